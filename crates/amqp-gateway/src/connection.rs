@@ -10,6 +10,7 @@ use crate::operation::Waits;
 use crate::presence::{Ends, Entry};
 use crate::publish::{Batch, UNANSWERED_BYTES_MAX};
 use crate::replies::Replies;
+use crate::turn::{REQUEST_STEPS, Turn};
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
@@ -101,6 +102,7 @@ pub struct Connection {
     /// When they get it, however little it is. Monotonic milliseconds.
     pub(crate) credit_due_ms: Option<u64>,
     pub(crate) batch: Batch,
+    pub(crate) turn: Turn,
     /// What is counted of its messages.
     pub(crate) tally: Tally,
     /// The channel on which something was published last.
@@ -163,6 +165,7 @@ impl Connection {
             owing: VecDeque::new(),
             credit_due_ms: None,
             batch: Batch::default(),
+            turn: Turn::default(),
             tally,
             publisher: None,
             scratch: Scratch::default(),
@@ -243,7 +246,7 @@ impl Connection {
             self.session.on_bytes(input, now.monotonic_ms);
             self.serve();
             // A frame may be allowed by what was answered: larger ones are once the client has agreed on a size.
-            if input.is_empty() || input.len() == before || !self.session.wants_input() {
+            if input.is_empty() || input.len() == before || !self.takes_input() {
                 return;
             }
         }
@@ -252,7 +255,11 @@ impl Connection {
     /// Whether more input could be used now.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.session.wants_input() && self.batch.unanswered_bytes < UNANSWERED_BYTES_MAX
+        self.takes_input() && self.batch.unanswered_bytes < UNANSWERED_BYTES_MAX
+    }
+
+    fn takes_input(&self) -> bool {
+        self.session.wants_input() && self.unfinished().is_none() && self.takes_targets()
     }
 
     /// The next thing to ask the broker.
@@ -331,7 +338,14 @@ impl Connection {
         self.later.shrink_to_fit();
         self.owing.shrink_to_fit();
         self.batch.rest();
+        self.turn.rest();
         self.scratch = Scratch::default();
+    }
+
+    /// Who has logged in.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        Some(&*self.user).filter(|user| !user.is_empty())
     }
 
     /// Why the connection is to be closed now.
@@ -345,6 +359,8 @@ impl Connection {
         if self.user.is_empty() {
             return None;
         }
+        // What is not taken yet is not there.
+        self.turn.work.clear();
         // Nobody will be there to try it again.
         let lonely = self.waiting.values().filter_map(|waits| match waits {
             Waits::Lonely(queue, _) => Some(*queue),
@@ -364,13 +380,17 @@ impl Connection {
     }
 
     /// Does what the session asks for, and hands what was published to the broker.
-    fn serve(&mut self) {
-        while let Some((token, request)) = self.session.poll_request() {
+    pub(crate) fn serve(&mut self) {
+        while self.takes_requests() {
+            let Some((token, request)) = self.session.poll_request() else { break };
             if !matches!(request, amqp::Request::Publish(..)) {
+                self.turn.charge(REQUEST_STEPS);
                 // What was published before is there for what comes behind it.
                 self.flush_batch();
             }
-            self.begin(token, request);
+            if let Some(request) = self.puts_off(token, request) {
+                self.begin(token, request);
+            }
         }
         self.flush_batch();
     }
@@ -438,9 +458,9 @@ mod tests {
         let directory = AmqpMachine::new(Limits::default()).directory();
         let now = Now::default();
         let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, now);
-        connection.publish_counted(Vec::new(), Vec::new(), UNANSWERED_BYTES_MAX - 1);
+        connection.publish_counted(Vec::new(), Vec::new(), UNANSWERED_BYTES_MAX - 1, 0);
         assert!(connection.wants_input());
-        connection.publish_counted(Vec::new(), Vec::new(), 1);
+        connection.publish_counted(Vec::new(), Vec::new(), 1, 0);
         assert!(!connection.wants_input());
         let (token, _) = connection.poll_request().expect("a request");
         connection.on_reply(token, Reply::Publish(Vec::new()), now);

@@ -40,10 +40,18 @@ pub enum Count {
     ChannelsOpened,
     /// Channels that were closed.
     ChannelsClosed,
+    /// Steps that routing what publishers sent took.
+    RoutingSteps,
+    /// How often a turn of a connection ended before a message had its queues.
+    RoutingPauses,
+    /// Pieces of messages with more queues than go to the log at once.
+    FanoutPieces,
+    /// How often such a message waited until some of its pieces were there.
+    FanoutWaits,
 }
 
 /// How many of [`Count`] there are.
-const COUNTS: usize = Count::ChannelsClosed as usize + 1;
+const COUNTS: usize = Count::FanoutWaits as usize + 1;
 
 /// What is counted of the queues of each type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -286,7 +294,7 @@ mod tests {
             QueueCount::Acknowledged,
         ];
         let mut places: Vec<_> = KINDS.iter().flat_map(|kind| kinds.map(|what| of_queues(what, *kind))).collect();
-        places.extend([Count::Received as usize, Count::ChannelsClosed as usize, SIZES_FROM, NUMBERS - 1]);
+        places.extend([Count::Received as usize, Count::FanoutWaits as usize, SIZES_FROM, NUMBERS - 1]);
         for at in &places {
             all.add(*at, 1);
         }

@@ -17,7 +17,9 @@ use crate::backoff::{Backoff, Waits};
 use crate::convert::View;
 use crate::directory::{Directory, QueueEntry};
 use crate::message::{Hidden, Stored, open, store};
-use crate::route::{Reached, Sent, reach};
+use crate::publish::{TARGETS_PER_REQUEST, more_targets};
+use crate::route::{Reached, Reaching, Sent, Ways, reach};
+use crate::turn::{REQUEST_STEPS, TARGET_STEPS};
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, Properties, Table};
 use polylogue_amqp_model::{DeadLetterStrategy, Deaths, Died, QueueSettings, Reason, decode_table, encode_table};
@@ -79,7 +81,35 @@ struct Part {
 struct Batch {
     moving: Vec<Moving>,
     parts: Vec<Part>,
+    /// What is to be published, a piece after the other: a message may go to very many queues.
+    messages: VecDeque<PublishMessage>,
+    /// What became of the parts that are published.
+    results: Vec<Result<(), PublishError>>,
+    /// How many parts are on their way.
+    asked: usize,
 }
+
+/// The same, of which some have no queues yet.
+#[derive(Debug)]
+struct Dying {
+    dead: VecDeque<DeadMessage>,
+    now: Now,
+    batch: Batch,
+    /// How far the first one is.
+    way: Option<Box<Way>>,
+}
+
+/// A message that goes on, on the way to its queues.
+#[derive(Debug)]
+struct Way {
+    from: Arc<QueueEntry>,
+    letter: Letter,
+    reaching: Box<Reaching>,
+    circles: bool,
+}
+
+/// Where a message goes, and whether it would go round; nowhere when it cannot be read or there is no exchange for it.
+type Found = Option<(PublishMessage, bool)>;
 
 /// See the module.
 #[derive(Debug)]
@@ -87,6 +117,9 @@ pub struct DeadLetters {
     directory: Arc<Directory>,
     catalog: Arc<dyn Catalog>,
     waiting: Map<Token, Batch>,
+    /// What has no queues yet, and how many steps may be taken to find them.
+    dying: VecDeque<Dying>,
+    steps: u64,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
     scratch: Scratch,
@@ -112,6 +145,8 @@ impl DeadLetters {
             directory,
             catalog,
             waiting: Map::default(),
+            dying: VecDeque::new(),
+            steps: u64::MAX,
             requests,
             next_token: 0,
             scratch: Scratch::default(),
@@ -134,19 +169,43 @@ impl DeadLetters {
         std::mem::take(&mut self.counts)
     }
 
+    /// Begins a turn of at most so many steps ([`polylogue_types::turn`]). Without turns everything is done at once.
+    pub fn begin_turn(&mut self, steps_max: u64) {
+        self.steps = steps_max;
+        self.go_on();
+    }
+
+    /// Whether something is left to do, which waits for nothing but another turn.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        !self.dying.is_empty()
+    }
+
     /// The broker's answer.
     pub fn on_reply(&mut self, token: Token, reply: Reply) {
-        let Some(batch) = self.waiting.remove(&token) else { return };
+        let Some(mut batch) = self.waiting.remove(&token) else { return };
         match reply {
-            Reply::Publish(results) => self.published(batch, &results),
-            _ => self.published(batch, &[]),
+            Reply::Publish(results) => {
+                let is_whole = results.len() == batch.asked;
+                batch.results.extend(results);
+                if is_whole { self.publish(batch) } else { self.published(batch) }
+            }
+            _ => self.published(batch),
         }
     }
 
     /// What the broker says.
     pub fn on_event(&mut self, event: Event, now: Now) {
         if let Event::Dead(messages) = event {
-            self.died(&messages, now);
+            let batch = Batch {
+                moving: Vec::with_capacity(messages.len()),
+                parts: Vec::with_capacity(messages.len()),
+                messages: VecDeque::with_capacity(messages.len()),
+                results: Vec::new(),
+                asked: 0,
+            };
+            self.dying.push_back(Dying { dead: messages.into(), now, batch, way: None });
+            self.go_on();
         }
     }
 
@@ -156,37 +215,65 @@ impl DeadLetters {
         self.next_token
     }
 
-    fn died(&mut self, dead: &[DeadMessage], now: Now) {
-        let mut messages = Vec::with_capacity(dead.len());
-        let mut batch = Batch { moving: Vec::with_capacity(dead.len()), parts: Vec::with_capacity(dead.len()) };
-        for one in dead {
+    /// Finds queues for what has none, as far as there are steps.
+    fn go_on(&mut self) {
+        while let Some(mut dying) = self.dying.pop_front() {
+            if !self.find_queues(&mut dying) {
+                return self.dying.push_front(dying);
+            }
+            self.publish(dying.batch);
+        }
+    }
+
+    /// Whether all of them have their queues.
+    fn find_queues(&mut self, dying: &mut Dying) -> bool {
+        while let Some(one) = dying.dead.front() {
+            if self.steps == 0 {
+                return false;
+            }
+            let from = dying.way.as_ref().map(|way| way.from.clone()).or_else(|| self.queue(one.queue));
             let mut moving =
                 Moving { queue: one.queue, offset: one.offset, sure: false, open: 0, arrived: 0, again: false };
-            if let Some(from) = self.queue(one.queue) {
+            if let Some(from) = from {
                 moving.sure = from.settings.dead_letter_strategy == DeadLetterStrategy::AtLeastOnce;
-                let reached = self.route(&from, one, now);
-                self.send(reached, &mut moving, batch.moving.len(), &mut batch.parts, &mut messages);
+                match self.route(from, one, dying.now, dying.way.take()) {
+                    Ok(found) => self.send(found, &mut moving, &mut dying.batch),
+                    Err(way) => {
+                        dying.way = Some(way);
+                        return false;
+                    }
+                }
             }
-            batch.moving.push(moving);
+            dying.batch.moving.push(moving);
+            dying.dead.pop_front();
         }
-        if messages.is_empty() {
-            return self.published(batch, &[]);
+        true
+    }
+
+    /// Publishes the next piece of a batch, or it is done.
+    fn publish(&mut self, mut batch: Batch) {
+        let (mut piece, mut targets) = (Vec::new(), 0);
+        while let Some(message) = batch.messages.front() {
+            let more = more_targets(std::slice::from_ref(message));
+            if !piece.is_empty() && targets + more > TARGETS_PER_REQUEST {
+                break;
+            }
+            targets += more;
+            piece.extend(batch.messages.pop_front());
         }
-        let token = self.request(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
+        if piece.is_empty() {
+            return self.published(batch);
+        }
+        batch.asked = piece.len();
+        let request = PublishRequest { messages: piece, ack: Ack::Committed, patient: false };
+        let token = self.request(Request::Publish(request));
         self.waiting.insert(token, batch);
     }
 
     /// Publishes a message to the queues that do not have it yet: where it must not get lost, to each for itself, so that it is known which
     /// ones have it.
-    fn send(
-        &mut self,
-        reached: Option<(PublishMessage, bool)>,
-        moving: &mut Moving,
-        of: usize,
-        parts: &mut Vec<Part>,
-        messages: &mut Vec<PublishMessage>,
-    ) {
-        let Some((mut message, circles)) = reached else {
+    fn send(&mut self, found: Found, moving: &mut Moving, batch: &mut Batch) {
+        let Some((mut message, circles)) = found else {
             moving.again = moving.sure;
             return;
         };
@@ -199,19 +286,19 @@ impl DeadLetters {
             message.queues.retain(|target| !has.contains(&target.queue));
             moving.arrived += has.len();
         }
-        let mut publish = |queues: Vec<_>| {
-            parts.push(Part { of, to: queues.iter().map(|target: &polylogue_api::Target| target.queue).collect() });
-            messages.push(PublishMessage { queues, ..message.clone() });
+        self.steps = self.steps.saturating_sub(TARGET_STEPS * message.queues.len() as u64);
+        let of = batch.moving.len();
+        let each = moving.sure && message.queues.len() <= SEPARATE_MAX;
+        for queues in message.queues.chunks(if each { 1 } else { TARGETS_PER_REQUEST }) {
+            batch.parts.push(Part { of, to: queues.iter().map(|target| target.queue).collect() });
+            let bytes = message.bytes.clone();
+            batch.messages.push_back(PublishMessage { queues: queues.to_vec(), bytes, ..message });
             moving.open += 1;
-        };
-        if moving.sure && message.queues.len() <= SEPARATE_MAX {
-            message.queues.iter().for_each(|target| publish(vec![*target]));
-        } else if !message.queues.is_empty() {
-            publish(message.queues.clone());
         }
     }
 
-    fn published(&mut self, mut batch: Batch, results: &[Result<(), PublishError>]) {
+    fn published(&mut self, mut batch: Batch) {
+        let results = std::mem::take(&mut batch.results);
         for (at, part) in batch.parts.into_iter().enumerate() {
             let Some(moving) = batch.moving.get_mut(part.of) else { continue };
             moving.open -= 1;
@@ -297,13 +384,23 @@ impl DeadLetters {
         partial.retain(|(queue, _), _| queues.contains_key(queue));
     }
 
-    /// The message as it goes on, with its queues, and whether it would go round. `None` when it cannot be read or there is no
-    /// exchange for it.
-    fn route(&mut self, from: &QueueEntry, dead: &DeadMessage, now: Now) -> Option<(PublishMessage, bool)> {
-        let letter = Letter::of(open(&dead.bytes)?, from, dead.reason, now)?;
-        let routes = self.directory.router().load();
-        let exchange = letter.exchange.as_ref();
-        let entry = routes.entry(from.queue.vhost, exchange)?;
+    /// The message as it goes on, with its queues; what is left of the way to them where there are no steps.
+    fn route(
+        &mut self,
+        from: Arc<QueueEntry>,
+        dead: &DeadMessage,
+        now: Now,
+        way: Option<Box<Way>>,
+    ) -> Result<Found, Box<Way>> {
+        let (letter, reaching, circles) = match way {
+            Some(way) => (way.letter, Some(way.reaching), way.circles),
+            None => {
+                self.steps = self.steps.saturating_sub(REQUEST_STEPS);
+                let letter = open(&dead.bytes).and_then(|stored| Letter::of(stored, &from, dead.reason, now));
+                let Some(letter) = letter else { return Ok(None) };
+                (letter, None, false)
+            }
+        };
         let view = View::new(&letter.properties);
         let keys: Vec<&[u8]> = letter.keys.iter().map(Bytes::as_ref).collect();
         let sent = Sent {
@@ -314,19 +411,34 @@ impl DeadLetters {
             priority: letter.properties.priority,
             now_ms: now.wall_ms,
         };
-        let circles = Cell::new(false);
+        let circles = Cell::new(circles);
         let wanted = |entry: &QueueEntry| {
             let cycle = letter.deaths.is_cycle(entry.queue.name.as_bytes());
             circles.set(circles.get() || cycle);
             !cycle
         };
         let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
-        let reached = reach(&directory, catalog.as_ref(), &routes, entry, &sent, &wanted, &mut self.scratch);
-        Some((letter.message(reached, now), circles.get()))
+        let ways = Ways { directory: &directory, catalog: catalog.as_ref(), wanted: &wanted };
+        let reached = match reaching {
+            Some(reaching) => reaching.resume(ways, &sent, &mut self.scratch, &mut self.steps),
+            None => {
+                let routes = directory.router().load();
+                let Some(entry) = routes.entry(from.queue.vhost, letter.exchange.as_ref()) else { return Ok(None) };
+                reach(ways, &routes, entry, &sent, &mut self.scratch, &mut self.steps)
+            }
+        };
+        match reached {
+            Ok(reached) => Ok(Some((letter.message(reached, now), circles.get()))),
+            Err(reaching) => {
+                let circles = circles.get();
+                Err(Box::new(Way { from, letter, reaching, circles }))
+            }
+        }
     }
 }
 
 /// A message that died, as it goes on.
+#[derive(Debug)]
 struct Letter {
     exchange: Bytes,
     /// The routing key first.
@@ -394,318 +506,4 @@ impl Letter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{Topics, World, body};
-    use polylogue_amqp::codec::{TableBuilder, Value};
-    use polylogue_amqp_model::{Bind, Command, DeclareExchange, To};
-    use polylogue_api::Unavailable;
-    use polylogue_router::Argument;
-    use serde_json::json;
-
-    const NOW: Now = Now { wall_ms: 1_700_000_000_123, monotonic_ms: 5 };
-
-    fn dead(queue: PartitionId, offset: u64, reason: DeadReason, bytes: Bytes) -> DeadMessage {
-        DeadMessage { queue, offset: Offset(offset), reason, bytes }
-    }
-
-    fn plain(key: &str) -> Bytes {
-        store(b"", key.as_bytes(), Properties::none().raw(), None, &body("x"))
-    }
-
-    fn letters(world: &World) -> DeadLetters {
-        let mut letters = DeadLetters::new(world.directory.clone(), Arc::new(Topics));
-        assert!(matches!(letters.poll_request(), Some((0, Request::MoveDead))));
-        letters
-    }
-
-    /// What is published of a message, and under which token.
-    fn published(letters: &mut DeadLetters, dead: Vec<DeadMessage>) -> (Token, Vec<PublishMessage>) {
-        letters.on_event(Event::Dead(dead), NOW);
-        match letters.poll_request() {
-            Some((token, Request::Publish(request))) => (token, request.messages),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn answered(letters: &mut DeadLetters) -> Vec<DeadFate> {
-        match letters.poll_request() {
-            Some((_, Request::DeadMoved(outcomes))) => outcomes.iter().map(|outcome| outcome.how).collect(),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// All queues were looked through for each of its messages, and what was kept of it stayed for ever.
-    #[test]
-    fn a_queue_that_is_gone_is_looked_for_once_and_forgotten() {
-        let mut world = World::new();
-        let work = world.queue("work", json!({"x-dead-letter-exchange": "nowhere"}));
-        let mut letters = letters(&world);
-        letters.backoffs.insert(work, Backoff::default());
-        letters.partial.insert((work, Offset(1)), Vec::new());
-        let id = world.directory.router().load().queue(world.vhost, b"work").expect("declared");
-        world.act(Command::RemoveQueue(id, polylogue_amqp_model::Gone::Expired));
-        for partition in [work, PartitionId(9)] {
-            letters.on_event(Event::Dead(vec![dead(partition, 3, DeadReason::Expired, plain("work"))]), NOW);
-            assert_eq!(answered(&mut letters), [DeadFate::Moved], "nobody wants it");
-            assert!(letters.gone.contains(&partition));
-        }
-        assert_eq!((letters.backoffs.len(), letters.partial.len()), (0, 0));
-        let back = world.queue("back", json!({}));
-        letters.queues.insert(PartitionId(9), world.directory.queues().remove(0));
-        letters.queues.clear();
-        assert!(letters.queue(PartitionId(9)).is_none() && letters.queues.is_empty(), "it was looked for again");
-        assert!(letters.queue(back).is_some());
-    }
-
-    fn queues(message: &PublishMessage) -> Vec<PartitionId> {
-        message.queues.iter().map(|target| target.queue).collect()
-    }
-
-    #[test]
-    fn a_dead_message_goes_on_with_its_history_and_is_settled_once_it_is_there() {
-        let mut world = World::new();
-        let work = world.queue("work", json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}));
-        let grave = world.queue("grave", json!({"x-message-ttl": 1_000}));
-        let mut letters = letters(&world);
-        let basic = BasicProperties {
-            headers: Some(TableBuilder::new().with_text("k", "v").with_texts("CC", &["copy"]).build()),
-            delivery_mode: Some(2),
-            expiration: Some("60000".into()),
-            ..BasicProperties::default()
-        };
-        let hidden = Hidden { bcc: vec![Bytes::from_static(b"blind")], ..Hidden::default() };
-        let bytes = store(b"amq.direct", b"work", &basic.encode(), Some(&hidden), &body("x"));
-        let (token, messages) = published(&mut letters, vec![dead(work, 3, DeadReason::Expired, bytes)]);
-        assert_eq!((messages.len(), queues(&messages[0])), (1, vec![grave]));
-        assert_eq!(messages[0].queues[0].expires_at, Some(NOW.wall_ms + 1_000), "of the queue, not its own");
-        assert!(!messages[0].flags.contains(polylogue_record::envelope::EntryFlags::TRANSIENT));
-        let stored = open(&messages[0].bytes).expect("a message");
-        assert_eq!(
-            (&stored.exchange[..], &stored.routing_key[..], &stored.body[..]),
-            (&b""[..], &b"grave"[..], &b"x"[..])
-        );
-        let basic = BasicProperties::decode(&stored.properties).expect("properties");
-        let headers = basic.headers.expect("headers");
-        assert_eq!((basic.expiration, headers.get("CC"), stored.hidden.bcc), (None, None, vec![]));
-        assert_eq!(headers.get("k"), Some(Value::LongStr(b"v")));
-        assert_eq!(headers.get("x-first-death-reason"), Some(Value::LongStr(b"expired")));
-        assert_eq!(headers.get("x-last-death-queue"), Some(Value::LongStr(b"work")));
-        let deaths: Vec<_> = headers.get("x-death").expect("a history").elements().collect();
-        let fields: Vec<_> = deaths[0].1.fields().map(|field| (field.name, field.value)).collect();
-        let expected = [
-            (&b"original-expiration"[..], Value::LongStr(b"60000")),
-            (b"count", Value::I64(1)),
-            (b"reason", Value::LongStr(b"expired")),
-            (b"queue", Value::LongStr(b"work")),
-            (b"time", Value::Timestamp(1_700_000_000)),
-            (b"exchange", Value::LongStr(b"amq.direct")),
-        ];
-        assert_eq!((deaths.len(), &fields[..6]), (1, &expected[..]));
-        let keys: Vec<_> = fields[6].1.elements().filter_map(|(_, key)| key.as_longstr()).collect();
-        assert_eq!(keys, [&b"work"[..], b"copy"], "BCC stays hidden");
-        assert!(letters.poll_request().is_none(), "not before it is there");
-        letters.on_reply(token, Reply::Publish(vec![Ok(())]));
-        assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-        assert_eq!(letters.take_counts(), DeadCounts { moved: 1, ..DeadCounts::default() });
-    }
-
-    #[test]
-    fn without_a_key_of_its_own_it_goes_by_all_keys_that_it_had() {
-        let mut world = World::new();
-        let work = world.queue("work", json!({"x-dead-letter-exchange": "amq.direct"}));
-        for (queue, key) in [("a", "work"), ("b", "copy"), ("c", "blind")] {
-            world.queue(queue, json!({}));
-            let to = To::Queue(queue.into());
-            let bind =
-                Bind { vhost: world.vhost, source: "amq.direct".into(), to, key: key.into(), arguments: Vec::new() };
-            world.act(Command::Bind(bind));
-        }
-        let mut letters = letters(&world);
-        let headers = Some(TableBuilder::new().with_texts("CC", &["copy"]).build());
-        let basic = BasicProperties { headers, ..BasicProperties::default() };
-        let hidden = Hidden { bcc: vec![Bytes::from_static(b"blind")], ..Hidden::default() };
-        let bytes = store(b"", b"work", &basic.encode(), Some(&hidden), &body("x"));
-        let (_, messages) = published(&mut letters, vec![dead(work, 0, DeadReason::Rejected, bytes)]);
-        assert_eq!(messages[0].queues.len(), 3);
-        let stored = open(&messages[0].bytes).expect("a message");
-        assert_eq!(stored.hidden.bcc, hidden.bcc);
-        assert_eq!(&stored.routing_key[..], b"work");
-    }
-
-    #[test]
-    fn a_message_that_goes_round_without_being_rejected_is_dropped() {
-        let mut world = World::new();
-        let to = |key: &str| json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": key});
-        let (work, retry) = (world.queue("work", to("retry")), world.queue("retry", to("work")));
-        let mut letters = letters(&world);
-        for (first, dropped) in [(DeadReason::Rejected, false), (DeadReason::MaxLength, true)] {
-            let (_, messages) = published(&mut letters, vec![dead(work, 0, first, plain("work"))]);
-            assert_eq!(queues(&messages[0]), [retry]);
-            let again = dead(retry, 0, DeadReason::Expired, messages[0].bytes.clone());
-            if dropped {
-                letters.on_event(Event::Dead(vec![again]), NOW);
-                assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-                assert_eq!(letters.take_counts().dropped, 1);
-                continue;
-            }
-            let (_, messages) = published(&mut letters, vec![again]);
-            assert_eq!(queues(&messages[0]), [work], "the classic way to try again later");
-            let stored = open(&messages[0].bytes).expect("a message");
-            let headers = Properties::new(stored.properties).expect("properties").headers().expect("headers");
-            assert_eq!(headers.get("x-death").expect("a history").elements().count(), 2);
-            let third = dead(work, 1, DeadReason::Rejected, messages[0].bytes.clone());
-            let (_, messages) = published(&mut letters, vec![third]);
-            let history = open(&messages[0].bytes).expect("a message").hidden.history;
-            let deaths = Deaths::decode(&history).expect("a history");
-            let counts: Vec<_> = deaths.entries().iter().map(|d| (&d.queue[..], d.reason, d.count)).collect();
-            assert_eq!(counts, [(&b"work"[..], Reason::Rejected, 2), (b"retry", Reason::Expired, 1)]);
-        }
-    }
-
-    #[test]
-    fn what_does_not_get_there_is_dropped_or_kept_as_the_queue_says() {
-        let mut world = World::new();
-        let sure = |exchange: &str| {
-            json!({"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-dead-letter-strategy": "at-least-once",
-                   "x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": "k"})
-        };
-        let unsure = |exchange: &str| json!({"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": "k"});
-        let nowhere = [world.queue("u0", unsure("nowhere")), world.queue("s0", sure("nowhere"))];
-        let unbound = [world.queue("u1", unsure("amq.topic")), world.queue("s1", sure("amq.topic"))];
-        let bound = [world.queue("u2", unsure("amq.fanout")), world.queue("s2", sure("amq.fanout"))];
-        let targets = ["a", "b"].map(|name| {
-            let queue = world.queue(name, json!({}));
-            let to = To::Queue(name.into());
-            let key = "".into();
-            world.act(Command::Bind(Bind {
-                vhost: world.vhost,
-                source: "amq.fanout".into(),
-                to,
-                key,
-                arguments: vec![],
-            }));
-            queue
-        });
-        let mut letters = letters(&world);
-        for [unsure, sure] in [nowhere, unbound] {
-            let both = [unsure, sure].map(|queue| dead(queue, 0, DeadReason::Rejected, plain("k")));
-            letters.on_event(Event::Dead(both.to_vec()), NOW);
-            assert_eq!(answered(&mut letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
-        }
-        let both = bound.map(|queue| dead(queue, 0, DeadReason::Rejected, plain("k")));
-        let (token, messages) = published(&mut letters, both.to_vec());
-        let to: Vec<_> = messages.iter().map(queues).collect();
-        assert_eq!(to, [vec![targets[0], targets[1]], vec![targets[0]], vec![targets[1]]]);
-        let full = Err(PublishError::QueueFull);
-        letters.on_reply(token, Reply::Publish(vec![full, Ok(()), full]));
-        assert_eq!(answered(&mut letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
-        for wait_ms in [2 * RETRY.min_ms, 4 * RETRY.min_ms] {
-            let (token, messages) = published(&mut letters, vec![both[1].clone()]);
-            let to: Vec<_> = messages.iter().map(queues).collect();
-            assert_eq!(to, [[targets[1]]], "the other one has it");
-            letters.on_reply(token, Reply::Publish(vec![Err(PublishError::Unavailable(Unavailable::StorageFull))]));
-            assert_eq!(answered(&mut letters), [DeadFate::Later(wait_ms)]);
-        }
-        let (token, _) = published(&mut letters, vec![both[1].clone()]);
-        letters.on_reply(token, Reply::Publish(vec![Ok(())]));
-        assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-        assert!(letters.partial.is_empty() && !letters.backoffs.contains_key(&bound[1]));
-        let declare = DeclareExchange {
-            vhost: world.vhost,
-            name: "nowhere".into(),
-            kind: "fanout".into(),
-            ..DeclareExchange::default()
-        };
-        world.act(Command::DeclareExchange(declare));
-        let to = To::Queue("a".into());
-        let (source, key) = ("nowhere".into(), "".into());
-        world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key, arguments: vec![] }));
-        let (_, messages) = published(&mut letters, vec![dead(nowhere[1], 0, DeadReason::Rejected, plain("k"))]);
-        assert_eq!(queues(&messages[0]), [targets[0]], "the exchange has come");
-    }
-
-    /// Of a message that its queue refused, and that could not be moved at once, nobody keeps a copy: it was counted as one to be tried again,
-    /// and made the queue's others wait.
-    #[test]
-    fn a_refused_message_that_cannot_be_moved_is_dropped_and_holds_up_no_others() {
-        let mut world = World::new();
-        let arguments = json!({"x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "amq.fanout"});
-        let work = world.queue("work", arguments);
-        for name in ["a", "b"] {
-            world.queue(name, json!({}));
-            let (source, to) = ("amq.fanout".into(), To::Queue(name.into()));
-            world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key: "".into(), arguments: vec![] }));
-        }
-        let mut letters = letters(&world);
-        let refused = dead(work, DeadMessage::refused(1).0, DeadReason::MaxLength, plain("work"));
-        for lost in
-            [Reply::Publish(vec![Err(PublishError::Unavailable(Unavailable::StorageFull))]), Reply::Publish(vec![])]
-        {
-            let (token, _) = published(&mut letters, vec![refused.clone()]);
-            letters.on_reply(token, lost);
-            assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-            assert_eq!(letters.take_counts(), DeadCounts { dropped: 1, ..DeadCounts::default() });
-            assert!(letters.backoffs.is_empty() && letters.partial.is_empty());
-        }
-        // One that was there is kept by its queue.
-        let (token, _) = published(&mut letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
-        letters.on_reply(token, Reply::Publish(vec![]));
-        assert_eq!(answered(&mut letters), [DeadFate::Later(RETRY.min_ms)]);
-        assert_eq!(letters.take_counts(), DeadCounts { retried: 1, ..DeadCounts::default() });
-        // Nor does what is dropped tell that the way is free again.
-        let (token, _) = published(&mut letters, vec![refused]);
-        letters.on_reply(token, Reply::Publish(vec![]));
-        assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-        let (token, _) = published(&mut letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
-        letters.on_reply(token, Reply::Publish(vec![]));
-        assert_eq!(answered(&mut letters), [DeadFate::Later(2 * RETRY.min_ms)]);
-    }
-
-    /// cloudamqp/lavinmq#748: dead letters did not get on through an exchange that delays them.
-    #[test]
-    fn a_dead_message_is_delayed_once() {
-        let mut world = World::new();
-        let work = world.queue("work", json!({"x-dead-letter-exchange": "later"}));
-        let delayed = Argument {
-            name: "x-delayed-type".into(),
-            tag: b'S',
-            value: polylogue_router::Value::Bytes(Bytes::from_static(b"fanout")),
-        };
-        let (kind, arguments) = ("x-delayed-message".into(), vec![delayed]);
-        let (vhost, name) = (world.vhost, "later".into());
-        world.act(Command::DeclareExchange(DeclareExchange {
-            vhost,
-            name,
-            kind,
-            arguments,
-            ..DeclareExchange::default()
-        }));
-        let to = To::Queue("work".into());
-        let (source, key) = ("later".into(), "".into());
-        world.act(Command::Bind(Bind { vhost, source, to, key, arguments: vec![] }));
-        let mut letters = letters(&world);
-        let headers = Some(TableBuilder::new().with("x-delay", Value::I64(5_000)).build());
-        let basic = BasicProperties { headers, ..BasicProperties::default() };
-        let bytes = store(b"", b"work", &basic.encode(), None, &body("x"));
-        let (_, messages) = published(&mut letters, vec![dead(work, 0, DeadReason::Rejected, bytes)]);
-        assert_eq!((queues(&messages[0]), messages[0].queues[0].deliver_at), (vec![work], Some(NOW.wall_ms + 5_000)));
-        let stored = open(&messages[0].bytes).expect("a message");
-        let headers = Properties::new(stored.properties).expect("properties").headers().expect("headers");
-        assert_eq!(headers.get("x-delay"), Some(Value::I64(-5_000)), "as RabbitMQ shows it");
-        let again = dead(work, 1, DeadReason::Rejected, messages[0].bytes.clone());
-        let (_, messages) = published(&mut letters, vec![again]);
-        assert_eq!((queues(&messages[0]), messages[0].queues[0].deliver_at), (vec![work], None));
-    }
-
-    #[test]
-    fn what_is_no_message_or_of_no_queue_is_done_with() {
-        let mut world = World::new();
-        let work = world.queue("work", json!({"x-dead-letter-exchange": ""}));
-        let mut letters = letters(&world);
-        let garbage = dead(work, 0, DeadReason::Rejected, Bytes::from_static(b"garbage"));
-        let gone = dead(PartitionId(9), 0, DeadReason::Rejected, plain("work"));
-        letters.on_event(Event::Dead(vec![garbage, gone]), NOW);
-        assert_eq!(answered(&mut letters), [DeadFate::Moved; 2]);
-    }
-}
+mod tests;

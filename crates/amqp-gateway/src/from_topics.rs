@@ -112,6 +112,9 @@ pub struct FromTopics {
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
     scratch: Scratch,
+    /// Steps that may be taken to find queues, and partitions for whose records there were none left.
+    steps: u64,
+    unfinished: VecDeque<(ExchangeId, PartitionId)>,
     counts: ExchangeCounts,
 }
 
@@ -132,6 +135,8 @@ impl FromTopics {
             requests: VecDeque::new(),
             next_token: 0,
             scratch: Scratch::default(),
+            steps: u64::MAX,
+            unfinished: VecDeque::new(),
             counts: ExchangeCounts::default(),
         }
     }

@@ -31,6 +31,7 @@ mod acks;
 mod alarm;
 mod backoff;
 mod begin;
+mod commit;
 mod connection;
 mod convert;
 mod counts;
@@ -57,6 +58,7 @@ mod testing;
 mod to_topics;
 mod topics;
 mod trace;
+mod turn;
 
 pub use alarm::Resource;
 pub use connection::{Connection, Insider};

@@ -20,7 +20,7 @@ use polylogue_amqp_model::{Caller, Command, QueueSettings, World};
 use polylogue_api::{Catalog, Event, MachineId, NewTopic, Now, PublishError, Reply, Request, Token};
 use polylogue_auth::Grants;
 use polylogue_router::{Definitions, QueueId, VhostId};
-use polylogue_types::PartitionId;
+use polylogue_types::{PartitionId, Unfinished};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -123,12 +123,14 @@ impl Principal {
     /// gets its outcome.
     pub fn ask(&mut self, request: amqp::Request) {
         self.inner.begin(0, request);
+        self.inner.go_on();
         self.inner.flush_batch();
     }
 
     /// Publishes, together with what follows until [`Principal::flush`] as far as that fits into one request.
     pub fn publish(&mut self, publish: amqp::Publish) {
         self.inner.begin(0, amqp::Request::Publish(MANAGEMENT_CHANNEL, publish));
+        self.inner.go_on();
     }
 
     /// Hands what was published to the broker.
@@ -139,7 +141,20 @@ impl Principal {
     /// Whether more may be published before something is answered: what holds for every connection.
     #[must_use]
     pub fn may_publish(&self) -> bool {
-        self.inner.batch.unanswered_bytes < UNANSWERED_BYTES_MAX
+        self.inner.turn.work.is_empty()
+            && self.inner.batch.unanswered_bytes < UNANSWERED_BYTES_MAX
+            && self.inner.takes_targets()
+    }
+
+    /// As [`Connection::begin_turn`].
+    pub fn begin_turn(&mut self, steps_max: u64) {
+        self.inner.begin_turn(steps_max);
+    }
+
+    /// As [`Connection::unfinished`].
+    #[must_use]
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        self.inner.unfinished()
     }
 
     /// The next thing to ask the broker.

@@ -1,6 +1,7 @@
 //! What a session asks for, step by step until it is answered.
 
 use crate::begin::begin;
+use crate::commit::Commit;
 use crate::connection::{Channel, Connection};
 use crate::convert::{arguments, name, refusal, unattached, unavailable, unsettled};
 use crate::counts::{Count, QueueCount};
@@ -21,9 +22,8 @@ use polylogue_amqp_model::{
     QueueKind, Reply as Said, Resource, To, exchange_topic,
 };
 use polylogue_api::{
-    Ack, Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, PublishError,
-    PublishRequest, QueueCounts, Reply, Request, SettleError, SettleRequest, Take, Taken, Token, TopicError,
-    Unavailable,
+    Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, PublishError, QueueCounts,
+    Reply, Request, SettleError, Take, Taken, Token, TopicError, Unavailable,
 };
 use polylogue_auth::{Operation, Ticket};
 use polylogue_router::{ExchangeId, QueueId};
@@ -66,8 +66,10 @@ pub(crate) enum Waits {
     Login(Token, ByteString, Password, Ticket),
     Vhost(Token, ByteString),
     Done(Token),
-    /// Channels and numbers of messages, and their bytes.
-    Confirms(Vec<(ChannelRef, u64)>, usize),
+    /// Channels and numbers of messages, their bytes, and their targets beyond the first one of each.
+    Confirms(Vec<(ChannelRef, u64)>, usize, usize),
+    /// Which fan-out it is a piece of, its bytes and its targets.
+    Piece(u64, usize, usize),
     /// Whether it only asks.
     Declared(Token, bool),
     /// The topic of a declared queue, and how often it was looked for.
@@ -156,7 +158,10 @@ impl Connection {
             }
             amqp::Request::Cancel(channel, consumer) => Ok(self.stop(token, channel, consumer)),
             amqp::Request::Get { channel, queue, no_ack } => self.find(token, &queue, Then::Get { channel, no_ack }),
-            amqp::Request::Commit { channel, publishes, settled } => self.commit(token, channel, &publishes, settled),
+            amqp::Request::Commit { channel, publishes, settled } => {
+                let messages = Vec::with_capacity(publishes.len());
+                return self.commit_on(Box::new(Commit { token, channel, publishes, settled, messages }), None, false);
+            }
         };
         match begun {
             Ok(None) => {}
@@ -272,42 +277,6 @@ impl Connection {
         Ok(None)
     }
 
-    fn commit(
-        &mut self,
-        token: Token,
-        channel: ChannelRef,
-        publishes: &[amqp::Publish],
-        settled: Vec<(amqp::Verdict, Vec<amqp::Run>)>,
-    ) -> Result<Option<amqp::Reply>, Refusal> {
-        let mut messages = Vec::with_capacity(publishes.len());
-        let mut replies = Vec::new();
-        for publish in publishes {
-            match address_of(&publish.routing_key).filter(|_| publish.exchange.is_empty()) {
-                Some(to) => replies.push((publish, to)),
-                None => messages.push((publish, self.message_of(publish)?)),
-            }
-        }
-        for (publish, to) in replies {
-            self.send_reply(channel, publish.clone(), to);
-        }
-        for (publish, message) in &messages {
-            self.received(channel, publish);
-            self.tally.reached(message.queues.len(), publish.mandatory);
-            if publish.mandatory && message.queues.is_empty() {
-                self.return_message(channel, publish);
-            }
-        }
-        if messages.is_empty() {
-            // What is only settled waits for no room on the disk.
-            self.commit_settles(token, channel, &settled, &[]);
-            return Ok(None);
-        }
-        let messages = messages.into_iter().map(|(_, message)| message).collect();
-        let request = PublishRequest { messages, ack: Ack::Committed, patient: false };
-        self.ask(Request::Publish(request), Waits::CommitPublished(token, channel, settled));
-        Ok(None)
-    }
-
     fn close_channel(&mut self, channel: ChannelRef, leaving: &Arc<Leaving>) {
         self.close_replies(channel);
         let Some(open) = self.channels.remove(&channel) else { return };
@@ -393,8 +362,11 @@ impl Connection {
                 self.left(leaving);
             }
             (Waits::Expelled(channel, consumer), Reply::Stopped) => self.expelled(channel, consumer),
-            (Waits::Confirms(numbers, bytes), Reply::Publish(results)) => {
-                self.publish_answered(bytes);
+            (Waits::Piece(group, bytes, targets), Reply::Publish(results)) => {
+                self.piece_answered(group, bytes, targets, Some(&results));
+            }
+            (Waits::Confirms(numbers, bytes, targets), Reply::Publish(results)) => {
+                self.publish_answered(bytes, targets);
                 self.confirmed(&numbers, &results);
             }
             (waits, Reply::Machine(Ok(answer))) => match answer.downcast::<AmqpAnswer>() {
@@ -472,8 +444,9 @@ impl Connection {
                 self.directory.left_alone(std::iter::once(queue));
                 self.left(leaving);
             }
-            Waits::Confirms(numbers, bytes) => {
-                self.publish_answered(bytes);
+            Waits::Piece(group, bytes, targets) => self.piece_answered(group, bytes, targets, None),
+            Waits::Confirms(numbers, bytes, targets) => {
+                self.publish_answered(bytes, targets);
                 let why = PublishError::Unavailable(Unavailable::Unknown);
                 numbers.into_iter().for_each(|(channel, seq)| self.rejected(channel, seq, seq, why));
             }
@@ -751,36 +724,6 @@ impl Connection {
         }
         let ready = u32::try_from(ready).unwrap_or(u32::MAX);
         self.reply(token, amqp::Reply::Message(message.map(|message| Box::new((message, ready)))));
-    }
-
-    fn commit_settled(&mut self, token: Token, results: &[Result<(), SettleError>]) {
-        // What is not held any more is nobody's loss: its queue is gone, or it goes to others.
-        let failed = results.iter().find_map(|result| match result {
-            Err(SettleError::Unavailable(why)) => Some(unavailable(*why)),
-            _ => None,
-        });
-        self.reply(token, failed.map_or(amqp::Reply::Done, amqp::Reply::Refused));
-    }
-
-    fn commit_settles(
-        &mut self,
-        token: Token,
-        channel: ChannelRef,
-        settled: &[(amqp::Verdict, Vec<amqp::Run>)],
-        results: &[Result<(), PublishError>],
-    ) {
-        if !results.iter().copied().all(crate::publish::arrived) {
-            return self.reply(token, amqp::Reply::Refused(Refusal::partial_tx()));
-        }
-        let mut settlements = Vec::new();
-        for (verdict, runs) in settled {
-            settlements.extend(self.settlements(channel, *verdict, runs));
-        }
-        self.ask(Request::Settle(SettleRequest { settlements, wait: true }), Waits::CommitSettled(token));
-        for (_, runs) in settled {
-            self.let_go(channel, runs);
-        }
-        self.give_where_starved();
     }
 }
 

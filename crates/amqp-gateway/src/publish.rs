@@ -2,12 +2,14 @@
 
 use crate::connection::Connection;
 use crate::convert::View;
+use crate::counts::Count;
 use crate::management::Said;
 use crate::message::{Hidden, store};
 use crate::operation::Waits;
 use crate::pace::Pace;
 use crate::replies::address_of;
-use crate::route::{Sent, reach};
+use crate::route::{Reached, Reaching, Sent, Ways, reach};
+use crate::turn::{Awaiting, REQUEST_STEPS, TARGET_STEPS, Work};
 use bytes::Bytes;
 use polylogue_amqp::codec::MethodId;
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
@@ -28,9 +30,16 @@ pub(crate) const UNANSWERED_BYTES_MAX: usize = 4 << 20;
 /// Messages of which nobody waits to hear are waited for all the same after so many bytes: what is on its way has to be known. Bytes.
 const UNCOUNTED_BYTES_MAX: usize = 1 << 20;
 
+/// Targets beyond the first one of each message that go to the broker in one request: a message to more queues goes in pieces, unless it is
+/// to be in all of them or in none.
+pub(crate) const TARGETS_PER_REQUEST: usize = 1_024;
+/// From so many of them on their way to the log on no more are sent until some are answered: a message to 10,000 queues would keep the
+/// shard, the log and whoever else writes to them waiting.
+pub(crate) const TARGETS_UNANSWERED_MAX: usize = 4_096;
+
 /// What each request counts as besides its messages: it is a proposal at least, and the log's queue holds only so many of them for
 /// everybody. A connection has 1,024 on their way at the most. Bytes.
-const REQUEST_BYTES: usize = 4 << 10;
+pub(crate) const REQUEST_BYTES: usize = 4 << 10;
 
 /// Messages on their way to the broker, those that somebody waits for and the others: each in the order in which they came.
 #[derive(Debug, Default)]
@@ -41,8 +50,13 @@ pub(crate) struct Batch {
     bytes: usize,
     /// Bytes of requests that are not answered.
     pub(crate) unanswered_bytes: usize,
-    /// Bytes of messages that nobody waited for, since the last request that somebody did.
+    /// Targets of these requests beyond the first one of each message.
+    pub(crate) unanswered_targets: usize,
+    /// The same of messages that are not asked for.
+    targets: usize,
+    /// Bytes of messages that nobody waited for, since the last request that somebody did, and their targets.
     uncounted_bytes: usize,
+    uncounted_targets: usize,
     pace: Pace,
 }
 
@@ -53,6 +67,28 @@ impl Batch {
         self.confirmed.1.shrink_to_fit();
         self.others.shrink_to_fit();
     }
+
+    /// Messages go to the broker, which says what becomes of them.
+    pub(crate) fn is_asked(&mut self, bytes: usize, targets: usize) {
+        self.unanswered_bytes += bytes;
+        self.unanswered_targets += targets;
+    }
+
+    /// Targets beyond the first one of each message of which it is not known that they are there.
+    pub(crate) fn targets_on_their_way(&self) -> usize {
+        self.unanswered_targets + self.uncounted_targets + self.targets
+    }
+
+    /// So much has its answer.
+    pub(crate) fn is_answered(&mut self, bytes: usize, targets: usize) {
+        self.unanswered_bytes -= bytes;
+        self.unanswered_targets -= targets;
+    }
+}
+
+/// The targets of messages beyond the first one of each.
+pub(crate) fn more_targets(messages: &[PublishMessage]) -> usize {
+    messages.iter().map(|message| message.queues.len().saturating_sub(1)).sum()
 }
 
 /// What messages of one request count as on their way. Bytes.
@@ -66,42 +102,76 @@ pub(crate) fn arrived(result: Result<(), PublishError>) -> bool {
     matches!(result, Ok(()) | Err(PublishError::UnknownQueue))
 }
 
-/// Where a message goes, as far as its exchange was found.
-struct Routed {
-    message: PublishMessage,
-    is_routed: bool,
+/// What became of a message that was to be routed.
+pub(crate) enum Routed {
+    To(PublishMessage, bool),
+    /// There are no steps left.
+    Left(Box<Reaching>),
 }
 
 impl Connection {
-    /// Takes a message. Refused, its channel goes.
+    /// Takes a message. Refused, its channel goes. One whose routing takes longer goes on in the next turn.
     pub(crate) fn publish(&mut self, channel: ChannelRef, publish: Publish) {
+        if !self.turn.work.is_empty() {
+            // Only where there is no session to wait with it.
+            return self.turn.work.push_back(Work::Publish(channel, publish));
+        }
+        self.publish_now(channel, publish);
+    }
+
+    /// Takes a message that nothing is before.
+    pub(crate) fn publish_now(&mut self, channel: ChannelRef, publish: Publish) {
         if publish.exchange.is_empty()
             && let Some(to) = address_of(&publish.routing_key)
         {
             return self.send_reply(channel, publish, to);
         }
-        let routed = match self.route(&publish) {
-            Ok(routed) => routed,
-            Err(refusal) => return self.refuse_publish(channel, refusal),
-        };
-        self.received(channel, &publish);
-        self.tally.reached(routed.message.queues.len(), publish.mandatory);
-        if !routed.is_routed && publish.mandatory {
-            self.return_message(channel, &publish);
+        self.reach_on(channel, publish, None);
+    }
+
+    /// Finds the queues of a message, or goes on with that.
+    pub(crate) fn reach_on(&mut self, channel: ChannelRef, publish: Publish, reaching: Option<Box<Reaching>>) {
+        let (steps, is_later) = (self.turn.steps, reaching.is_some());
+        match self.route(&publish, reaching) {
+            Ok(Routed::To(message, is_routed)) => self.publish_to(channel, &publish, message, is_routed),
+            Ok(Routed::Left(reaching)) => {
+                let is_long = is_later || self.turn.is_long(steps);
+                self.turn.work.push_front(Work::Reach(channel, publish, reaching, is_long));
+            }
+            Err(refusal) => self.refuse_publish(channel, refusal),
         }
-        if routed.message.queues.is_empty() {
+    }
+
+    /// A message has its queues.
+    fn publish_to(&mut self, channel: ChannelRef, publish: &Publish, message: PublishMessage, is_routed: bool) {
+        self.received(channel, publish);
+        self.tally.reached(message.queues.len(), publish.mandatory);
+        if !is_routed && publish.mandatory {
+            self.return_message(channel, publish);
+        }
+        if message.queues.is_empty() {
             if let Some(seq) = publish.seq {
                 self.confirm(channel, seq, seq);
             }
             return;
         }
-        self.batch.bytes += routed.message.weight_bytes();
+        let more = message.queues.len() - 1;
+        if more > 0 && self.batch.targets + more > TARGETS_PER_REQUEST {
+            self.flush_batch();
+            if more > TARGETS_PER_REQUEST {
+                self.send_in_pieces([message].into(), Awaiting::Confirm(channel, publish.seq));
+                return;
+            }
+        }
+        self.turn.charge(TARGET_STEPS * more as u64);
+        self.batch.targets += more;
+        self.batch.bytes += message.weight_bytes();
         match publish.seq {
             Some(seq) => {
-                self.batch.confirmed.0.push(routed.message);
+                self.batch.confirmed.0.push(message);
                 self.batch.confirmed.1.push((channel, seq));
             }
-            None => self.batch.others.push(routed.message),
+            None => self.batch.others.push(message),
         }
         let count = self.batch.confirmed.0.len() + self.batch.others.len();
         if self.batch.bytes >= BATCH_BYTES_MAX || count >= PUBLISH_MESSAGES_MAX {
@@ -111,6 +181,7 @@ impl Connection {
 
     /// Refuses a message of a transaction that would be refused when it is committed.
     pub(crate) fn check(&mut self, channel: ChannelRef, publish: &Publish) {
+        self.turn.charge(REQUEST_STEPS);
         let directory = self.directory.clone();
         let is_reply = publish.exchange.is_empty() && address_of(&publish.routing_key).is_some();
         let judged = match is_reply {
@@ -176,41 +247,46 @@ impl Connection {
     /// Hands what was published to the broker.
     pub(crate) fn flush_batch(&mut self) {
         self.batch.bytes = 0;
+        let targets = std::mem::take(&mut self.batch.targets);
         if !self.batch.others.is_empty() {
             let messages = std::mem::take(&mut self.batch.others);
             self.batch.uncounted_bytes += bytes_of(&messages);
-            if self.batch.uncounted_bytes < UNCOUNTED_BYTES_MAX {
+            self.batch.uncounted_targets += targets;
+            let (bytes, targets) = (self.batch.uncounted_bytes, self.batch.uncounted_targets);
+            if bytes < UNCOUNTED_BYTES_MAX && targets < TARGETS_PER_REQUEST {
                 let request = PublishRequest { messages, ack: Ack::None, patient: false };
                 self.ask(Request::Publish(request), Waits::Nothing);
             } else {
-                let bytes = std::mem::take(&mut self.batch.uncounted_bytes);
-                self.publish_counted(messages, Vec::new(), bytes);
+                (self.batch.uncounted_bytes, self.batch.uncounted_targets) = (0, 0);
+                self.publish_counted(messages, Vec::new(), bytes, targets);
             }
         }
         if !self.batch.confirmed.0.is_empty() {
             let (messages, numbers) = std::mem::take(&mut self.batch.confirmed);
             let bytes = bytes_of(&messages);
-            self.publish_counted(messages, numbers, bytes);
+            let targets = if targets > 0 { more_targets(&messages) } else { 0 };
+            self.publish_counted(messages, numbers, bytes, targets);
         }
         self.tally.add_up();
     }
 
-    /// Publishes, and counts so many bytes until that is answered.
+    /// Publishes, and counts so many bytes and targets until that is answered.
     pub(crate) fn publish_counted(
         &mut self,
         messages: Vec<PublishMessage>,
         numbers: Vec<(ChannelRef, u64)>,
         bytes: usize,
+        targets: usize,
     ) {
-        self.batch.unanswered_bytes += bytes;
+        self.batch.is_asked(bytes, targets);
         let patient = self.batch.pace.ask(messages.len());
         let request = PublishRequest { messages, ack: Ack::Committed, patient };
-        self.ask(Request::Publish(request), Waits::Confirms(numbers, bytes));
+        self.ask(Request::Publish(request), Waits::Confirms(numbers, bytes, targets));
     }
 
-    /// So many bytes have their answer.
-    pub(crate) fn publish_answered(&mut self, bytes: usize) {
-        self.batch.unanswered_bytes -= bytes;
+    /// So many bytes and targets have their answer.
+    pub(crate) fn publish_answered(&mut self, bytes: usize, targets: usize) {
+        self.batch.is_answered(bytes, targets);
         self.batch.pace.answered();
     }
 
@@ -246,11 +322,6 @@ impl Connection {
         }
     }
 
-    /// A message with its queues.
-    pub(crate) fn message_of(&mut self, publish: &Publish) -> Result<PublishMessage, Refusal> {
-        self.route(publish).map(|routed| routed.message)
-    }
-
     /// The exchange of a message, to which its user may publish it.
     fn judge<'r>(&mut self, routes: &'r Snapshot, publish: &Publish) -> Result<Entry<'r>, Refusal> {
         self.check_publish(publish)?;
@@ -268,11 +339,9 @@ impl Connection {
         Ok(entry)
     }
 
-    fn route(&mut self, publish: &Publish) -> Result<Routed, Refusal> {
+    /// Judges a message and finds its queues, or goes on with that.
+    pub(crate) fn route(&mut self, publish: &Publish, reaching: Option<Box<Reaching>>) -> Result<Routed, Refusal> {
         let directory = self.directory.clone();
-        let routes = directory.router().load();
-        let entry = self.judge(&routes, publish)?;
-        let exchange = publish.exchange.as_ref();
         let first = publish.routing_key.as_ref();
         let (one, many);
         let keys: &[&[u8]] = if publish.cc.is_empty() && publish.bcc.is_empty() {
@@ -284,25 +353,46 @@ impl Connection {
             &many
         };
         let view = View::new(&publish.properties);
-        let now_ms = self.now.wall_ms;
         let sent = Sent {
             keys,
             view: &view,
             random: self.random(),
             expiration_ms: publish.expiration_ms,
             priority: publish.properties.priority,
-            now_ms,
+            now_ms: self.now.wall_ms,
         };
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let reached = reach(&directory, self.catalog.as_ref(), &routes, entry, &sent, &|_| true, &mut scratch);
-        self.scratch = scratch;
+        let catalog = self.catalog.clone();
+        let ways = Ways { directory: &directory, catalog: catalog.as_ref(), wanted: &|_| true };
+        let before = self.turn.steps;
+        let reached = match reaching {
+            Some(reaching) => reaching.resume(ways, &sent, &mut self.scratch, &mut self.turn.steps),
+            None => {
+                self.turn.charge(REQUEST_STEPS);
+                let routes = directory.router().load();
+                let entry = self.judge(&routes, publish)?;
+                reach(ways, &routes, entry, &sent, &mut self.scratch, &mut self.turn.steps)
+            }
+        };
+        self.tally.more(Count::RoutingSteps, before - self.turn.steps);
+        Ok(match reached {
+            Ok(reached) => self.stored(publish, reached),
+            Err(reaching) => {
+                self.tally.more(Count::RoutingPauses, 1);
+                Routed::Left(reaching)
+            }
+        })
+    }
+
+    /// A message as it is written.
+    fn stored(&self, publish: &Publish, reached: Reached) -> Routed {
         let hidden = (!publish.bcc.is_empty()).then(|| Hidden { bcc: publish.bcc.clone(), ..Hidden::default() });
         let delayed = reached.properties(&publish.properties);
         let (raw, body) = (delayed.as_ref().unwrap_or(&publish.properties).raw(), publish.body.pieces());
-        let bytes = store(exchange, publish.routing_key.as_ref(), raw, hidden.as_ref(), body);
+        let key = publish.routing_key.as_ref();
+        let bytes = store(publish.exchange.as_ref(), key, raw, hidden.as_ref(), body);
         let is_routed = reached.is_routed;
-        let message = reached.message(bytes, publish.properties.delivery_mode, now_ms);
-        Ok(Routed { message: PublishMessage { all_or_none: self.all_or_none, ..message }, is_routed })
+        let message = reached.message(bytes, publish.properties.delivery_mode, self.now.wall_ms);
+        Routed::To(PublishMessage { all_or_none: self.all_or_none, ..message }, is_routed)
     }
 
     /// That the user may publish there.
@@ -370,6 +460,16 @@ mod tests {
     use std::sync::Arc;
 
     const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
+
+    impl Connection {
+        /// A message with its queues.
+        fn message_of(&mut self, publish: &Publish) -> Result<PublishMessage, Refusal> {
+            match self.route(publish, None)? {
+                Routed::To(message, _) => Ok(message),
+                Routed::Left(_) => panic!("steps do not end"),
+            }
+        }
+    }
 
     fn publish(seq: u64) -> Publish {
         Publish {

@@ -7,8 +7,17 @@ use polylogue_amqp::codec::{BasicProperties, Properties, Table};
 use polylogue_amqp_model::{QueueKind, decode_table, encode_table};
 use polylogue_api::{Catalog, PublishMessage, Target};
 use polylogue_record::envelope::{EntryFlags, Form};
-use polylogue_router::{DELAY_HEADER, Entry, Message, QueueId, Scratch, Snapshot, Value};
+use polylogue_router::{
+    DELAY_HEADER, Delayed, Entry, Message, Outcome, PausedRouting, QueueId, Scratch, Snapshot, Value,
+};
 use polylogue_types::{Map, PartitionId, TimestampMs};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What it takes to look a queue up and to say how a message stands in it. Steps.
+const FIND_STEPS: u64 = 5;
+/// Queues that are looked at without counting.
+const FEW: usize = 16;
 
 /// The delivery mode that asks for a message to outlive a restart.
 const PERSISTENT: u8 = 2;
@@ -30,7 +39,7 @@ pub(crate) struct Sent<'a> {
 }
 
 /// The queues that a message reaches.
-#[derive(Debug, Default)]
+#[derive(PartialEq, Debug, Default)]
 pub(crate) struct Reached {
     pub(crate) queues: Vec<Target>,
     /// Some of them keep it for a while.
@@ -79,46 +88,164 @@ fn turned(properties: &Properties) -> Option<Properties> {
     Some(Properties::from(&basic))
 }
 
-/// Finds the queues of a message that comes to an exchange, those that are `wanted`.
+/// What a message's queues are found by.
+#[derive(Clone, Copy)]
+pub(crate) struct Ways<'a> {
+    pub(crate) directory: &'a Directory,
+    pub(crate) catalog: &'a dyn Catalog,
+    /// The queues that count.
+    pub(crate) wanted: &'a dyn Fn(&QueueEntry) -> bool,
+}
+
+/// Finds the queues of a message that comes to an exchange, in at most so many steps, which are taken off.
+///
+/// # Errors
+/// The steps are used up: what is left goes on with [`Reaching::resume`].
 pub(crate) fn reach(
-    directory: &Directory,
-    catalog: &dyn Catalog,
-    routes: &Snapshot,
+    ways: Ways<'_>,
+    routes: &Arc<Snapshot>,
     entry: Entry<'_>,
     sent: &Sent<'_>,
-    wanted: &dyn Fn(&QueueEntry) -> bool,
     scratch: &mut Scratch,
-) -> Reached {
-    let message = Message { keys: sent.keys, view: sent.view, random: sent.random, released: false };
-    let outcome = routes.route(entry, message, scratch);
-    let is_routed = outcome.is_routed();
-    // One exchange reaches a queue once; several may reach it several times.
-    let several = !outcome.queues.is_empty() || outcome.delayed.len() > 1;
-    let mut queues = Vec::with_capacity(outcome.queues.len());
-    let found = |id: QueueId| directory.queue(id).filter(|entry| wanted(entry))?.target(catalog, sent);
-    queues.extend(outcome.queues.iter().filter_map(|routed| found(routed.queue)));
-    let delays: Vec<_> = outcome.delayed.to_vec();
-    let mut there: Map<PartitionId, ()> = Map::default();
-    if several && !delays.is_empty() {
-        there.extend(queues.iter().map(|target: &Target| (target.queue, ())));
+    steps: &mut u64,
+) -> Result<Reached, Box<Reaching>> {
+    let outcome = match routes.route_within(entry, sent.message(false), scratch, steps) {
+        Ok(outcome) => outcome,
+        Err(paused) => return Err(Box::new(Reaching { routing: Some(paused), ..Reaching::on(routes, sent) })),
+    };
+    if outcome.delayed.is_empty() && outcome.queues.len() <= FEW {
+        let mut queues = Vec::with_capacity(outcome.queues.len());
+        queues.extend(outcome.queues.iter().filter_map(|routed| ways.target(routed.queue, sent)));
+        return Ok(Reached { is_routed: !queues.is_empty(), queues, is_delayed: false });
     }
-    let is_delayed = !delays.is_empty();
-    for delayed in delays {
-        // Where it goes once its time has come is settled now; it waits in the queues.
-        let Some(entry) = routes.entry_by_id(delayed.exchange) else { continue };
-        let outcome = routes.route(entry, Message { released: true, ..message }, scratch);
-        let deliver_at = sent.now_ms.saturating_add_unsigned(delayed.delay_ms);
-        // Its time to live begins when it gets there.
-        let then = Sent { now_ms: deliver_at, ..*sent };
-        let found = |id: QueueId| directory.queue(id).filter(|entry| wanted(entry))?.target(catalog, &then);
-        for target in outcome.queues.iter().filter_map(|routed| found(routed.queue)) {
-            let target = Target { deliver_at: Some(deliver_at), ..target };
-            if !several || there.insert(target.queue, ()).is_none() {
-                queues.push(target);
-            }
+    let mut reaching = Box::new(Reaching::on(routes, sent));
+    reaching.take(outcome, None);
+    reaching.resume(ways, sent, scratch, steps)
+}
+
+/// The way of a message to its queues that is not at its end. It goes on by the routes by which it began.
+#[derive(Debug)]
+pub(crate) struct Reaching {
+    routes: Arc<Snapshot>,
+    /// As it was when it began.
+    random: u64,
+    now_ms: TimestampMs,
+    routing: Option<Box<PausedRouting>>,
+    /// Queues that are found and not looked at.
+    found: VecDeque<QueueId>,
+    /// When they get it.
+    deliver_at: Option<TimestampMs>,
+    /// Exchanges that keep it for a while, and are not looked at.
+    delays: Vec<Delayed>,
+    /// The queues that have it, where several ways may lead to one.
+    there: Option<Map<PartitionId, ()>>,
+    /// Whether it is known what keeps it.
+    is_judged: bool,
+    reached: Reached,
+}
+
+impl Reaching {
+    fn on(routes: &Arc<Snapshot>, sent: &Sent<'_>) -> Reaching {
+        Reaching {
+            routes: routes.clone(),
+            random: sent.random,
+            now_ms: sent.now_ms,
+            routing: None,
+            found: VecDeque::new(),
+            deliver_at: None,
+            delays: Vec::new(),
+            there: None,
+            is_judged: false,
+            reached: Reached::default(),
         }
     }
-    Reached { is_routed: is_routed && !queues.is_empty(), queues, is_delayed }
+
+    /// Takes over what routing found.
+    fn take(&mut self, outcome: Outcome<'_>, deliver_at: Option<TimestampMs>) {
+        self.found.extend(outcome.queues.iter().map(|routed| routed.queue));
+        self.deliver_at = deliver_at;
+        if !std::mem::replace(&mut self.is_judged, true) {
+            self.delays = outcome.delayed.to_vec();
+            self.delays.reverse();
+            self.reached.is_delayed = !self.delays.is_empty();
+            self.reached.is_routed = outcome.is_routed();
+            self.reached.queues.reserve(outcome.queues.len());
+            // One exchange reaches a queue once; several may reach it several times.
+            let several = !outcome.queues.is_empty() || outcome.delayed.len() > 1;
+            self.there = (several && self.reached.is_delayed).then(Map::default);
+        }
+    }
+
+    /// Goes on in at most so many steps, which are taken off, with the message with which it began.
+    ///
+    /// # Errors
+    /// The steps are used up: what is left.
+    pub(crate) fn resume(
+        mut self: Box<Self>,
+        ways: Ways<'_>,
+        sent: &Sent<'_>,
+        scratch: &mut Scratch,
+        steps: &mut u64,
+    ) -> Result<Reached, Box<Reaching>> {
+        let sent = &Sent { random: self.random, now_ms: self.now_ms, ..*sent };
+        loop {
+            if let Some(routing) = self.routing.take() {
+                let released = self.is_judged;
+                match routing.resume(sent.message(released), scratch, steps) {
+                    Ok(outcome) => self.take(outcome, self.deliver_at),
+                    Err(paused) => {
+                        self.routing = Some(paused);
+                        return Err(self);
+                    }
+                }
+            }
+            if !self.look_at_queues(ways, sent, steps) {
+                return Err(self);
+            }
+            // Where it goes once its time has come is settled now; it waits in the queues.
+            let Some(delayed) = self.delays.pop() else { break };
+            let routes = self.routes.clone();
+            let Some(entry) = routes.entry_by_id(delayed.exchange) else { continue };
+            let deliver_at = Some(sent.now_ms.saturating_add_unsigned(delayed.delay_ms));
+            match routes.route_within(entry, sent.message(true), scratch, steps) {
+                Ok(outcome) => self.take(outcome, deliver_at),
+                Err(paused) => (self.routing, self.deliver_at) = (Some(paused), deliver_at),
+            }
+        }
+        self.reached.is_routed &= !self.reached.queues.is_empty();
+        Ok(self.reached)
+    }
+
+    /// Looks at the queues that were found; whether at all of them.
+    fn look_at_queues(&mut self, ways: Ways<'_>, sent: &Sent<'_>, steps: &mut u64) -> bool {
+        // Its time to live begins when it gets there.
+        let then = Sent { now_ms: self.deliver_at.unwrap_or(sent.now_ms), ..*sent };
+        while let Some(queue) = self.found.pop_front() {
+            if *steps == 0 {
+                self.found.push_front(queue);
+                return false;
+            }
+            *steps = steps.saturating_sub(FIND_STEPS);
+            let Some(target) = ways.target(queue, &then) else { continue };
+            let is_new = self.there.as_mut().is_none_or(|there| there.insert(target.queue, ()).is_none());
+            if is_new || self.deliver_at.is_none() {
+                self.reached.queues.push(Target { deliver_at: self.deliver_at, ..target });
+            }
+        }
+        true
+    }
+}
+
+impl Ways<'_> {
+    fn target(&self, queue: QueueId, sent: &Sent<'_>) -> Option<Target> {
+        self.directory.queue(queue).filter(|entry| (self.wanted)(entry))?.target(self.catalog, sent)
+    }
+}
+
+impl Sent<'_> {
+    fn message(&self, released: bool) -> Message<'_> {
+        Message { keys: self.keys, view: self.view, random: self.random, released }
+    }
 }
 
 impl QueueEntry {
@@ -176,7 +303,17 @@ mod tests {
         let entry = routes.entry(world.vhost, exchange.as_bytes()).expect("an exchange");
         let view = View::new(properties);
         let sent = Sent { keys: &[b"k"], view: &view, random: 1, expiration_ms: None, priority: None, now_ms: NOW_MS };
-        reach(&world.directory, &Topics, &routes, entry, &sent, &|_| true, &mut Scratch::default())
+        let ways = Ways { directory: &world.directory, catalog: &Topics, wanted: &|_| true };
+        let mut scratch = Scratch::default();
+        let whole = reach(ways, &routes, entry, &sent, &mut scratch, &mut u64::MAX.clone()).expect("steps do not end");
+        for steps in 1..20 {
+            let mut left = reach(ways, &routes, entry, &sent, &mut scratch, &mut steps.clone());
+            while let Err(reaching) = left {
+                left = reaching.resume(ways, &sent, &mut scratch, &mut steps.clone());
+            }
+            assert_eq!(left.expect("it is over"), whole, "in pieces of {steps} steps");
+        }
+        whole
     }
 
     #[test]

@@ -16,13 +16,13 @@ use crate::convert::View;
 use crate::directory::QueueEntry;
 use crate::message::store;
 use crate::replies::address_of;
-use crate::route::{Sent, reach};
+use crate::route::{Sent, Ways, reach};
 use bytes::{BufMut, Bytes, BytesMut};
 use polylogue_amqp::codec::{BasicProperties, Properties, ShortStr, Table, TableBuilder, Value};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, Publish};
 use polylogue_api::ConsumerId;
 use polylogue_router::{Message, Scratch};
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, STEPS_PER_TURN};
 
 /// Where copies go.
 const TRACE: &str = "amq.rabbitmq.trace";
@@ -172,7 +172,7 @@ impl Connection {
             .with_text("user", &self.user)
     }
 
-    /// The names of the queues that the message reached at once.
+    /// The names of the queues that the message reached at once; none where finding them takes longer than a turn.
     fn routed_queues(&self, publish: &Publish, keys: &[&[u8]]) -> Vec<Bytes> {
         let routes = self.directory.router().load();
         let Some(entry) = routes.entry(self.vhost, publish.exchange.as_ref()) else { return Vec::new() };
@@ -182,12 +182,14 @@ impl Connection {
         let view = View::new(&publish.properties);
         let message = Message { keys, view: &view, random: self.random(), released: false };
         let mut scratch = Scratch::default();
-        let outcome = routes.route(entry, message, &mut scratch);
+        let Ok(outcome) = routes.route_within(entry, message, &mut scratch, &mut STEPS_PER_TURN.clone()) else {
+            return Vec::new();
+        };
         let queues = outcome.queues.iter().filter_map(|routed| self.directory.queue(routed.queue));
         queues.map(|entry| entry.queue.name.clone().into_bytes()).collect()
     }
 
-    /// Publishes a copy.
+    /// Publishes a copy, unless it takes longer than a turn to find its queues.
     fn send_trace(&mut self, key: &Bytes, headers: TableBuilder, body: &[Bytes]) {
         let basic = BasicProperties { headers: Some(headers.build()), ..BasicProperties::default() };
         let properties = Properties::from(&basic);
@@ -204,10 +206,9 @@ impl Connection {
             now_ms,
         };
         let mut scratch = Scratch::default();
-        let reached = reach(&directory, self.catalog.as_ref(), &routes, entry, &sent, &|_| true, &mut scratch);
-        if reached.queues.is_empty() {
-            return;
-        }
+        let ways = Ways { directory: &directory, catalog: self.catalog.as_ref(), wanted: &|_| true };
+        let reached = reach(ways, &routes, entry, &sent, &mut scratch, &mut STEPS_PER_TURN.clone());
+        let Some(reached) = reached.ok().filter(|reached| !reached.queues.is_empty()) else { return };
         let bytes = store(TRACE.as_bytes(), key, properties.raw(), None, body);
         self.publish_untold(reached.message(bytes, None, now_ms));
     }

@@ -128,9 +128,17 @@ impl<K, V> Hamt<K, V> {
         self.root.as_ref().is_some_and(|root| walk(root, &wanted))
     }
 
+    /// The only key and value, where there is one of them.
+    pub(crate) fn only(&self) -> Option<(&K, &V)> {
+        match &self.root {
+            Some(Slot::One(_, key, value)) => Some((key, value)),
+            _ => None,
+        }
+    }
+
     /// Calls `visit` with each key and value.
-    pub(crate) fn for_each(&self, visit: &mut impl FnMut(&K, &V)) {
-        fn walk<K, V>(slot: &Slot<K, V>, visit: &mut impl FnMut(&K, &V)) {
+    pub(crate) fn for_each<'a>(&'a self, visit: &mut impl FnMut(&'a K, &'a V)) {
+        fn walk<'a, K, V>(slot: &'a Slot<K, V>, visit: &mut impl FnMut(&'a K, &'a V)) {
             match slot {
                 Slot::One(_, key, value) => visit(key, value),
                 Slot::Clash(_, all) => all.iter().for_each(|(key, value)| visit(key, value)),

@@ -3,15 +3,27 @@
 //! A binding that asks for all of its conditions is kept under one of them; one that asks for any is kept under each. A message looks
 //! its headers up and checks the bindings that it finds. So a message costs its headers and the bindings that have at
 //! least one condition of it, not all bindings there are.
+//!
+//! The condition that a binding is kept under is the one that the fewest others are kept under when it is made: of 10,000 bindings that
+//! have 199 conditions in common each is kept under the one of its own. Under which it is kept depends on the order in which bindings
+//! came; what a message reaches does not. A binding with many conditions compares their hashes with those of the message's headers.
 
 use crate::hamt::{Hamt, Key, hash_bytes};
 use crate::ids::BindingId;
-use crate::index::Target;
+use crate::index::{Position, Target};
 use crate::list::{Item, List};
 use crate::value::{Argument, Value, ValueRef, lookup};
 use bytes::Bytes;
+use polylogue_types::Map;
 use std::cmp::Ordering;
 use std::sync::Arc;
+
+/// Conditions of a binding up to which each is looked for among the sorted headers; with more of them the headers' hashes are.
+const CONDITIONS_FEW: usize = 4;
+/// From so many places on `Hashes` are given back.
+const HASHES_KEPT_MAX: usize = 4_096;
+/// Conditions that are compared in a step.
+const CONDITIONS_PER_STEP: usize = 4;
 
 /// What a binding asks of one header: this value, or (`None`) that it is there.
 #[derive(Clone, Debug)]
@@ -36,6 +48,15 @@ impl Condition {
 
     fn view(&self) -> Option<ValueRef<'_>> {
         self.value.as_ref().map(Value::view)
+    }
+
+    /// Whether this value of its header is what it asks for.
+    fn is_fulfilled_by(&self, value: &ValueRef<'_>) -> bool {
+        self.view().is_none_or(|wanted| wanted.same(value))
+    }
+
+    fn holds(&self, headers: &[Header<'_>]) -> bool {
+        value_of(headers, &self.name).is_some_and(|value| self.is_fulfilled_by(&value))
     }
 }
 
@@ -69,7 +90,10 @@ impl Key for Condition {
 struct Rule {
     target: Target,
     any: bool,
-    conditions: Vec<Condition>,
+    /// With the hash of each.
+    conditions: Vec<(u64, Condition)>,
+    /// The condition that one with all of them is kept under.
+    under: usize,
 }
 
 impl Rule {
@@ -81,27 +105,69 @@ impl Rule {
             name: a.name.clone(),
             value: Some(a.value.clone()).filter(|value| *value != Value::Void),
         });
-        Rule { target, any: matches!(mode, b"any" | b"any-with-x"), conditions: conditions.collect() }
+        let conditions = conditions.map(|condition| (condition.hash64(), condition)).collect();
+        Rule { target, any: matches!(mode, b"any" | b"any-with-x"), conditions, under: 0 }
     }
 
-    /// The conditions that it is kept under; `None` when it asks for nothing.
-    fn kept_under(&self) -> Option<&[Condition]> {
+    /// The conditions that it is kept under; none when it asks for nothing.
+    fn kept_under(&self) -> &[(u64, Condition)] {
+        if self.any { &self.conditions } else { self.conditions.get(self.under..=self.under).unwrap_or_default() }
+    }
+
+    /// Whether it asks for nothing and gets everything. One that asks for any of nothing gets nothing.
+    fn is_always(&self) -> bool {
+        !self.any && self.conditions.is_empty()
+    }
+
+    /// Whether it matches, and how many conditions were looked at.
+    fn matches(&self, headers: &[Header<'_>], hashes: &mut Hashes) -> (bool, usize) {
         if self.any {
-            return Some(&self.conditions);
+            // It is kept under each of its conditions: what found it holds.
+            return (true, 1);
         }
-        // A value tells more than that a header is there.
-        let at = self.conditions.iter().position(|c| c.value.is_some()).unwrap_or(0);
-        self.conditions.get(at..=at)
+        let failed = if self.conditions.len() > CONDITIONS_FEW && hashes.load(headers) {
+            self.conditions.iter().position(|(hash, condition)| !hashes.holds(*hash, condition, headers))
+        } else {
+            self.conditions.iter().position(|(_, condition)| !condition.holds(headers))
+        };
+        (failed.is_none(), failed.unwrap_or(self.conditions.len()))
+    }
+}
+
+/// Headers of a message by the hashes of the conditions that they fulfil; made when it is needed.
+#[derive(Default, Debug)]
+pub(crate) struct Hashes {
+    by_hash: Map<u64, u32>,
+    /// Whether it is made, and of use.
+    state: Option<bool>,
+}
+
+impl Hashes {
+    /// Forgets the message.
+    pub(crate) fn clear(&mut self) {
+        if self.state.take().is_some() {
+            match self.by_hash.capacity() {
+                // Emptying it would cost each later message as much.
+                HASHES_KEPT_MAX.. => self.by_hash = Map::default(),
+                _ => self.by_hash.clear(),
+            }
+        }
     }
 
-    fn matches(&self, headers: &[Header<'_>]) -> bool {
-        let holds = |condition: &Condition| match (condition.view(), value_of(headers, &condition.name)) {
-            (Some(wanted), Some(value)) => wanted.same(&value),
-            (None, found) => found.is_some(),
-            (Some(_), None) => false,
-        };
-        // One with any of its conditions is kept under each of them: what found it holds.
-        self.any || self.conditions.iter().all(holds)
+    /// Whether hashes tell: not where two of the message's headers have the same one.
+    fn load(&mut self, headers: &[Header<'_>]) -> bool {
+        *self.state.get_or_insert_with(|| {
+            headers.iter().zip(0..).all(|(header, at)| {
+                [None, Some(&header.value)]
+                    .into_iter()
+                    .all(|value| self.by_hash.insert(Condition::hash_of(header.name, value), at).is_none())
+            })
+        })
+    }
+
+    fn holds(&self, hash: u64, condition: &Condition, headers: &[Header<'_>]) -> bool {
+        let header = self.by_hash.get(&hash).and_then(|at| headers.get(*at as usize));
+        header.is_some_and(|header| condition.name == header.name && condition.is_fulfilled_by(&header.value))
     }
 }
 
@@ -148,16 +214,19 @@ pub(crate) fn value_of<'m>(headers: &[Header<'m>], name: &[u8]) -> Option<ValueR
 impl HeaderRules {
     /// Adds a binding.
     pub(crate) fn insert(&mut self, target: Target, arguments: &[Argument]) {
-        let rule = Rule::new(target, arguments);
-        match rule.kept_under() {
-            None => self.always.insert(target),
-            Some(conditions) => {
-                for condition in conditions {
-                    match self.by_condition.get_mut(condition) {
-                        Some(list) => list.insert(Place(target.binding)),
-                        None => _ = self.by_condition.insert(condition.clone(), List::One(Place(target.binding))),
-                    }
-                }
+        let mut rule = Rule::new(target, arguments);
+        if rule.is_always() {
+            self.always.insert(target);
+        } else if !rule.any {
+            let others = |condition: &Condition| self.by_condition.get(condition).map_or(0, List::weight);
+            // A value tells more than that a header is there.
+            let least = rule.conditions.iter().zip(0..).min_by_key(|((_, c), at)| (others(c), c.value.is_none(), *at));
+            rule.under = least.map_or(0, |(_, at)| at);
+        }
+        for (_, condition) in rule.kept_under() {
+            match self.by_condition.get_mut(condition) {
+                Some(list) => list.insert(Place(target.binding)),
+                None => _ = self.by_condition.insert(condition.clone(), List::One(Place(target.binding))),
             }
         }
         self.rules.insert(target.binding, Arc::new(rule));
@@ -166,11 +235,10 @@ impl HeaderRules {
     /// Removes a binding.
     pub(crate) fn remove(&mut self, binding: BindingId) {
         let Some(rule) = self.rules.remove(&binding) else { return };
-        let Some(conditions) = rule.kept_under() else {
+        if rule.is_always() {
             self.always.remove(binding.0);
-            return;
-        };
-        for condition in conditions {
+        }
+        for (_, condition) in rule.kept_under() {
             let Some(list) = self.by_condition.get_mut(condition) else { continue };
             list.remove(binding.0);
             if list.is_empty() {
@@ -184,25 +252,67 @@ impl HeaderRules {
         !self.by_condition.is_empty()
     }
 
-    /// Calls `emit` with the target of each binding that matches; with one of several matching conditions more than once.
-    /// Headers are prepared.
-    pub(crate) fn walk(&self, headers: &[Header<'_>], emit: &mut dyn FnMut(&Target)) {
-        self.always.iter().for_each(&mut *emit);
-        if !self.wants_headers() {
-            return;
+    /// Calls `emit` with the target of each binding that matches, as long as there are steps; with one of several matching conditions
+    /// more than once. Headers are prepared. Goes on `at` a place, which moves; whether it is at the end.
+    pub(crate) fn walk(
+        &self,
+        headers: &[Header<'_>],
+        hashes: &mut Hashes,
+        at: &mut Position,
+        steps: &mut u64,
+        emit: &mut dyn FnMut(&Target),
+    ) -> bool {
+        if at.part == 0 {
+            if let Some(from) = self.always.emit(at.from, steps, emit) {
+                at.from = from;
+                return false;
+            }
+            *at = Position { part: 1, from: 0 };
         }
-        for Header { name, value, .. } in headers {
-            for value in [None, Some(value)] {
-                let hash = Condition::hash_of(name, value);
-                let Some(found) = self.by_condition.find(hash, |condition| condition.compare(name, value)) else {
-                    continue;
-                };
-                for place in found.iter() {
-                    if let Some(rule) = self.rules.get(&place.0).filter(|rule| rule.matches(headers)) {
-                        emit(&rule.target);
-                    }
-                }
+        if !self.wants_headers() {
+            return true;
+        }
+        // Two parts a header: those that ask whether it is there, and those that ask for its value.
+        while let Some(header) = headers.get((at.part - 1) / 2) {
+            if *steps == 0 {
+                return false;
+            }
+            let value = at.part.is_multiple_of(2).then_some(&header.value);
+            let hash = Condition::hash_of(header.name, value);
+            let found = self.by_condition.find(hash, |condition| condition.compare(header.name, value));
+            if let Some(found) = found
+                && let Some(from) = self.check(found, headers, hashes, at.from, steps, emit)
+            {
+                at.from = from;
+                return false;
+            }
+            *at = Position { part: at.part + 1, from: 0 };
+            *steps = steps.saturating_sub(1);
+        }
+        true
+    }
+
+    /// Looks at the bindings that are kept under one condition, from one on. From which to go on, where there are no steps for all.
+    fn check(
+        &self,
+        found: &List<Place>,
+        headers: &[Header<'_>],
+        hashes: &mut Hashes,
+        from: u64,
+        steps: &mut u64,
+        emit: &mut dyn FnMut(&Target),
+    ) -> Option<u64> {
+        for place in found.iter_from(from) {
+            if *steps == 0 {
+                return Some(place.order());
+            }
+            let Some(rule) = self.rules.get(&place.0) else { continue };
+            let (matches, compared) = rule.matches(headers, hashes);
+            *steps = steps.saturating_sub(1 + (compared / CONDITIONS_PER_STEP) as u64);
+            if matches {
+                emit(&rule.target);
             }
         }
+        None
     }
 }

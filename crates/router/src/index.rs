@@ -23,6 +23,15 @@ impl Item for Target {
     }
 }
 
+/// How far a walk through the bindings of an exchange is.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Position {
+    /// How many keys, or parts of what is looked up, are done.
+    pub(crate) part: usize,
+    /// The binding with which the next part goes on.
+    pub(crate) from: u64,
+}
+
 /// A binding key of a direct exchange.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct RoutingKey(Bytes);
@@ -95,7 +104,7 @@ impl Index {
     }
 
     /// The targets of a routing key of a direct exchange.
-    pub(crate) fn exact<'a>(keys: &'a Hamt<RoutingKey, List<Target>>, key: &[u8]) -> impl Iterator<Item = &'a Target> {
-        keys.find(hash_bytes(0, key), |k| (*k.0).cmp(key)).into_iter().flat_map(List::iter)
+    pub(crate) fn exact<'a>(keys: &'a Hamt<RoutingKey, List<Target>>, key: &[u8]) -> Option<&'a List<Target>> {
+        keys.find(hash_bytes(0, key), |k| (*k.0).cmp(key))
     }
 }

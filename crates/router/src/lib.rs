@@ -7,7 +7,8 @@
 //! **Invariants.** Ids are never reused. A binding is told from others by source, destination, key and arguments. A message
 //! reaches a queue once, whatever ways lead there, and enters an exchange once. What is routed by is committed; it is a whole state
 //! between two calls of [`Router::publish`], never half a record. Routing waits for nobody and allocates nothing once
-//! its scratch has grown; it costs a step a word and trie node at most, whatever patterns and keys are sent.
+//! its scratch has grown; it costs a step a word and trie node at most, whatever patterns and keys are sent, and can be left after so
+//! many steps and gone on with later ([`Snapshot::route_within`]).
 //!
 //! A virtual host has the default exchange from the beginning. All others, those that a protocol calls predeclared too, are declared
 //! by whoever adds the virtual host, in the same call of [`Router::plan`].
@@ -40,7 +41,7 @@ pub use kind::{
 };
 pub use machine::{Plan, Router};
 pub use snapshot::{
-    Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Hops, Message, MessageView, Outcome, Routed, Scratch,
-    SharedRouter, Snapshot,
+    Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Hops, Message, MessageView, Outcome, PausedRouting, Routed,
+    Scratch, SharedRouter, Snapshot,
 };
 pub use value::{Argument, Value, ValueRef, decode_arguments, encode_arguments, lookup, sorted};

@@ -71,6 +71,50 @@ impl<T: Item> List<T> {
         one.into_iter().chain(many.iter().flat_map(|piece| piece.items.iter()))
     }
 
+    /// The items in order, from the place `from` on.
+    pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = &T> {
+        let (one, many): (Option<&T>, &[Piece<T>]) = match self {
+            List::Empty => (None, &[]),
+            List::One(item) => (Some(item), &[]),
+            List::Many(all) if from == 0 => (None, &all.pieces),
+            List::Many(all) => (None, all.pieces.get(all.piece(from)..).unwrap_or_default()),
+        };
+        let items = one.into_iter().chain(many.iter().flat_map(|piece| piece.items.iter()));
+        items.skip_while(move |item| item.order() < from)
+    }
+
+    /// Calls `emit` with the items from the place `from` on, one step each, until all are emitted or no step is left. Returns from where
+    /// to go on, where some are left.
+    #[inline]
+    pub(crate) fn emit(&self, from: u64, steps: &mut u64, emit: &mut (impl FnMut(&T) + ?Sized)) -> Option<u64> {
+        match self {
+            List::Empty => {}
+            List::One(item) => {
+                if item.order() >= from {
+                    *steps = steps.saturating_sub(1);
+                    emit(item);
+                }
+            }
+            List::Many(all) => {
+                let first = if from == 0 { 0 } else { all.piece(from) };
+                for piece in all.pieces.get(first..).unwrap_or_default() {
+                    let mut items = piece.items.as_slice();
+                    if items.first().is_some_and(|item| item.order() < from) {
+                        let at = items.partition_point(|item| item.order() < from);
+                        items = items.get(at..).unwrap_or_default();
+                    }
+                    let fit = usize::try_from(*steps).unwrap_or(usize::MAX).min(items.len());
+                    items.iter().take(fit).for_each(&mut *emit);
+                    *steps -= fit as u64;
+                    if let Some(next) = items.get(fit) {
+                        return Some(next.order());
+                    }
+                }
+            }
+        }
+        None
+    }
+
     /// The item that covers `point` on the line of all weights, which must be below [`List::weight`].
     pub(crate) fn pick(&self, mut point: u64) -> Option<&T> {
         match self {
@@ -238,6 +282,14 @@ mod tests {
                 let items: Vec<_> = list.iter().map(|item| (item.0, item.1)).collect();
                 prop_assert_eq!(&items, &model.iter().map(|(k, v)| (*k, *v)).collect::<Vec<_>>());
                 prop_assert_eq!(list.is_empty(), model.is_empty());
+                for steps in [1, 7, 128, 5_000] {
+                    let (mut from, mut pieces) = (Some(0), Vec::new());
+                    while let Some(begin) = from {
+                        let mut left = steps;
+                        from = list.emit(begin, &mut left, &mut |item| pieces.push((item.0, item.1)));
+                    }
+                    prop_assert_eq!(&pieces, &items, "in pieces of {} it is the same", steps);
+                }
                 let line: Vec<u64> = items.iter().flat_map(|(k, w)| std::iter::repeat_n(*k, *w as usize)).collect();
                 prop_assert_eq!(list.weight(), line.len() as u64);
                 for (point, order) in line.iter().enumerate() {

@@ -3,17 +3,21 @@
 //! A [`Snapshot`] never changes; [`SharedRouter`] holds the newest. Whoever routes takes it without waiting for anybody, and nobody
 //! waits for them. With a [`Scratch`] that is kept, routing allocates nothing.
 //!
+//! Routing counts its steps. [`Snapshot::route_within`] stops when it has used up those that it may take, and what it returns then
+//! ([`PausedRouting`]) goes on later, on the same snapshot and with the same outcome.
+//!
 //! Each exchange is entered at most once a message, so that cycles of bindings or of alternate exchanges end. An exchange none
 //! of whose bindings matched hands on to its alternate exchange; a missing one is none.
 
 use crate::definitions::{Exchange, RouterEvent};
 use crate::hamt::{Hamt, hash_number};
-use crate::headers::{Header, prepare, value_of};
+use crate::headers::{Hashes, Header, prepare, value_of};
 use crate::ids::{Destination, ExchangeId, Name, QueueId, VhostId};
-use crate::index::{Index, Target};
+use crate::index::{Index, Position, Target};
 use crate::kind::{HashOn, Kind, Property};
+use crate::list::List;
 use crate::ring::{hash_of, hash_of_value};
-use crate::topic::{Walk, recycle};
+use crate::topic::{PausedWalk, Walk, recycle};
 use crate::value::ValueRef;
 use arc_swap::ArcSwap;
 use polylogue_types::Set;
@@ -21,6 +25,10 @@ use std::sync::Arc;
 
 /// The header that says how long a delayed exchange is to wait. Milliseconds.
 pub const DELAY_HEADER: &[u8] = b"x-delay";
+/// Headers of a message that are sorted in a step.
+const HEADERS_PER_STEP: u64 = 2;
+/// Queues that were found, from which on it is looked how many of them are the same one.
+const FOUND_MIN: usize = 4_096;
 /// The longest delay; a longer one is none, as with RabbitMQ. Milliseconds.
 pub const DELAY_MS_MAX: u64 = u32::MAX as u64;
 
@@ -101,7 +109,7 @@ pub struct Delayed {
 pub struct Outcome<'s> {
     /// The queues by id, each once.
     pub queues: &'s [Routed],
-    /// The exchanges that keep it for a while.
+    /// The exchanges that keep it for a while, by id.
     pub delayed: &'s [Delayed],
 }
 
@@ -114,23 +122,133 @@ impl Outcome<'_> {
     }
 }
 
-/// Memory that routing uses again and again. One a thread or connection.
+/// Exchanges and queues that are found.
 #[derive(Default, Debug)]
-pub struct Scratch {
+struct Found {
     work: Vec<ExchangeId>,
     alternates: Vec<ExchangeId>,
     seen: Set<ExchangeId>,
     queues: Vec<Routed>,
     delayed: Vec<Delayed>,
+    /// With so many queues those that are there twice go.
+    compact_at: usize,
+}
+
+impl Found {
+    fn clear(&mut self) {
+        self.work.clear();
+        self.alternates.clear();
+        self.seen.clear();
+        self.queues.clear();
+        self.delayed.clear();
+        self.compact_at = FOUND_MIN;
+    }
+
+    fn queue(&mut self, queue: QueueId, alternate: bool) {
+        self.queues.push(Routed { queue, alternate });
+        if self.queues.len() >= self.compact_at {
+            self.compact();
+        }
+    }
+
+    /// Each queue once, by id.
+    fn compact(&mut self) {
+        self.queues.sort_unstable();
+        self.queues.dedup_by_key(|routed| routed.queue);
+        self.compact_at = FOUND_MIN.max(2 * self.queues.len());
+    }
+
+    fn outcome(&mut self) -> Outcome<'_> {
+        if self.queues.len() > 1 {
+            self.compact();
+        }
+        if self.delayed.len() > 1 {
+            self.delayed.sort_unstable_by_key(|delayed| delayed.exchange);
+        }
+        Outcome { queues: &self.queues, delayed: &self.delayed }
+    }
+}
+
+/// Memory that routing uses again and again. One a thread or connection.
+#[derive(Default, Debug)]
+pub struct Scratch {
+    found: Found,
     headers: Vec<Header<'static>>,
+    hashes: Hashes,
     walk: Walk,
 }
 
 impl Scratch {
-    /// How many nodes of topic tries were looked at with it so far: what matching costs, in steps.
+    /// The steps that were taken in topic tries with it so far.
     #[must_use]
     pub fn topic_steps(&self) -> u64 {
         self.walk.steps
+    }
+}
+
+/// How far routing is.
+#[derive(Default, Debug)]
+struct Progress {
+    /// The exchange where it began.
+    start: Option<ExchangeId>,
+    /// Everything that is reached without an alternate exchange comes first; what follows is reached by one only.
+    alternate: bool,
+    /// The keys are names of queues in this virtual host, and these are reached by an alternate exchange.
+    names: Option<(VhostId, bool)>,
+    /// The exchange whose bindings are looked at, and how many matched.
+    current: Option<ExchangeId>,
+    matched: usize,
+    /// How far that is.
+    at: Position,
+    /// Within one key.
+    topic: Option<Box<PausedWalk>>,
+}
+
+/// Routing that has used up its steps. It holds the snapshot on which it began.
+#[derive(Debug)]
+pub struct PausedRouting {
+    snapshot: Arc<Snapshot>,
+    progress: Progress,
+    found: Found,
+}
+
+impl Progress {
+    fn begin(entry: Entry<'_>, found: &mut Found) -> Progress {
+        found.clear();
+        match entry {
+            Entry::Default(vhost) => Progress { names: Some((vhost, false)), ..Progress::default() },
+            Entry::Exchange(exchange) => {
+                found.work.push(exchange.id);
+                Progress { start: Some(exchange.id), ..Progress::default() }
+            }
+        }
+    }
+}
+
+impl PausedRouting {
+    /// The snapshot on which it goes on.
+    #[must_use]
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// Goes on for at most so many steps, which are taken off, and for one more unit of work at most. The message is the one with which it
+    /// began.
+    ///
+    /// # Errors
+    /// The steps are used up.
+    pub fn resume<'s>(
+        self: Box<Self>,
+        message: Message<'_>,
+        scratch: &'s mut Scratch,
+        steps: &mut u64,
+    ) -> Result<Outcome<'s>, Box<PausedRouting>> {
+        let PausedRouting { snapshot, mut progress, found } = *self;
+        scratch.found = found;
+        match snapshot.run(&mut progress, message, scratch, steps) {
+            true => Ok(scratch.found.outcome()),
+            false => Err(Box::new(PausedRouting { progress, found: std::mem::take(&mut scratch.found), snapshot })),
+        }
     }
 }
 
@@ -254,85 +372,182 @@ impl Snapshot {
         self.exchange_names.find(Name::hash_of(vhost, name), |n| n.compare(vhost, name)).copied()
     }
 
-    /// Finds the queues that a message reaches from `entry`.
+    /// Finds the queues that a message reaches from `entry`, however many steps that takes.
     pub fn route<'s>(&self, entry: Entry<'_>, message: Message<'_>, scratch: &'s mut Scratch) -> Outcome<'s> {
-        scratch.work.clear();
-        scratch.alternates.clear();
-        scratch.seen.clear();
-        scratch.queues.clear();
-        scratch.delayed.clear();
-        match entry {
-            Entry::Default(vhost) => self.by_name(vhost, message.keys, false, &mut scratch.queues),
-            Entry::Exchange(exchange) => {
-                let sorted = recycle(std::mem::take(&mut scratch.headers));
-                let mut headers = Headers { view: message.view, sorted, loaded: false };
-                self.enter(exchange.id, &message, &mut headers, scratch);
-                scratch.headers = recycle(headers.sorted);
-            }
-        }
-        if scratch.queues.len() > 1 {
-            scratch.queues.sort_unstable();
-            scratch.queues.dedup_by_key(|routed| routed.queue);
-        }
-        Outcome { queues: &scratch.queues, delayed: &scratch.delayed }
+        let mut progress = Progress::begin(entry, &mut scratch.found);
+        // So many steps do not end.
+        self.run(&mut progress, message, scratch, &mut u64::MAX.clone());
+        scratch.found.outcome()
     }
 
-    fn by_name(&self, vhost: VhostId, keys: &[&[u8]], alternate: bool, queues: &mut Vec<Routed>) {
-        let found = keys.iter().filter_map(|key| self.queue(vhost, key));
-        queues.extend(found.map(|queue| Routed { queue, alternate }));
+    /// As [`Snapshot::route`], for at most so many steps, which are taken off, and for one more unit of work at most.
+    ///
+    /// # Errors
+    /// The steps are used up: what is left to do.
+    pub fn route_within<'s>(
+        self: &Arc<Self>,
+        entry: Entry<'_>,
+        message: Message<'_>,
+        scratch: &'s mut Scratch,
+        steps: &mut u64,
+    ) -> Result<Outcome<'s>, Box<PausedRouting>> {
+        let mut progress = Progress::begin(entry, &mut scratch.found);
+        if self.run(&mut progress, message, scratch, steps) {
+            return Ok(scratch.found.outcome());
+        }
+        let found = std::mem::take(&mut scratch.found);
+        Err(Box::new(PausedRouting { snapshot: self.clone(), progress, found }))
     }
 
-    fn enter(&self, start: ExchangeId, message: &Message<'_>, headers: &mut Headers<'_>, scratch: &mut Scratch) {
-        scratch.work.push(start);
-        // Everything that is reached without an alternate exchange comes first; what follows is reached by one only.
-        let mut alternate = false;
+    /// Whether it is at the end.
+    fn run(&self, progress: &mut Progress, message: Message<'_>, scratch: &mut Scratch, steps: &mut u64) -> bool {
+        if progress.start.is_none() {
+            // The default exchange looks at keys only, and leads nowhere else.
+            let vhost = progress.names.map_or(VhostId(0), |(vhost, _)| vhost);
+            return self.by_name(vhost, message.keys, false, progress, &mut scratch.found, steps);
+        }
+        let sorted = recycle(std::mem::take(&mut scratch.headers));
+        let mut headers = Headers { view: message.view, sorted, loaded: false };
+        scratch.hashes.clear();
+        let done = self.go_on(progress, &message, &mut headers, scratch, steps);
+        *steps = steps.saturating_sub(headers.sorted.len() as u64 / HEADERS_PER_STEP);
+        scratch.headers = recycle(headers.sorted);
+        done
+    }
+
+    fn go_on(
+        &self,
+        progress: &mut Progress,
+        message: &Message<'_>,
+        headers: &mut Headers<'_>,
+        scratch: &mut Scratch,
+        steps: &mut u64,
+    ) -> bool {
         loop {
-            let Some(id) = scratch.work.pop().or_else(|| {
-                alternate = true;
-                scratch.alternates.pop()
-            }) else {
-                return;
-            };
-            if !scratch.seen.insert(id) {
-                continue;
+            if let Some((vhost, alternate)) = progress.names {
+                if !self.by_name(vhost, message.keys, alternate, progress, &mut scratch.found, steps) {
+                    return false;
+                }
+                (progress.names, progress.at) = (None, Position::default());
             }
-            let Some(route) = self.routes.get(&id) else { continue };
-            let delays = matches!(route.exchange.kind, Kind::Delayed(_)) && !(message.released && id == start);
-            if let Some(delay_ms) = delays.then(|| delay_ms(headers.get())).flatten() {
-                scratch.delayed.push(Delayed { exchange: id, delay_ms });
-                continue;
+            if progress.current.is_none() {
+                let next = scratch.found.work.pop().or_else(|| {
+                    progress.alternate = true;
+                    scratch.found.alternates.pop()
+                });
+                let Some(id) = next else { return true };
+                *steps = steps.saturating_sub(1);
+                if !self.enter(id, progress, message, headers, &mut scratch.found) {
+                    if *steps == 0 {
+                        return false;
+                    }
+                    continue;
+                }
             }
-            if route.walk(message, headers, scratch, alternate) == 0 {
-                self.alternate(&route.exchange, message, scratch);
+            if let Some(route) = progress.current.and_then(|id| self.routes.get(&id)) {
+                if !route.walk(message, headers, progress, scratch, steps) {
+                    return false;
+                }
+                if progress.matched == 0 {
+                    self.alternate(&route.exchange, progress, &mut scratch.found);
+                }
             }
+            (progress.current, progress.matched, progress.at) = (None, 0, Position::default());
         }
     }
 
-    fn alternate(&self, exchange: &Exchange, message: &Message<'_>, scratch: &mut Scratch) {
+    /// The keys as names of queues.
+    fn by_name(
+        &self,
+        vhost: VhostId,
+        keys: &[&[u8]],
+        alternate: bool,
+        progress: &mut Progress,
+        found: &mut Found,
+        steps: &mut u64,
+    ) -> bool {
+        while let Some(key) = keys.get(progress.at.part) {
+            if *steps == 0 {
+                return false;
+            }
+            *steps -= 1;
+            progress.at.part += 1;
+            if let Some(queue) = self.queue(vhost, key) {
+                found.queue(queue, alternate);
+            }
+        }
+        true
+    }
+
+    /// Enters an exchange, if it is there, was not entered before and does not keep the message for a while.
+    fn enter(
+        &self,
+        id: ExchangeId,
+        progress: &mut Progress,
+        message: &Message<'_>,
+        headers: &mut Headers<'_>,
+        found: &mut Found,
+    ) -> bool {
+        if !found.seen.insert(id) {
+            return false;
+        }
+        let Some(route) = self.routes.get(&id) else { return false };
+        let is_released = message.released && progress.start == Some(id);
+        let delays = matches!(route.exchange.kind, Kind::Delayed(_)) && !is_released;
+        if let Some(delay_ms) = delays.then(|| delay_ms(headers.get())).flatten() {
+            found.delayed.push(Delayed { exchange: id, delay_ms });
+            return false;
+        }
+        progress.current = Some(id);
+        true
+    }
+
+    fn alternate(&self, exchange: &Exchange, progress: &mut Progress, found: &mut Found) {
         let Some(name) = exchange.effective_alternate() else { return };
         if name.is_empty() {
-            self.by_name(exchange.vhost, message.keys, true, &mut scratch.queues);
+            progress.names = Some((exchange.vhost, true));
         } else if let Some(id) = self.exchange_id(exchange.vhost, name) {
-            scratch.alternates.push(id);
+            found.alternates.push(id);
         }
     }
 }
 
 impl Route {
-    /// Puts down where the bindings that match lead, and says how many those were.
-    fn walk(&self, message: &Message<'_>, headers: &mut Headers<'_>, scratch: &mut Scratch, alternate: bool) -> usize {
-        let Scratch { work, queues, walk, .. } = scratch;
-        let mut found = 0;
+    /// Puts down where the bindings that match lead, and how many those are. Whether all were looked at.
+    fn walk(
+        &self,
+        message: &Message<'_>,
+        headers: &mut Headers<'_>,
+        progress: &mut Progress,
+        scratch: &mut Scratch,
+        steps: &mut u64,
+    ) -> bool {
+        if *steps == 0 {
+            return false;
+        }
+        let Scratch { found, walk, hashes, .. } = scratch;
+        let Progress { alternate, matched, at, topic, .. } = progress;
         let mut emit = |target: &Target| {
-            found += 1;
+            *matched += 1;
             match target.to {
-                Destination::Queue(queue) => queues.push(Routed { queue, alternate }),
-                Destination::Exchange(id) => work.push(id),
+                Destination::Queue(queue) => found.queue(queue, *alternate),
+                Destination::Exchange(id) => found.work.push(id),
             }
         };
         match &self.index {
             Index::Direct(keys) => {
-                message.keys.iter().flat_map(|key| Index::exact(keys, key)).for_each(emit);
+                while let Some(key) = message.keys.get(at.part) {
+                    if *steps == 0 {
+                        return false;
+                    }
+                    let list = Index::exact(keys, key);
+                    if let Some(from) = list.and_then(|list| list.emit(at.from, steps, &mut emit)) {
+                        at.from = from;
+                        return false;
+                    }
+                    *steps = steps.saturating_sub(1);
+                    *at = Position { part: at.part + 1, from: 0 };
+                }
             }
             Index::All(all) => match self.exchange.kind.routes_as() {
                 Kind::LocalRandom => {
@@ -342,15 +557,29 @@ impl Route {
                 Kind::Federation(to) => {
                     let hops = message.view.hops(&to.cluster, &to.vhost);
                     if hops.count < to.hops_max as usize && !hops.seen {
-                        all.iter().for_each(emit);
+                        return emit_all(all, at, steps, &mut emit);
                     }
                 }
-                _ => all.iter().for_each(emit),
+                _ => return emit_all(all, at, steps, &mut emit),
             },
-            Index::Topic(topics) => message.keys.iter().for_each(|key| topics.walk(key, walk, &mut emit)),
+            Index::Topic(topics) => {
+                while let Some(key) = message.keys.get(at.part) {
+                    if *steps == 0 {
+                        return false;
+                    }
+                    *topic = match topic.take() {
+                        None => topics.walk(key, walk, steps, &mut emit),
+                        Some(mut paused) => paused.resume(key, walk, steps, &mut emit),
+                    };
+                    if topic.is_some() {
+                        return false;
+                    }
+                    at.part += 1;
+                }
+            }
             Index::Headers(rules) => {
                 let headers = if rules.wants_headers() { headers.get() } else { &[] };
-                rules.walk(headers, &mut emit);
+                return rules.walk(headers, hashes, at, steps, &mut emit);
             }
             Index::Ring(ring) => {
                 let hash = match self.exchange.kind.routes_as() {
@@ -361,7 +590,19 @@ impl Route {
                 ring.pick(hash).into_iter().for_each(emit);
             }
         }
-        found
+        true
+    }
+}
+
+/// Emits all targets of a list; whether there were steps for that.
+#[inline]
+fn emit_all(all: &List<Target>, at: &mut Position, steps: &mut u64, emit: &mut impl FnMut(&Target)) -> bool {
+    match all.emit(at.from, steps, emit) {
+        None => true,
+        Some(from) => {
+            at.from = from;
+            false
+        }
     }
 }
 

@@ -186,7 +186,13 @@ fn routes(router: &Router, (key, headers): &(String, Vec<(String, Value)>)) -> R
             snapshot.route(entry, Message { keys: &keys, view: &view, random: 0, released: false }, &mut scratch);
         let queues: BTreeSet<u64> = outcome.queues.iter().map(|routed| routed.queue.0).collect();
         assert_eq!(queues.len(), outcome.queues.len(), "each once");
-        (exchange.name.clone(), queues, outcome.delayed.to_vec())
+        let whole = (outcome.queues.to_vec(), outcome.delayed.to_vec());
+        let message = Message { keys: &keys, view: &view, random: 0, released: false };
+        for pieces in [&[1][..], &[2, 1], &[5, 1, 3], &[100]] {
+            let in_pieces = route_in_pieces(&snapshot, &exchange.name, message, pieces);
+            assert_eq!(in_pieces, whole, "in pieces of {pieces:?} steps");
+        }
+        (exchange.name.clone(), queues, whole.1)
     };
     router.definitions().exchanges().iter().map(|exchange| one(exchange)).collect()
 }

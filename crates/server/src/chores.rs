@@ -5,11 +5,11 @@ use crate::health::{News, Told};
 use crate::net::Shared;
 use crate::net::mailbox::{Mail, Mailbox};
 use polylogue_amqp_gateway::{
-    DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, Resource, ToTopics,
-    TopicCounts,
+    Count, DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, Resource,
+    ToTopics, TopicCounts,
 };
 use polylogue_api::{Event, Now, ReadData, Reply, Request, Token};
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, STEPS_PER_TURN};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -42,6 +42,14 @@ pub(crate) trait Chore: Send + 'static {
 
     /// A deadline may have passed, or somebody has knocked.
     fn on_deadline(&mut self, _: Now) {}
+
+    /// Begins a turn of at most so many steps, and goes on with what the one before left.
+    fn begin_turn(&mut self, _steps_max: u64, _: Now) {}
+
+    /// Whether something is left to do, which waits for nothing but another turn.
+    fn is_unfinished(&self) -> bool {
+        false
+    }
 }
 
 /// What became of dead messages since the start.
@@ -94,6 +102,15 @@ impl Chore for Moving {
     fn on_event(&mut self, event: Event, now: Now) {
         self.0.on_event(event, now);
         self.1.count(self.0.take_counts());
+    }
+
+    fn begin_turn(&mut self, steps_max: u64, _: Now) {
+        self.0.begin_turn(steps_max);
+        self.1.count(self.0.take_counts());
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.0.is_unfinished()
     }
 }
 
@@ -235,6 +252,14 @@ impl Chore for Publishing {
     fn on_deadline(&mut self, now: Now) {
         self.exchanges.on_deadline(now);
     }
+
+    fn begin_turn(&mut self, steps_max: u64, now: Now) {
+        self.exchanges.begin_turn(steps_max, now);
+    }
+
+    fn is_unfinished(&self) -> bool {
+        self.exchanges.is_unfinished()
+    }
 }
 
 /// Wakes a chore.
@@ -259,12 +284,33 @@ pub(crate) fn encode_gauges<const N: usize>(
     Ok(())
 }
 
-/// Who is connected, when somebody asks.
+/// Who is connected and what their messages cost, when somebody asks.
 #[derive(Debug)]
 struct Census(Arc<Directory>);
 
 impl Collector for Census {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for (name, help, what) in [
+            ("amqp_routing_steps", "Steps that routing what AMQP's publishers sent took", Count::RoutingSteps),
+            (
+                "amqp_routing_pauses",
+                "Turns of connections that ended before a message had its queues",
+                Count::RoutingPauses,
+            ),
+            (
+                "amqp_fanout_pieces",
+                "Pieces of messages with more queues than go to the log at once",
+                Count::FanoutPieces,
+            ),
+            (
+                "amqp_fanout_waits",
+                "Times that such a message waited until some of its pieces were in the log",
+                Count::FanoutWaits,
+            ),
+        ] {
+            let counter = ConstCounter::new(self.0.traffic().count(what));
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
         let (connections, channels) = self.0.client_counts();
         let late = ConstCounter::new(self.0.late_bodies());
         let help = "Bodies of messages that were given up because they did not come in time";
@@ -372,9 +418,11 @@ async fn run(broker: Arc<dyn BrokerHandle>, mut chore: impl Chore, knock: Arc<Kn
     let session = broker.new_session();
     let mut mail = VecDeque::new();
     loop {
+        chore.begin_turn(STEPS_PER_TURN, broker.now());
         while let Some((token, request)) = chore.poll_request() {
             broker.submit(&sink, session, token, request);
         }
+        let is_unfinished = chore.is_unfinished();
         let wait_ms = chore.next_deadline_ms().map(|at| at.saturating_sub(broker.now().monotonic_ms));
         let sleep = async {
             match wait_ms {
@@ -384,6 +432,8 @@ async fn run(broker: Arc<dyn BrokerHandle>, mut chore: impl Chore, knock: Arc<Kn
         };
         tokio::select! {
             () = mailbox.arrived() => {}
+            // What takes longer than a turn goes on in pieces: no connection waits for it.
+            () = tokio::task::yield_now(), if is_unfinished => {}
             () = knock.0.notified() => chore.on_deadline(broker.now()),
             () = sleep => chore.on_deadline(broker.now()),
         }

@@ -14,6 +14,7 @@ use polylogue_amqp_gateway::{
 };
 use polylogue_amqp_model::{Command, Queue, QueueKind, Refused, Reply as Changed};
 use polylogue_api::{Catalog, CreateTopics, Now, PeekQueues, QueueCounts, Reply, Request, TopicError, Unavailable};
+use polylogue_types::STEPS_PER_TURN;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -258,7 +259,8 @@ impl<'a> Asker<'a> {
         who: impl FnOnce(Arc<dyn Catalog>, u64, Now) -> Principal,
     ) -> Asker<'a> {
         let visit = Visit::new(broker);
-        let principal = who(broker.catalog(), visit.id.0, broker.now());
+        let mut principal = who(broker.catalog(), visit.id.0, broker.now());
+        principal.begin_turn(STEPS_PER_TURN);
         Asker { visit, broker, principal }
     }
 
@@ -295,9 +297,15 @@ impl<'a> Asker<'a> {
         self.principal.flush();
         in_time(async {
             loop {
+                // What takes longer than a turn goes on in pieces: no connection waits for it.
+                self.principal.begin_turn(STEPS_PER_TURN);
                 self.submit();
                 if let Some(said) = self.principal.poll_said() {
                     return Ok(said);
+                }
+                if self.principal.unfinished().is_some() {
+                    tokio::task::yield_now().await;
+                    continue;
                 }
                 let wait = self
                     .principal

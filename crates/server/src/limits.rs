@@ -408,7 +408,7 @@ fn number(value: u64, unit: &str) -> String {
 
 /// The table, as Markdown.
 #[must_use]
-pub fn markdown() -> String {
+pub(crate) fn markdown() -> String {
     let settings = Resolved::default().settings();
     let default_of = |name: &str| {
         let found = settings.iter().find(|s| format!("{}.{}", s.section.name(), s.name) == name);

@@ -13,9 +13,10 @@ use crate::backoff::{Backoff, Waits};
 use crate::convert::View;
 use crate::directory::QueueEntry;
 use crate::message::store;
-use crate::publish::arrived;
-use crate::route::{Reached, Sent, reach};
+use crate::publish::{TARGETS_PER_REQUEST, arrived, more_targets};
+use crate::route::{Reaching, Sent, Ways, reach};
 use crate::topics::{EXCHANGE, RecordMessage, RecordOf, message_of};
+use crate::turn::{REQUEST_STEPS, TARGET_STEPS};
 use polylogue_amqp_model::{Overflow, QueueSettings};
 use polylogue_api::{
     Ack, Now, PublishError, PublishMessage, PublishRequest, ReadData, ReadError, ReadPart, ReadRequest, Request,
@@ -24,8 +25,9 @@ use polylogue_api::{
 use polylogue_record::kafka::Record;
 use polylogue_router::{Entry, ExchangeId, Snapshot};
 use polylogue_types::{Offset, PartitionId, Set};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes of a partition that are read at once, unless one batch has more.
 const READ_BYTES: u32 = 256 << 10;
@@ -77,6 +79,25 @@ pub(super) struct Source {
     /// Records to be tried again, with the queues that have them. Those between them and `tried` are published.
     failed: BTreeMap<u64, Vec<PartitionId>>,
     tried: u64,
+    /// The record whose queues are looked for, where there were no steps left for that.
+    way: Option<Box<Way>>,
+}
+
+/// A record on its way to its queues.
+#[derive(Debug)]
+struct Way {
+    offset: u64,
+    reaching: Box<Reaching>,
+    seen: Seen,
+}
+
+/// What is seen of the queues that a record reaches.
+#[derive(Default, Debug)]
+struct Seen {
+    is_later: bool,
+    is_last: bool,
+    too_large: bool,
+    dead_letters: Set<PartitionId>,
 }
 
 impl Source {
@@ -92,6 +113,7 @@ impl Source {
             again: BTreeMap::new(),
             failed: BTreeMap::new(),
             tried: 0,
+            way: None,
         }
     }
 
@@ -107,11 +129,15 @@ struct Batch {
     messages: Vec<PublishMessage>,
     parts: Vec<Part>,
     bytes: usize,
+    /// Targets beyond the first one of each message.
+    targets: usize,
+    /// There were no steps for more.
+    is_cut_short: bool,
 }
 
 impl Batch {
     fn is_full(&self) -> bool {
-        self.messages.len() >= PUBLISH_MESSAGES || self.bytes >= PUBLISH_BYTES
+        self.messages.len() >= PUBLISH_MESSAGES || self.bytes >= PUBLISH_BYTES || self.targets >= TARGETS_PER_REQUEST
     }
 
     fn push(&mut self, offset: u64, message: &PublishMessage, queues: Vec<Target>, dead_letters: bool) {
@@ -121,6 +147,7 @@ impl Batch {
         self.parts.push(Part { offset, to: queues.iter().map(|target| target.queue).collect(), dead_letters });
         let message = PublishMessage { queues, ..message.clone() };
         self.bytes += message.weight_bytes();
+        self.targets += more_targets(std::slice::from_ref(&message));
         self.messages.push(message);
     }
 
@@ -157,6 +184,8 @@ enum Fate {
     Skip,
     /// It comes from the exchange itself.
     Drop,
+    /// There are no steps left.
+    Left(Box<Way>),
 }
 
 /// Whether a queue can never take a message whose body has so many bytes, but refuses it each time.
@@ -170,6 +199,26 @@ fn refuses_to_dead(settings: &QueueSettings) -> bool {
 }
 
 impl FromTopics {
+    /// Begins a turn of at most so many steps ([`polylogue_types::turn`]), and goes on with what the one before left. Without turns
+    /// everything is done at once.
+    pub fn begin_turn(&mut self, steps_max: u64, now: Now) {
+        self.steps = steps_max;
+        while self.steps > 0
+            && let Some((id, partition)) = self.unfinished.pop_front()
+        {
+            let source = self.links.get(&id).and_then(|link| link.partitions.get(&partition));
+            if source.is_some_and(|source| source.stage == Stage::Reading) {
+                self.publish(id, partition, now);
+            }
+        }
+    }
+
+    /// Whether something is left to do, which waits for nothing but another turn.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        !self.unfinished.is_empty()
+    }
+
     /// A partition is to be read, once there is room.
     pub(super) fn ready(&mut self, id: ExchangeId, partition: PartitionId) {
         let Some(link) = self.links.get_mut(&id) else { return };
@@ -257,6 +306,15 @@ impl FromTopics {
         let batch = self.fill(id, &mut source, now);
         let passed = source.records.as_ref().map_or(source.next, Records::passed);
         let Some(link) = self.links.get_mut(&id) else { return };
+        if let Some(batch) = &batch
+            && batch.messages.is_empty()
+            && batch.is_cut_short
+        {
+            source.stage = Stage::Reading;
+            link.partitions.insert(partition, source);
+            self.unfinished.push_back((id, partition));
+            return self.advance(id, partition, passed, now);
+        }
         let Some(batch) = batch else {
             link.partitions.insert(partition, source);
             self.advance(id, partition, passed, now);
@@ -313,6 +371,10 @@ impl FromTopics {
         let Some(mut records) = source.records.take() else { return Some(batch) };
         let mut is_later = false;
         while !batch.is_full() {
+            batch.is_cut_short = self.steps == 0;
+            if batch.is_cut_short {
+                break;
+            }
             let Some(record) = records.next() else { break };
             let offset = record.offset as u64;
             let mut has = None;
@@ -334,9 +396,19 @@ impl FromTopics {
             let link = self.links.get(&id)?;
             let scratch = &mut self.scratch;
             let routing = Routing { directory: &directory, catalog: self.catalog.as_ref(), routes: &routes, now };
-            let fate = routing.fate(link, source.number, &record, self.body_bytes_max, &mut goes_back, scratch);
+            let way = source.way.take().filter(|way| way.offset == offset);
+            let how = (&mut goes_back, scratch, &mut self.steps, way);
+            let fate = routing.fate(link, source.number, &record, self.body_bytes_max, how);
             match fate {
+                Fate::Left(way) => {
+                    source.failed.extend(has.map(|has| (offset, has)));
+                    source.way = Some(way);
+                    batch.is_cut_short = true;
+                    records.put_back(record);
+                    break;
+                }
                 Fate::Publish(routed) => {
+                    self.steps = self.steps.saturating_sub(TARGET_STEPS * routed.message.queues.len() as u64);
                     let is_last = routed.is_last;
                     self.counts.skipped += u64::from(routed.too_large && has.is_none());
                     let before = batch.messages.len();
@@ -407,21 +479,16 @@ impl FromTopics {
 struct Routing<'a> {
     directory: &'a crate::directory::Directory,
     catalog: &'a dyn polylogue_api::Catalog,
-    routes: &'a Snapshot,
+    routes: &'a Arc<Snapshot>,
     now: Now,
 }
 
 impl Routing<'_> {
-    /// Finds out what becomes of a record; `goes_back` is whether the exchange's messages go on to the topic, once that was asked.
-    fn fate(
-        &self,
-        link: &Link,
-        number: usize,
-        record: &Record,
-        body_bytes_max: usize,
-        goes_back: &mut Option<bool>,
-        scratch: &mut polylogue_router::Scratch,
-    ) -> Fate {
+    /// Finds out what becomes of a record, or goes on with that; the first part of `how` is whether the exchange's messages go on to the
+    /// topic, once that was asked.
+    fn fate(&self, link: &Link, number: usize, record: &Record, body_bytes_max: usize, how: How<'_>) -> Fate {
+        let (goes_back, scratch, steps, way) = how;
+        *steps = steps.saturating_sub(REQUEST_STEPS);
         let exchange = &link.exchange;
         if record.headers.last(EXCHANGE.as_bytes()).flatten().is_some_and(|name| name == exchange.name)
             && *goes_back.get_or_insert_with(|| self.directory.goes_on_to(exchange.vhost, &link.topic))
@@ -431,7 +498,7 @@ impl Routing<'_> {
         let of = RecordOf { topic: &link.topic, partition: number };
         let Some(message) = message_of(record, of, body_bytes_max) else { return Fate::Skip };
         match self.routes.entry_by_id(exchange.id) {
-            Some(entry) => self.route(link, entry, record, &message, scratch),
+            Some(entry) => self.route(link, entry, record, &message, (scratch, steps, way)),
             None => Fate::Drop,
         }
     }
@@ -442,7 +509,7 @@ impl Routing<'_> {
         entry: Entry<'_>,
         record: &Record,
         message: &RecordMessage,
-        scratch: &mut polylogue_router::Scratch,
+        (scratch, steps, way): (&mut polylogue_router::Scratch, &mut u64, Option<Box<Way>>),
     ) -> Fate {
         let RecordMessage { routing_key, properties, expiration_ms, body } = message;
         let view = View::new(properties);
@@ -455,33 +522,46 @@ impl Routing<'_> {
             now_ms: self.now.wall_ms,
         };
         let stored = |raw: &[u8]| store(&link.exchange.name, routing_key, raw, None, std::slice::from_ref(body));
-        let bytes = stored(properties.raw());
-        let (is_later, is_last, too_large) = (Cell::new(false), Cell::new(false), Cell::new(false));
-        let dead_letters: RefCell<Set<PartitionId>> = RefCell::default();
+        let (reaching, seen) = way.map_or_else(Default::default, |way| (Some(way.reaching), way.seen));
+        let seen = RefCell::new(seen);
         let wanted = |entry: &QueueEntry| {
             let settings = &entry.settings;
             let partition = entry.partition(self.catalog);
-            is_later.set(is_later.get() || partition.is_none());
+            let mut seen = seen.borrow_mut();
+            seen.is_later |= partition.is_none();
             if refuses_to_dead(settings) {
-                dead_letters.borrow_mut().extend(partition);
+                seen.dead_letters.extend(partition);
             } else if never_fits(settings, body.len()) {
-                too_large.set(true);
+                seen.too_large = true;
                 return false;
             } else if settings.overflow != Overflow::DropHead && settings.max_length_bytes.is_some() {
-                is_last.set(true);
+                seen.is_last = true;
             }
             true
         };
-        let reached: Reached = reach(self.directory, self.catalog, self.routes, entry, &sent, &wanted, scratch);
-        if is_later.get() {
+        let ways = Ways { directory: self.directory, catalog: self.catalog, wanted: &wanted };
+        let reached = match reaching {
+            Some(reaching) => reaching.resume(ways, &sent, scratch, steps),
+            None => reach(ways, self.routes, entry, &sent, scratch, steps),
+        };
+        let seen = seen.into_inner();
+        let reached = match reached {
+            Ok(reached) => reached,
+            Err(reaching) => return Fate::Left(Box::new(Way { offset: record.offset as u64, reaching, seen })),
+        };
+        if seen.is_later {
             return Fate::Later;
         }
-        let bytes = reached.properties(properties).map_or(bytes, |properties| stored(properties.raw()));
+        let delayed = reached.properties(properties);
+        let bytes = stored(delayed.as_ref().map_or(properties.raw(), |properties| properties.raw()));
         Fate::Publish(Routed {
             message: reached.message(bytes, properties.delivery_mode, self.now.wall_ms),
-            dead_letters: dead_letters.into_inner(),
-            is_last: is_last.get(),
-            too_large: too_large.get(),
+            dead_letters: seen.dead_letters,
+            is_last: seen.is_last,
+            too_large: seen.too_large,
         })
     }
 }
+
+/// What a record's fate is found with.
+type How<'a> = (&'a mut Option<bool>, &'a mut polylogue_router::Scratch, &'a mut u64, Option<Box<Way>>);

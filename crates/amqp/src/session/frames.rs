@@ -80,7 +80,7 @@ impl Session {
         }
         let core = &self.core;
         let stopped = core.alarm.stopped && core.bodies.is_empty();
-        !self.stage.waits() && !stopped && core.output.len() < core.settings.output_bytes_max
+        !self.stage.waits() && !self.is_held && !stopped && core.output.len() < core.settings.output_bytes_max
     }
 
     /// Takes what can be taken.

@@ -70,6 +70,8 @@ pub struct Session {
     unread: Unread,
     /// The broker has a request of which it is not known whether it was taken or refused: no frame is looked at meanwhile.
     is_judged: bool,
+    /// The broker has not finished with a request that has no answer: no frame is looked at meanwhile.
+    is_held: bool,
     channels: Map<u16, Box<Channel>>,
     next_life: u32,
     /// No channel above this number was ever opened.
@@ -90,6 +92,7 @@ impl Session {
             stage: Stage::Header,
             unread: Unread::default(),
             is_judged: false,
+            is_held: false,
             channels: Map::default(),
             next_life: 0,
             highest_channel: 0,
@@ -132,6 +135,20 @@ impl Session {
     #[must_use]
     pub fn wants_input(&self) -> bool {
         self.takes_frames() && self.unread.is_empty()
+    }
+
+    /// Holds back all frames, replies or not, until it is called with `false`: the broker goes on later with a request that it has taken,
+    /// and what is behind that waits for it.
+    pub fn hold(&mut self, is_held: bool, now_ms: u64) {
+        if std::mem::replace(&mut self.is_held, is_held) != is_held {
+            self.clock.listen(self.wants_input(), now_ms);
+        }
+    }
+
+    /// Whether a channel is this one and in use: what happens on it has an effect.
+    #[must_use]
+    pub fn is_in_use(&self, channel: ChannelRef) -> bool {
+        self.channels.get(&channel.number).is_some_and(|open| open.me == channel && open.life == Life::Open)
     }
 
     /// The next thing to ask the broker. By calling it again, or by a reply, the broker says that it has taken the one before, or has

@@ -67,6 +67,30 @@ pub(crate) fn letter(headers: &[(&str, Value)]) -> Letter {
     Letter { headers: headers.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect(), property: None }
 }
 
+/// What routing finds that may take so many steps at a time, one number after the other again and again.
+pub(crate) fn route_in_pieces(
+    snapshot: &Arc<Snapshot>,
+    exchange: &[u8],
+    message: Message<'_>,
+    pieces: &[u64],
+) -> (Vec<Routed>, Vec<Delayed>) {
+    let mut scratch = Scratch::default();
+    let mut pieces = pieces.iter().copied().cycle();
+    let entry = snapshot.entry(HOST, exchange).expect("the exchange is there");
+    let mut left = match snapshot.route_within(entry, message, &mut scratch, &mut pieces.next().unwrap()) {
+        Ok(outcome) => return (outcome.queues.to_vec(), outcome.delayed.to_vec()),
+        Err(paused) => paused,
+    };
+    loop {
+        // What others route meanwhile with the same memory changes nothing.
+        snapshot.route(entry, message, &mut scratch);
+        left = match left.resume(message, &mut scratch, &mut pieces.next().unwrap()) {
+            Ok(outcome) => return (outcome.queues.to_vec(), outcome.delayed.to_vec()),
+            Err(paused) => paused,
+        };
+    }
+}
+
 /// A router whose records are committed as soon as they are planned.
 pub(crate) struct World {
     pub(crate) router: Router,

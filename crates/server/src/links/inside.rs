@@ -6,7 +6,7 @@ use crate::net::Visitor;
 use crate::net::mailbox::{Mail, Mailbox};
 use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp_gateway::{Connection, Ends, Insider};
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, STEPS_PER_TURN};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -84,11 +84,14 @@ impl Inside {
                     None => std::future::pending().await,
                 }
             };
+            let is_unfinished = self.connection.unfinished().is_some();
             let (wants_input, front) = (self.connection.wants_input(), self.output.front());
             let (to_write, has_output) = (front.map_or(&[][..], |front| front), front.is_some());
             self.input.reserve(READ_BYTES);
             tokio::select! {
                 () = self.mailbox.arrived() => {}
+                // What takes longer than a turn goes on in pieces: no other connection waits for it.
+                () = tokio::task::yield_now(), if is_unfinished => {}
                 written = writing.write(to_write), if has_output => match written {
                     Ok(written) if written > 0 => self.written(written),
                     _ => return,
@@ -116,6 +119,7 @@ impl Inside {
         let mut mail = VecDeque::new();
         self.mailbox.take(&mut mail);
         let now = self.around.broker.now();
+        self.connection.begin_turn(STEPS_PER_TURN);
         for one in mail {
             match one {
                 Mail::Reply(token, reply) => self.connection.on_reply(token, reply, now),

@@ -165,18 +165,21 @@ impl Protocol for AmqpConnection {
         self.inner.on_deadline(now);
     }
 
-    fn begin_turn(&mut self, _steps_max: u64, _now: Now) {}
+    fn begin_turn(&mut self, steps_max: u64, now: Now) {
+        self.now = now;
+        self.inner.begin_turn(steps_max);
+    }
 
     fn unfinished(&self) -> Option<Unfinished> {
-        None
+        self.inner.unfinished()
     }
 
     fn steps_used(&self) -> u64 {
-        0
+        self.inner.steps_used()
     }
 
     fn payer(&self) -> Option<&str> {
-        None
+        self.inner.user()
     }
 
     fn close_reason(&self) -> Option<String> {

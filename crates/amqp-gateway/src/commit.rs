@@ -1,0 +1,111 @@
+//! Transactions: what is published and settled in one takes effect when it is committed.
+
+use crate::connection::Connection;
+use crate::convert::unavailable;
+use crate::operation::Waits;
+use crate::publish::{Routed, TARGETS_PER_REQUEST, more_targets};
+use crate::replies::address_of;
+use crate::route::Reaching;
+use crate::turn::{Awaiting, TARGET_STEPS, Work};
+use polylogue_amqp::refusal::Refusal;
+use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
+use polylogue_api::{Ack, PublishError, PublishMessage, PublishRequest, Request, SettleError, SettleRequest, Token};
+
+/// Messages of a transaction, some of which have their queues.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    pub(crate) token: Token,
+    pub(crate) channel: ChannelRef,
+    pub(crate) publishes: Vec<Publish>,
+    pub(crate) settled: Vec<(amqp::Verdict, Vec<amqp::Run>)>,
+    /// The messages of the first publishes; none for a reply, which goes elsewhere.
+    pub(crate) messages: Vec<Option<PublishMessage>>,
+}
+
+impl Connection {
+    /// Finds the queues of the messages of a transaction, or goes on with that, and publishes them when all have theirs.
+    pub(crate) fn commit_on(&mut self, mut commit: Box<Commit>, mut reaching: Option<Box<Reaching>>, is_later: bool) {
+        let steps = self.turn.steps;
+        while let Some(publish) = commit.publishes.get(commit.messages.len()) {
+            if self.turn.steps == 0 {
+                let is_long = is_later || self.turn.is_long(steps);
+                return self.turn.work.push_front(Work::Commit(commit, reaching, is_long));
+            }
+            let is_reply = publish.exchange.is_empty() && address_of(&publish.routing_key).is_some();
+            let message = match is_reply {
+                true => None,
+                false => match self.route(publish, reaching.take()) {
+                    Ok(Routed::To(message, _)) => Some(message),
+                    Ok(Routed::Left(reaching)) => {
+                        let is_long = is_later || self.turn.is_long(steps);
+                        return self.turn.work.push_front(Work::Commit(commit, Some(reaching), is_long));
+                    }
+                    Err(refusal) => return self.reply(commit.token, amqp::Reply::Refused(refusal)),
+                },
+            };
+            commit.messages.push(message);
+        }
+        self.commit_messages(*commit);
+    }
+
+    fn commit_messages(&mut self, commit: Commit) {
+        let Commit { token, channel, publishes, settled, messages } = commit;
+        for (publish, message) in publishes.iter().zip(&messages) {
+            if message.is_none()
+                && let Some(to) = address_of(&publish.routing_key)
+            {
+                self.send_reply(channel, publish.clone(), to);
+            }
+        }
+        for (publish, message) in publishes.iter().zip(&messages) {
+            let Some(message) = message else { continue };
+            self.received(channel, publish);
+            self.tally.reached(message.queues.len(), publish.mandatory);
+            if publish.mandatory && message.queues.is_empty() {
+                self.return_message(channel, publish);
+            }
+        }
+        let messages: Vec<_> = messages.into_iter().flatten().collect();
+        if messages.is_empty() {
+            // What is only settled waits for no room on the disk.
+            return self.commit_settles(token, channel, &settled, &[]);
+        }
+        let targets = more_targets(&messages);
+        if targets > TARGETS_PER_REQUEST {
+            return self.send_in_pieces(messages.into(), Awaiting::Commit(token, channel, settled));
+        }
+        self.turn.charge(TARGET_STEPS * targets as u64);
+        let request = PublishRequest { messages, ack: Ack::Committed, patient: false };
+        self.ask(Request::Publish(request), Waits::CommitPublished(token, channel, settled));
+    }
+
+    pub(crate) fn commit_settled(&mut self, token: Token, results: &[Result<(), SettleError>]) {
+        // What is not held any more is nobody's loss: its queue is gone, or it goes to others.
+        let failed = results.iter().find_map(|result| match result {
+            Err(SettleError::Unavailable(why)) => Some(unavailable(*why)),
+            _ => None,
+        });
+        self.reply(token, failed.map_or(amqp::Reply::Done, amqp::Reply::Refused));
+    }
+
+    pub(crate) fn commit_settles(
+        &mut self,
+        token: Token,
+        channel: ChannelRef,
+        settled: &[(amqp::Verdict, Vec<amqp::Run>)],
+        results: &[Result<(), PublishError>],
+    ) {
+        if !results.iter().copied().all(crate::publish::arrived) {
+            return self.reply(token, amqp::Reply::Refused(Refusal::partial_tx()));
+        }
+        let mut settlements = Vec::new();
+        for (verdict, runs) in settled {
+            settlements.extend(self.settlements(channel, *verdict, runs));
+        }
+        self.ask(Request::Settle(SettleRequest { settlements, wait: true }), Waits::CommitSettled(token));
+        for (_, runs) in settled {
+            self.let_go(channel, runs);
+        }
+        self.give_where_starved();
+    }
+}
