@@ -109,6 +109,12 @@ fn figures(broker: &Broker) -> Vec<Figure> {
     all.gauge("disk_full", "Whether messages are refused for want of disk space", u64::from(broker.is_disk_full()));
     let alarm = u64::from(broker.is_disk_alarm());
     all.gauge("disk_alarm", "Whether publishers to queues are to wait for want of disk space", alarm);
+    let reserve = broker.reserve_bytes();
+    all.gauge(
+        "disk_reserve_bytes",
+        "Bytes that the file RESERVE keeps for starts and deletions on a full disk",
+        reserve,
+    );
     let held = broker.publishes_held_bytes();
     all.gauge("publishes_held_bytes", "Bytes of messages to queues that wait for disk space", held);
     let backups = broker.backups();
