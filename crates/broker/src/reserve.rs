@@ -55,6 +55,11 @@ impl Reserve {
         }
     }
 
+    /// What it holds now.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        if self.held.load(Ordering::Relaxed) { self.bytes } else { 0 }
+    }
+
     fn make(&self) -> io::Result<()> {
         let file = self.env.disk.open(&self.path, OpenMode::CreateNew)?;
         file.allocate(self.bytes)?;

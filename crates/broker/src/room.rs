@@ -81,6 +81,12 @@ impl Broker {
         self.inner.alarm.is_on()
     }
 
+    /// Bytes that the file `RESERVE` holds for starts and deletions on a full disk; 0 while it has given way.
+    #[must_use]
+    pub fn reserve_bytes(&self) -> u64 {
+        self.inner.reserve.held_bytes()
+    }
+
     /// Free bytes of the data directory's file system when it was last looked at.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {

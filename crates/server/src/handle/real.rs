@@ -102,15 +102,26 @@ fn stages(broker: &Broker) -> Vec<Stage> {
     all.into()
 }
 
+/// Of room on the disk.
+fn disk_figures(broker: &Broker, all: &mut Figures) {
+    all.gauge("disk_full", "Whether messages are refused for want of disk space", u64::from(broker.is_disk_full()));
+    let alarm = u64::from(broker.is_disk_alarm());
+    all.gauge("disk_alarm", "Whether publishers to queues are to wait for want of disk space", alarm);
+    let reserve = broker.reserve_bytes();
+    all.gauge(
+        "disk_reserve_bytes",
+        "Bytes that the file RESERVE keeps for starts and deletions on a full disk",
+        reserve,
+    );
+    let held = broker.publishes_held_bytes();
+    all.gauge("publishes_held_bytes", "Bytes of messages to queues that wait for disk space", held);
+}
+
 fn figures(broker: &Broker) -> Vec<Figure> {
     let mut all = Figures::default();
     let shards = broker.shards();
     all.gauge("shards", "Journals", shards.len() as u64);
-    all.gauge("disk_full", "Whether messages are refused for want of disk space", u64::from(broker.is_disk_full()));
-    let alarm = u64::from(broker.is_disk_alarm());
-    all.gauge("disk_alarm", "Whether publishers to queues are to wait for want of disk space", alarm);
-    let held = broker.publishes_held_bytes();
-    all.gauge("publishes_held_bytes", "Bytes of messages to queues that wait for disk space", held);
+    disk_figures(broker, &mut all);
     let backups = broker.backups();
     all.gauge("backup_running", "Whether a backup is under way", u64::from(backups.running));
     all.counter("backups_completed", "Backups that were handed out as a whole", backups.completed);
