@@ -144,7 +144,8 @@ pub(super) const INFLIGHT_BYTES_MAX: OptionDef = server(
     "256MiB",
     "Requests in work over all connections. A request waits for what it takes when it is decoded before it is taken in. A \
      quarter is kept for requests that take at most 64 KiB or have at most 4 KiB; the rest must hold the largest request \
-     (kafka.socket.request.max.bytes). While others wait, a connection that holds more than its share of it is closed when its \
+     (kafka.socket.request.max.bytes). Requests of one user that carry no messages (who has not logged in is the user of its address) may take a quarter \
+     of each part, those of one connection a quarter of that; further ones wait. While others wait, a connection that holds more than its share of it is closed when its \
      request arrives, waits or is answered too slowly.",
 );
 pub(super) const GROUP_BYTES_MAX: OptionDef = server(
