@@ -11,6 +11,10 @@ use std::sync::Arc;
 const MIDDLES_FEW: usize = 8;
 /// Hashes of a key's words that are compared in a step.
 const HASHES_PER_STEP: u64 = 16;
+/// Chains of a few words that are compared in a step, one after the other in the same key.
+const CHAINS_PER_STEP: u64 = 8;
+/// What it takes to look at a node: its parts are wherever in memory.
+const NODE_STEPS: u64 = 2;
 /// Above this many places `Walk::seen` is given back, because emptying it would cost each later walk as much.
 const SEEN_KEPT_MAX: usize = 1024;
 
@@ -134,7 +138,7 @@ impl<'n> Active<'n, '_> {
     }
 
     fn reached(&mut self, node: &'n Arc<Node>, at: u32) {
-        self.charge(1);
+        self.charge(NODE_STEPS);
         if let Some((hash, word)) = self.words.word(at) {
             if let Some(edge) = node.words.find(hash, |w| (*w.0).cmp(word)) {
                 self.forward(edge, at);
@@ -189,25 +193,28 @@ impl<'n> Active<'n, '_> {
         }
     }
 
+    /// Looks for the next place where a way to the next `#` begins.
     fn middle(&mut self, edge: &'n Edge, from: u32) {
         let hashes = self.words.hashes.get(from as usize..).unwrap_or_default();
         let first = edge.chain.first();
-        let skipped = hashes.iter().position(|hash| *hash == first);
-        self.charge(1 + skipped.unwrap_or(hashes.len()) as u64 / HASHES_PER_STEP);
-        let Some(skipped) = skipped else { return };
-        let at = from + skipped as u32;
-        let matches = self.matches(edge, at);
+        let mut tried = 0;
+        let place = (from..).zip(hashes).find(|(at, hash)| {
+            let begins = **hash == first;
+            tried += u64::from(begins);
+            begins && edge.chain.matches(&self.words, *at)
+        });
+        let passed = place.map_or(hashes.len() as u64, |(at, _)| u64::from(at - from));
+        self.charge(1 + passed / HASHES_PER_STEP + tried * (1 + edge.chain.cost()) / CHAINS_PER_STEP);
+        let Some((at, _)) = place else { return };
         // Where nothing but a `#` follows, the first place is as good as all of them.
-        if !(matches && edge.node.is_hash_only()) {
+        if !edge.node.is_hash_only() {
             self.todo.push(Todo::Middle(edge, at + 1));
         }
-        if matches {
-            self.todo.push(Todo::Reached(&edge.node, at + edge.words));
-        }
+        self.todo.push(Todo::Reached(&edge.node, at + edge.words));
     }
 
     fn suffix(&mut self, node: &'n Arc<Node>, at: u32, from: u32) {
-        self.charge(1);
+        self.charge(NODE_STEPS);
         if at > from
             && let Some((hash, word)) = self.words.word(at - 1)
         {
