@@ -50,6 +50,7 @@ pub(crate) use ask::Visit;
 pub(crate) use metrics::registry;
 pub use origin::{Door, Login};
 pub use rabbitmq::Setup as RabbitmqSetup;
+pub(crate) use serve::SQUEEZED_MAX;
 pub use serve::{Entrance, HttpLimits, serve};
 
 use crate::api::{ListenerStatus, PREFIX};

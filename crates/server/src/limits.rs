@@ -3,6 +3,7 @@
 //! A bound is either an option, whose name and default come from the table of options, or a number that stands in the code and is read from
 //! there. A test holds the committed file against this, each option against the options, and each metric against docs/metrics.md.
 
+use crate::http::SQUEEZED_MAX;
 use crate::net::{FREE_BYTES, SMALL_FRAME_BYTES_MAX};
 use crate::options::Resolved;
 use polylogue_amqp_model as model;
@@ -69,6 +70,7 @@ fn all() -> Vec<Limit> {
     all.extend(addresses());
     all.extend(users_and_hosts());
     all.extend(together());
+    all.extend(declared());
     all
 }
 
@@ -303,8 +305,7 @@ fn users_and_hosts() -> Vec<Limit> {
 
 fn together() -> Vec<Limit> {
     use Bound::{Fixed, Option, Part};
-    let (scope, declared) = (Scope::All, model::Limits::default());
-    let refused = "406 PRECONDITION_FAILED, 400";
+    let scope = Scope::All;
     vec![
         limit(
             scope,
@@ -319,6 +320,13 @@ fn together() -> Vec<Limit> {
             Option("server.http_connections_max"),
             "polylogue_connections_refused_total",
             "503",
+        ),
+        limit(
+            scope,
+            "connections that ask for health while no place is free",
+            Fixed(SQUEEZED_MAX as u64, "connections"),
+            "polylogue_connections_refused_total",
+            "they are answered; more are closed",
         ),
         limit(
             scope,
@@ -356,7 +364,7 @@ fn together() -> Vec<Limit> {
             "polylogue_disk_full",
             "KAFKA_STORAGE_ERROR; AMQP publishers wait",
         ),
-        limit(scope, "partitions", Option("log.partitions_max"), "", "INVALID_PARTITIONS, POLICY_VIOLATION"),
+        limit(scope, "partitions", Option("log.partitions_max"), "", "INVALID_PARTITIONS"),
         limit(
             scope,
             "groups and committed offsets",
@@ -364,6 +372,15 @@ fn together() -> Vec<Limit> {
             "polylogue_group_memory_bytes",
             "COORDINATOR_NOT_AVAILABLE",
         ),
+    ]
+}
+
+/// What may be declared, and remembered.
+fn declared() -> Vec<Limit> {
+    use Bound::Fixed;
+    let (scope, declared) = (Scope::All, model::Limits::default());
+    let refused = "406 PRECONDITION_FAILED, 400";
+    vec![
         limit(
             scope,
             "names and addresses with failed logins",

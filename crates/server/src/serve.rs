@@ -388,11 +388,11 @@ fn open(
     })
 }
 
+/// State machines by what they are.
+pub(crate) type Machines = BTreeMap<MachineId, Box<dyn StateMachine>>;
+
 /// The state machines of the protocols in their first state, and where connections see what RabbitMQ's clients declared.
-pub(crate) fn machines(
-    groups: GroupSettings,
-    guest: GuestRule,
-) -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>, Arc<GroupUsage>) {
+pub(crate) fn machines(groups: GroupSettings, guest: GuestRule) -> (Machines, Arc<Directory>, Arc<GroupUsage>) {
     let declared = AmqpMachine::new(Limits::default()).with_guest(guest);
     let directory = declared.directory();
     let groups = KafkaGroups::new(groups);
@@ -465,8 +465,8 @@ fn serve(
     let shovels = Shovels::registered(&mut front.registry);
     let federation = Federation::registered(&mut front.registry);
     let around = Surroundings::new(&broker, &directory, &amqp_settings, &net, &rng);
-    let kafka = KafkaShared::new(live.clone(), broker.clone(), directory.clone());
-    let kafka = Arc::new(kafka.with_users(users.clone()).with_audit(audit.clone()));
+    let kafka = KafkaShared::new(live.clone(), broker.clone(), directory.clone()).with_users(users.clone());
+    let kafka = Arc::new(kafka.with_audit(audit.clone()));
     let app = Arc::new(App {
         broker,
         kafka: kafka.clone(),
@@ -489,8 +489,8 @@ fn serve(
         tracing::warn!("some queues cannot be used until they are declared again: {why}");
     }
     start_links(runtime, around, &shovels, &federation);
-    let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit).with_setup(setup);
-    let management = Arc::new(management);
+    let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit);
+    let management = Arc::new(management.with_setup(setup));
     rabbitmq_http::watch_rates(runtime.handle(), &management);
     front.management.open_with(rabbitmq_http::router(management));
     front.entrance.open(app.clone());
@@ -514,18 +514,22 @@ fn serve(
     drop(entered);
     app.ready.set(true);
     announce(&front.lines, front.json);
-    runtime.block_on(async {
-        signals.stop().await;
-        tracing::info!("stopping");
-        app.ready.set(false);
-        let _ = stop.send(true);
-        let patience = Duration::from_millis(config.shutdown_ms_max);
-        if tokio::time::timeout(patience, net.connections.stop()).await.is_err() {
-            tracing::warn!(connections = net.connections.len(), "not all requests ended in time");
-        }
-    });
-    app.net.workers.stop();
+    runtime.block_on(signals.stop());
+    tracing::info!("stopping");
+    app.ready.set(false);
+    let _ = stop.send(true);
+    end_connections(runtime, &net, config.shutdown_ms_max);
     Ok(())
+}
+
+/// Lets connections finish what is in work, for so long.
+fn end_connections(runtime: &tokio::runtime::Runtime, net: &Shared, patience_ms: u64) {
+    let patience = Duration::from_millis(patience_ms);
+    let stopped = runtime.block_on(async { tokio::time::timeout(patience, net.connections.stop()).await });
+    if stopped.is_err() {
+        tracing::warn!(connections = net.connections.len(), "not all requests ended in time");
+    }
+    net.workers.stop();
 }
 
 /// What all connections share.

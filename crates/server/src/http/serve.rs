@@ -42,7 +42,7 @@ const CROWDED_SHARE: usize = 4;
 /// While it is so, one address has one in this many places, so that no few addresses take those that are left.
 const CROWDED_ADDRESS_SHARE: usize = 8;
 /// Connections without a place that are attended to at a time; further ones are closed without a word.
-const SQUEEZED_MAX: usize = 64;
+pub(crate) const SQUEEZED_MAX: usize = 64;
 /// Those of one address.
 const SQUEEZED_PER_ADDRESS_MAX: usize = 8;
 /// How long one of these waits for a place with anything but a question after health.
