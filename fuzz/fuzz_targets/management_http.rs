@@ -19,7 +19,7 @@ use polylogue_env::sim::SimWorld;
 use polylogue_replicate::Work;
 use polylogue_server::handle::{Backup, BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
 use polylogue_server::memory::Memory;
-use polylogue_server::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared};
+use polylogue_server::net::{AnswerGauge, Connections, Lanes, NetMetrics, OutputGauge, Shared, Workers};
 use polylogue_server::rabbitmq_http::{From, Management, router};
 use polylogue_types::PartitionId;
 use prometheus_client::registry::Registry;
@@ -329,6 +329,7 @@ impl Server {
             answers: AnswerGauge::new(1 << 20),
             write_stall_ms_max: 1_000,
             memory: Memory::default(),
+            workers: Workers::start(&polylogue_env::Env::real(), 1).expect("a thread"),
             metrics: NetMetrics::register(&mut Registry::default(), &["amqp"]),
             connections: Connections::default(),
         });
