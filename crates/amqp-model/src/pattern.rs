@@ -26,6 +26,9 @@ const COMPILED_BYTES_MAX: usize = 1 << 20;
 /// Results of slow patterns that are remembered, of all patterns together. About 100 bytes each.
 const REMEMBERED_MAX: usize = 262_144;
 
+/// Texts with variables put in of which one pattern keeps what they compile to: one for each user and virtual host that it is for.
+const EXPANDED_MAX: usize = 256;
+
 /// Results that are remembered now.
 static REMEMBERED: AtomicUsize = AtomicUsize::new(0);
 /// Slow patterns that are in use, so that the copy of a policy that a record brings shares what is remembered of the one that was
@@ -40,8 +43,20 @@ enum Compiled {
     Everything,
     Linear(Arc<Linear>),
     Backtracking(Arc<Backtracking>),
-    /// Of a topic permission: compiled once its variables are put in.
-    Template,
+    /// Of a topic permission: compiled once its variables are put in, and kept by what was put in.
+    Template(Arc<Mutex<BTreeMap<String, Option<Compiled>>>>),
+}
+
+impl Compiled {
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Compiled::Template(_) => false,
+            Compiled::Nothing => name.is_empty(),
+            Compiled::Everything => true,
+            Compiled::Linear(linear) => linear.matches(name),
+            Compiled::Backtracking(pattern) => pattern.matches(name),
+        }
+    }
 }
 
 /// Automata.
@@ -159,7 +174,7 @@ impl Pattern {
             return Pattern::permission(text);
         }
         compile(&plain)?;
-        Ok(Pattern { text, compiled: Compiled::Template })
+        Ok(Pattern { text, compiled: Compiled::Template(Arc::default()) })
     }
 
     /// The text.
@@ -171,13 +186,7 @@ impl Pattern {
     /// Whether some part of the name matches. A pattern with variables matches nothing before they are put in.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        match &self.compiled {
-            Compiled::Template => false,
-            Compiled::Nothing => name.is_empty(),
-            Compiled::Everything => true,
-            Compiled::Linear(linear) => linear.matches(name),
-            Compiled::Backtracking(pattern) => pattern.matches(name),
-        }
+        self.compiled.matches(name)
     }
 
     /// How often the engine that backtracks has run for this pattern, in all its copies together.
@@ -290,17 +299,21 @@ fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
 }
 
-/// Whether a topic permission's pattern matches a routing key, after its variables were put in. It is compiled each time:
-/// what is put in differs from connection to connection. The values stand in the pattern as they are, as with RabbitMQ.
+/// Whether a topic permission's pattern matches a routing key, after its variables were put in. What that compiles to is kept, because each
+/// message asks, and one with many keys in CC as often. The values stand in the pattern as they are, as with RabbitMQ.
 pub(crate) fn matches_expanded(pattern: &Pattern, variables: &[(&str, &str)], key: &str) -> bool {
-    if !matches!(pattern.compiled, Compiled::Template) {
-        return pattern.matches(key);
-    }
+    let Compiled::Template(kept) = &pattern.compiled else { return pattern.matches(key) };
     let mut text = pattern.text.to_string();
     for (name, value) in variables {
         text = text.replace(&format!("{{{name}}}"), value);
     }
-    compile(&text).is_ok_and(|regex| regex.is_match(key).unwrap_or(false))
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() >= EXPANDED_MAX && !kept.contains_key(&text) {
+        kept.clear();
+    }
+    let expanded = kept.entry(text).or_insert_with_key(|text| compiled(text).ok()).clone();
+    drop(kept);
+    expanded.is_some_and(|compiled| compiled.matches(key))
 }
 
 #[cfg(test)]
@@ -399,5 +412,21 @@ mod tests {
         assert!(matches_expanded(&topic("^{unknown}$"), &[("username", "ann")], "{unknown}"), "as PCRE reads it");
         assert!(matches_expanded(&topic("a{2}"), &[("username", "x")], "aa"));
         assert!(Pattern::topic("({username}".into()).is_err());
+    }
+
+    /// A message with 10,000 keys in CC compiled the pattern as often, on the thread that reads connections.
+    #[test]
+    fn what_was_put_in_is_compiled_once() {
+        let pattern = Pattern::topic("^{username}\\..*".into()).unwrap();
+        let kept = || match &pattern.compiled {
+            Compiled::Template(kept) => kept.lock().unwrap().len(),
+            _ => 0,
+        };
+        for at in 0..10_000 {
+            assert!(matches_expanded(&pattern, &[("username", "ann")], &format!("ann.{at}")));
+        }
+        assert_eq!(kept(), 1);
+        (0..1_000).for_each(|at| _ = matches_expanded(&pattern, &[("username", &at.to_string())], "x"));
+        assert!(kept() <= EXPANDED_MAX);
     }
 }

@@ -410,6 +410,12 @@ impl Session {
         self.peer.login.name().map(|name| &**name)
     }
 
+    /// Whether the client has to log in before it may ask for anything.
+    #[must_use]
+    pub fn is_logging_in(&self) -> bool {
+        self.peer.login.is_open()
+    }
+
     /// Whether more input could be used now. While it is false, nothing should be read: the peer waits, for answers or because it has
     /// taken more than it may.
     #[must_use]

@@ -183,8 +183,10 @@ fn logins_are_judged_by_a_worker() {
     host.send(2, &auth);
     host.no_response();
     assert_eq!(host.session.unfinished(), Some(Unfinished::Worker));
+    assert!(host.session.is_logging_in(), "it waits for no other long work of its address");
     host.begin_turn(STEPS_PER_WORKER_TURN);
     assert_eq!(host.response::<SaslAuthenticateRequest>(2).error_code, 0);
+    assert!(!host.session.is_logging_in());
 }
 
 /// Going through 100,000 topics for an estimate was done where connections are read, when the request came.

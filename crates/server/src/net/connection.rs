@@ -269,6 +269,8 @@ impl<P: Protocol> Connection<P> {
         let address = || self.visitor.as_ref().map(|visitor| visitor.peer.ip().to_canonical().to_string());
         match self.session.payer() {
             Some(user) => user.into(),
+            // Logins are short, and wait for nothing else that comes from their address.
+            None if self.session.is_logging_in() => format!("login {}", address().unwrap_or_default()).into(),
             None => address().unwrap_or_default().into(),
         }
     }

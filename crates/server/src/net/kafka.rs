@@ -254,6 +254,10 @@ impl Protocol for KafkaConnection {
         self.session.user()
     }
 
+    fn is_logging_in(&self) -> bool {
+        self.session.is_logging_in()
+    }
+
     fn close_reason(&self) -> Option<String> {
         self.session.close_reason().map(ToString::to_string)
     }

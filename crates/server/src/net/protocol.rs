@@ -125,6 +125,11 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// Who has logged in, whose long work waits behind that of others.
     fn payer(&self) -> Option<&str>;
 
+    /// Whether the client has still to log in, so that what it causes is only that.
+    fn is_logging_in(&self) -> bool {
+        false
+    }
+
     /// Why the connection is to be closed now, in a few words.
     fn close_reason(&self) -> Option<String>;
 
