@@ -50,7 +50,7 @@ pub(crate) enum Work {
 /// Who waits until all pieces of a fan-out are answered.
 #[derive(Debug)]
 pub(crate) enum Awaiting {
-    /// A publisher, for the confirm of this message, or nobody.
+    /// A publisher, for the confirm of this message if there is one.
     Confirm(ChannelRef, Option<u64>),
     /// A transaction.
     Commit(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
@@ -86,7 +86,7 @@ pub(crate) struct Turn {
 impl Default for Turn {
     fn default() -> Turn {
         Turn {
-            // A connection that nobody gives turns works as long as there is something to do.
+            // Without turns a connection works as long as there is something to do.
             steps: u64::MAX,
             steps_max: u64::MAX,
             work: VecDeque::new(),

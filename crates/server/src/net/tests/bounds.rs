@@ -8,6 +8,7 @@ use polylogue_types::{Chunk, Offset, ProducerId};
 use std::future::Future;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// A list of this body takes more than a connection's share, also while it waits.
 const LIST_BYTES: usize = 100_000;
@@ -191,8 +192,11 @@ async fn long_answers_are_made_only_when_there_is_room() {
         // Who takes nothing gives way.
         let taken = clients.split_off(2);
         server.broker.advance_ms(1_000);
-        for mut client in taken {
-            client.read_exact(&mut vec![0; 24 * MIB]).await.unwrap();
+        // Together: room goes to the one that asks first, and the clock stands, so that one which is not read would keep it.
+        let read = |mut client: TcpStream| async move { client.read_exact(&mut vec![0; 24 * MIB]).await.map(drop) };
+        let reads: Vec<_> = taken.into_iter().map(|client| tokio::spawn(read(client))).collect();
+        for read in reads {
+            read.await.unwrap().unwrap();
         }
         until(|| (server.shared.answers.bytes(), server.shared.answers.waiting()) == (0, 0)).await;
         for client in &mut clients {
