@@ -270,14 +270,22 @@ impl Broker {
     fn refuse_publish(&mut self, host: &mut Host, channel: ChannelRef, publish: &Publish) {
         let refusal = Refusal::missing(Named { kind: Kind::Exchange, name: &publish.exchange, vhost: b"/" });
         host.event(Event::CloseChannel { channel, method: BasicPublish::ID, refusal });
-        match host.poll_request() {
-            Some((_, Request::CloseChannel(of))) if of == channel => self.end(channel),
-            // Bytes that make no sense came before the broker took the publish.
-            Some((token, request @ Request::CloseConnection)) => {
-                let reply = self.on_connection_request(request);
-                host.reply(token, reply);
+        loop {
+            match host.poll_request() {
+                Some((_, Request::CloseChannel(of))) if of == channel => return self.end(channel),
+                // Bytes that make no sense came before the broker took the publish.
+                Some((token, request @ Request::CloseConnection)) => {
+                    let reply = self.on_connection_request(request);
+                    return host.reply(token, reply);
+                }
+                // Another channel, which was closed before, goes on.
+                Some((token, request)) if channel_of(&request).is_some_and(|of| of != channel) => {
+                    if let Some(reply) = self.on_request(host, request) {
+                        host.reply(token, reply);
+                    }
+                }
+                other => panic!("{other:?} behind a refused publish"),
             }
-            other => panic!("{other:?} behind a refused publish"),
         }
     }
 
