@@ -54,7 +54,7 @@ pub(crate) struct Batch {
     pub(crate) unanswered_targets: usize,
     /// The same of messages that are not asked for.
     targets: usize,
-    /// Bytes of messages that nobody waited for, since the last request that somebody did, and their targets.
+    /// Bytes of messages sent without a waiter since the last request that had one, and their targets.
     uncounted_bytes: usize,
     uncounted_targets: usize,
     pace: Pace,

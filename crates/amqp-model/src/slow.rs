@@ -1,7 +1,8 @@
 //! What a command will ask patterns that backtrack, so that it can be asked beforehand where nothing waits for it.
 //!
 //! Commands are judged and applied on threads on which all clients depend. A pattern of a policy that backtracks takes up to 1.5 ms for a
-//! name, and there may be 100,000 names. Whoever proposes a command works its [`SlowMatch`]es off first; the pattern remembers them.
+//! name, and there may be 100,000 names. Before a command is proposed its [`SlowMatch`]es are worked off; patterns
+//! remember them as long as a policy or a `SlowMatch` uses them.
 
 use crate::command::Command;
 use crate::pattern::Pattern;

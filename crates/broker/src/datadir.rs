@@ -183,7 +183,7 @@ fn choose(copies: Vec<Parsed>) -> std::result::Result<ReadIdentity, (ErrorKind, 
     let first = copies.next().unwrap_or_else(|| Err((ErrorKind::Damaged, "empty".to_owned())));
     match (first, copies.next()) {
         (Ok(one), Some(Ok(other))) if one != other => {
-            let why = "its two copies name different directories, so that nobody knows which one this is; put back the one that \
+            let why = "its two copies name different directories, and it is unknown which one this is; put back the one that \
                        belongs to it, or restore the directory from a backup";
             Err((ErrorKind::Damaged, why.to_owned()))
         }

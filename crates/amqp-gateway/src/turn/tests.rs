@@ -337,7 +337,7 @@ fn a_large_fan_out_goes_in_pieces_and_is_confirmed_when_all_are_there() {
     assert_eq!((seen.first(), seen.last()), (Some(&Unfinished::Worker), Some(&Unfinished::Turn)));
 }
 
-/// Of messages that nobody waits for a million targets might have been on their way.
+/// A million targets of messages without a waiter might have been on their way.
 #[test]
 fn targets_of_messages_that_need_no_confirm_are_bounded_too() {
     let mut wire = Wire::open(&wide(1_000));

@@ -18,7 +18,7 @@ pub(super) struct Bodies {
     count: usize,
     /// None of them is late before. Monotonic milliseconds.
     due_ms: Option<u64>,
-    /// How many came too late, as long as nobody has asked.
+    /// How many came too late since the last count was taken.
     late: u64,
 }
 

@@ -68,7 +68,7 @@ pub(super) struct Input {
     account: Account,
     /// The frame at the head has to wait for earlier ones of the connection: nothing is asked for it.
     held_back: bool,
-    /// How often a frame had to wait for a share, as long as nobody has asked.
+    /// How often a frame had to wait for a share since the last count was taken.
     waits_for_share: u64,
 }
 

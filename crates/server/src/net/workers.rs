@@ -8,8 +8,8 @@
 //!
 //! There are as many threads as processors less one, at least one, below normal priority: long work gets what is left. A connection has
 //! one job at a time, and its next one is behind those of its user's other connections. Users take turns by the processor time
-//! that their jobs have taken; an idle user saves nothing up. So the queue is bounded by the number of connections, and whoever causes long
-//! work waits for it, behind everybody who has caused less.
+//! that their jobs have taken; an idle user saves nothing up. So the queue is bounded by the number of connections, and a user who causes long
+//! work waits behind all users who have caused less. At most [`IDLE_USERS_MAX`] users without a job are remembered.
 
 use parking_lot::{Condvar, Mutex};
 use polylogue_env::{Env, JoinTask};
@@ -25,6 +25,9 @@ use tokio::time::Instant;
 
 /// What a worker does.
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Users who have no job of whom it is remembered what they have taken; with more of them all are forgotten.
+const IDLE_USERS_MAX: usize = 4_096;
 
 /// Processors that are not for workers.
 const LEFT_PROCESSORS: usize = 1;
@@ -46,8 +49,10 @@ struct Queue {
     users: Map<Payer, Waiting>,
     /// Jobs of each user that are being done.
     running: Map<Payer, usize>,
-    /// The `taken_ns` of the user whose job was begun last: whoever comes new begins there.
+    /// The `taken_ns` of the user whose job was begun last; a new user begins there.
     floor_ns: u64,
+    /// Jobs that are done.
+    finished: usize,
     is_stopped: bool,
 }
 
@@ -84,18 +89,21 @@ impl Queue {
         }
         let Some(waiting) = self.users.get_mut(payer) else { return };
         waiting.taken_ns = waiting.taken_ns.saturating_add(ns);
-        // A user who has taken no more than others is like a new one.
-        if waiting.jobs.is_empty() && still_running == 0 && waiting.taken_ns <= self.floor_ns {
-            self.users.remove(payer);
+        self.finished += 1;
+        if self.finished.is_multiple_of(IDLE_USERS_MAX) {
+            self.forget();
         }
     }
 
-    /// Forgets users who have had their turn and to whom all others have caught up.
+    /// Forgets users who have no job: those to whom all others have caught up, and all where they are too many. While there is always a
+    /// job, as under an attack, every name that logs in would stay otherwise.
     fn forget(&mut self) {
         let (floor_ns, running) = (self.floor_ns, &self.running);
-        self.users.retain(|payer, waiting| {
-            !waiting.jobs.is_empty() || running.contains_key(payer) || waiting.taken_ns > floor_ns
-        });
+        let is_idle = |payer: &Payer, waiting: &Waiting| waiting.jobs.is_empty() && !running.contains_key(payer);
+        self.users.retain(|payer, waiting| !is_idle(payer, waiting) || waiting.taken_ns > floor_ns);
+        if self.users.len() > IDLE_USERS_MAX {
+            self.users.retain(|payer, waiting| !is_idle(payer, waiting));
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -171,7 +179,7 @@ impl Workers {
     pub(crate) async fn run<T: Send + 'static>(&self, payer: Payer, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (give, get) = tokio::sync::oneshot::channel();
         let job: Job = Box::new(move || {
-            // Nobody waits for it where the runtime has ended.
+            // The receiver is gone where the runtime has ended.
             let _ = give.send(job());
         });
         {
@@ -214,7 +222,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        // Whoever holds it last may be a job.
+        // The last holder may be a job, which cannot wait for its own thread.
         self.inner.queue.lock().is_stopped = true;
         self.inner.changed.notify_all();
     }
@@ -292,6 +300,20 @@ mod tests {
         assert_eq!(order[..2].iter().filter(|user| *user == "late").count(), 1, "{order:?}");
         queue.forget();
         assert!(queue.users.len() <= 1, "users are forgotten");
+    }
+
+    /// Users without a job were forgotten only when there was no job at all, which an attacker can keep from happening.
+    #[test]
+    fn users_are_forgotten_while_others_are_busy() {
+        let mut queue = Queue::default();
+        push(&mut queue, "busy", 1);
+        for at in 0..5 * IDLE_USERS_MAX {
+            push(&mut queue, &at.to_string(), 1);
+            let (payer, _) = queue.pop().unwrap();
+            push(&mut queue, "busy", 1);
+            queue.done(&payer, 10);
+        }
+        assert!(queue.users.len() <= 2 * IDLE_USERS_MAX + 1, "{} users", queue.users.len());
     }
 
     #[tokio::test]
