@@ -115,6 +115,9 @@ pub struct FromTopics {
     /// Steps that may be taken to find queues, and partitions for whose records there were none left.
     steps: u64,
     unfinished: VecDeque<(ExchangeId, PartitionId)>,
+    /// Partitions of which a compressed batch comes next, and whether this turn may open one.
+    compressed: VecDeque<(ExchangeId, PartitionId)>,
+    is_long: bool,
     counts: ExchangeCounts,
 }
 
@@ -137,6 +140,8 @@ impl FromTopics {
             scratch: Scratch::default(),
             steps: u64::MAX,
             unfinished: VecDeque::new(),
+            compressed: VecDeque::new(),
+            is_long: false,
             counts: ExchangeCounts::default(),
         }
     }

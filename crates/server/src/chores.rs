@@ -3,6 +3,7 @@
 use crate::handle::{BrokerHandle, ReplySink};
 use crate::health::{News, Told};
 use crate::net::Shared;
+use crate::net::WorkerQueue;
 use crate::net::mailbox::{Mail, Mailbox};
 use polylogue_amqp_gateway::{
     Count, DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, Resource,
@@ -23,6 +24,9 @@ use tokio::sync::Notify;
 
 /// How often it is looked how much memory is taken.
 const MEMORY_LOOK: Duration = Duration::from_secs(1);
+
+/// Whose the long turns of chores are, among those for whom worker threads work. No user has such a name.
+const PAYER: &str = "\0chores";
 
 /// Something sans-IO that asks the broker, and is no connection.
 pub(crate) trait Chore: Send + 'static {
@@ -50,6 +54,14 @@ pub(crate) trait Chore: Send + 'static {
     fn is_unfinished(&self) -> bool {
         false
     }
+
+    /// Whether something is left to do that may take longer than a turn: [`Chore::long_turn`] does it, on a worker thread.
+    fn wants_long_turn(&self) -> bool {
+        false
+    }
+
+    /// See [`Chore::wants_long_turn`].
+    fn long_turn(&mut self, _steps_max: u64, _: Now) {}
 }
 
 /// What became of dead messages since the start.
@@ -260,6 +272,14 @@ impl Chore for Publishing {
     fn is_unfinished(&self) -> bool {
         self.exchanges.is_unfinished()
     }
+
+    fn wants_long_turn(&self) -> bool {
+        self.exchanges.wants_long_turn()
+    }
+
+    fn long_turn(&mut self, steps_max: u64, now: Now) {
+        self.exchanges.long_turn(steps_max, now);
+    }
 }
 
 /// Wakes a chore.
@@ -325,37 +345,46 @@ impl Collector for Census {
     }
 }
 
+/// Where chores run.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) runtime: &'a tokio::runtime::Handle,
+    pub(crate) broker: &'a Arc<dyn BrokerHandle>,
+    /// For what takes longer than a turn.
+    pub(crate) workers: &'a WorkerQueue,
+}
+
+impl Place<'_> {
+    fn spawn(self, chore: impl Chore, knock: Arc<Knock>) {
+        self.runtime.spawn(run(self.broker.clone(), self.workers.clone(), chore, knock));
+    }
+}
+
 /// Starts all chores of AMQP's queues; no message that they make of something else is larger. They end with the runtime.
-pub(crate) fn start(
-    runtime: &tokio::runtime::Handle,
-    broker: &Arc<dyn BrokerHandle>,
-    directory: &Arc<Directory>,
-    message_bytes_max: u64,
-    registry: &mut Registry,
-) {
+pub(crate) fn start(place: Place<'_>, directory: &Arc<Directory>, message_bytes_max: u64, registry: &mut Registry) {
+    let broker = place.broker;
     let dead = Moving(DeadLetters::new(directory.clone(), broker.catalog()), DeadMetrics::register(registry));
-    runtime.spawn(run(broker.clone(), dead, Arc::default()));
+    place.spawn(dead, Arc::default());
     registry.register_collector(Box::new(Census(directory.clone())));
     let knock: Arc<Knock> = Arc::default();
     directory.idle_news().wake(Waker::from(knock.clone()));
     // What it has not heard yet.
     knock.0.notify_one();
-    runtime.spawn(run(broker.clone(), IdleQueues::new(directory.clone(), broker.catalog()), knock));
+    place.spawn(IdleQueues::new(directory.clone(), broker.catalog()), knock);
     let knock: Arc<Knock> = Arc::default();
     directory.queue_news().wake(Waker::from(knock.clone()));
     knock.0.notify_one();
-    runtime.spawn(run(broker.clone(), MissingTopics::new(directory.clone(), broker.catalog()), knock));
+    place.spawn(MissingTopics::new(directory.clone(), broker.catalog()), knock);
     let knock: Arc<Knock> = Arc::default();
     directory.topic_news().wake(Waker::from(knock.clone()));
     knock.0.notify_one();
-    let to_topics = Appending::new(ToTopics::new(directory.clone(), broker.catalog()), registry);
-    runtime.spawn(run(broker.clone(), to_topics, knock));
+    place.spawn(Appending::new(ToTopics::new(directory.clone(), broker.catalog()), registry), knock);
     let knock: Arc<Knock> = Arc::default();
     directory.exchange_news().wake(Waker::from(knock.clone()));
     knock.0.notify_one();
     let body_bytes_max = usize::try_from(message_bytes_max).unwrap_or(usize::MAX);
     let from_topics = FromTopics::new(directory.clone(), broker.catalog(), body_bytes_max);
-    runtime.spawn(run(broker.clone(), Publishing::new(from_topics, registry), knock));
+    place.spawn(Publishing::new(from_topics, registry), knock);
 }
 
 /// Tells all connections when the server is short of room on the disk or of memory, and when it is no longer; and the log what is wrong
@@ -412,17 +441,25 @@ async fn in_memory(reply: Reply) -> Reply {
 }
 
 /// Between a chore and the broker. Never ends.
-async fn run(broker: Arc<dyn BrokerHandle>, mut chore: impl Chore, knock: Arc<Knock>) {
+async fn run(broker: Arc<dyn BrokerHandle>, workers: WorkerQueue, mut chore: impl Chore, knock: Arc<Knock>) {
     let mailbox = Arc::new(Mailbox::default());
     let sink: Arc<dyn ReplySink> = mailbox.clone();
     let session = broker.new_session();
     let mut mail = VecDeque::new();
     loop {
         chore.begin_turn(STEPS_PER_TURN, broker.now());
+        if chore.wants_long_turn() {
+            let now = broker.now();
+            let long_turn = move || {
+                chore.long_turn(STEPS_PER_TURN, now);
+                chore
+            };
+            chore = workers.run(PAYER.into(), long_turn).await;
+        }
         while let Some((token, request)) = chore.poll_request() {
             broker.submit(&sink, session, token, request);
         }
-        let is_unfinished = chore.is_unfinished();
+        let is_unfinished = chore.is_unfinished() || chore.wants_long_turn();
         let wait_ms = chore.next_deadline_ms().map(|at| at.saturating_sub(broker.now().monotonic_ms));
         let sleep = async {
             match wait_ms {

@@ -54,4 +54,4 @@ pub use listener::{Accept, Connections, Shared, Visitor, WireCounts, accept_loop
 pub(crate) use listener::{pause, stopped};
 pub use metrics::{NetMetrics, ProtocolCounts};
 pub use output::OutputGauge;
-pub use workers::Workers;
+pub use workers::{WorkerQueue, Workers};

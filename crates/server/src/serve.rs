@@ -277,7 +277,7 @@ fn open_and_serve(
     for lost in broker.lost_segments() {
         tracing::error!("{lost}; its messages cannot be read, `polylogue check` of a stopped broker tells which");
     }
-    let started = broker.start().map_err(|e| StartError(e.to_string()));
+    let started = broker.start().map_err(|e| StartError(e.to_string())).and_then(|()| start_workers(env, front));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
     let mut amqp_settings = config.amqp.clone();
     if amqp_settings.cluster_name == AmqpSettings::default().cluster_name {
@@ -285,9 +285,9 @@ fn open_and_serve(
         amqp_settings.cluster_name = format!("polylogue@{}", handle.catalog().cluster().cluster_id);
     }
     let amqp_settings = Arc::new(amqp_settings);
-    if started.is_ok() {
-        let message_bytes_max = amqp_settings.message_bytes_max;
-        chores::start(runtime.handle(), &handle, &directory, message_bytes_max, &mut front.registry);
+    if let Ok(workers) = &started {
+        let place = chores::Place { runtime: runtime.handle(), broker: &handle, workers: &workers.queue() };
+        chores::start(place, &directory, amqp_settings.message_bytes_max, &mut front.registry);
     }
     let secret = env.rng.next_u64();
     let rng = env.rng.clone();
@@ -297,7 +297,7 @@ fn open_and_serve(
     let accept = AmqpAccept::new(amqp_settings.clone(), directory.clone(), handle.clone(), secret, users.clone());
     let amqp = Arc::new(accept);
     let opened = Opened { broker: handle, live, amqp, amqp_settings, directory, users, audit, rng };
-    let result = started.and_then(|()| serve(env, config, front, bound, opened, runtime, signals));
+    let result = started.and_then(|workers| serve(config, front, bound, (opened, workers), runtime, signals));
     front.stop();
     // Whatever happened: what was acknowledged is flushed, and the next start is quick.
     broker.shutdown();
@@ -447,11 +447,10 @@ fn watch_files(front: &Front, runtime: &tokio::runtime::Runtime, stopped: &watch
 
 /// Everything between the broker's start and its end.
 fn serve(
-    env: &Env,
     config: &ServerConfig,
     front: &mut Front,
     bound: Vec<Bound>,
-    opened: Opened,
+    (opened, workers): (Opened, Workers),
     runtime: &tokio::runtime::Runtime,
     signals: threads::Signals,
 ) -> Result<(), StartError> {
@@ -459,7 +458,7 @@ fn serve(
     runtime.block_on(begun(&directory));
     see_to_administrator(front, runtime, &broker, &directory, rng.as_ref())?;
     look_at_guest(config.guest, &directory);
-    let net = Arc::new(shared(env, config, front, &broker)?);
+    let net = Arc::new(shared(config, front, &broker, workers));
     chores::watch_alarms(runtime.handle(), directory.clone(), net.clone());
     front.registry.register_collector(Box::new(memory::Gauges(net.clone())));
     let shovels = Shovels::registered(&mut front.registry);
@@ -532,18 +531,18 @@ fn end_connections(runtime: &tokio::runtime::Runtime, net: &Shared, patience_ms:
     net.workers.stop();
 }
 
-/// What all connections share.
-fn shared(
-    env: &Env,
-    config: &ServerConfig,
-    front: &mut Front,
-    broker: &Arc<dyn BrokerHandle>,
-) -> Result<Shared, StartError> {
+/// Starts the threads for long work.
+fn start_workers(env: &Env, front: &mut Front) -> Result<Workers, StartError> {
     let fail = |e: std::io::Error| StartError(format!("cannot start the threads for long work: {e}"));
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let workers = Workers::start(env, workers::threads_of(processors)).map_err(fail)?;
     workers.register(&mut front.registry);
-    Ok(Shared {
+    Ok(workers)
+}
+
+/// What all connections share.
+fn shared(config: &ServerConfig, front: &Front, broker: &Arc<dyn BrokerHandle>, workers: Workers) -> Shared {
+    Shared {
         broker: broker.clone(),
         lanes: Lanes::new(config.inflight_bytes_max, config.connections_max),
         output: OutputGauge::new(config.output_bytes_max),
@@ -553,7 +552,7 @@ fn shared(
         workers,
         metrics: front.metrics.clone(),
         connections: Connections::default(),
-    })
+    }
 }
 
 fn rabbitmq_setup(config: &ServerConfig, amqp: &Arc<AmqpSettings>) -> RabbitmqSetup {

@@ -7,7 +7,7 @@
 //!     └── waiting <─────┘                           it could not be read, or a queue has no room
 //! ```
 
-use super::records::Records;
+use super::records::{Next, Records};
 use super::{Asked, Due, FromTopics, Link};
 use crate::backoff::{Backoff, Waits};
 use crate::convert::View;
@@ -133,6 +133,8 @@ struct Batch {
     targets: usize,
     /// There were no steps for more.
     is_cut_short: bool,
+    /// What comes next is for a turn that may take long.
+    is_long: bool,
 }
 
 impl Batch {
@@ -217,6 +219,24 @@ impl FromTopics {
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         !self.unfinished.is_empty()
+    }
+
+    /// Whether a compressed batch comes next of something: that is for [`FromTopics::long_turn`].
+    #[must_use]
+    pub fn wants_long_turn(&self) -> bool {
+        !self.compressed.is_empty()
+    }
+
+    /// A turn on a thread on which nothing else waits: opens one compressed batch, and goes on with it for so many steps.
+    pub fn long_turn(&mut self, steps_max: u64, now: Now) {
+        self.steps = steps_max;
+        let Some((id, partition)) = self.compressed.pop_front() else { return };
+        let source = self.links.get(&id).and_then(|link| link.partitions.get(&partition));
+        if source.is_some_and(|source| source.stage == Stage::Reading) {
+            self.is_long = true;
+            self.publish(id, partition, now);
+            self.is_long = false;
+        }
     }
 
     /// A partition is to be read, once there is room.
@@ -312,7 +332,8 @@ impl FromTopics {
         {
             source.stage = Stage::Reading;
             link.partitions.insert(partition, source);
-            self.unfinished.push_back((id, partition));
+            let left = if batch.is_long { &mut self.compressed } else { &mut self.unfinished };
+            left.push_back((id, partition));
             return self.advance(id, partition, passed, now);
         }
         let Some(batch) = batch else {
@@ -362,6 +383,27 @@ impl FromTopics {
         self.pump(id);
     }
 
+    /// The next record, if this turn may go on to it; else `batch` says why not, unless there is none.
+    fn take(&mut self, records: &mut Records, batch: &mut Batch) -> Option<Record> {
+        batch.is_cut_short = self.steps == 0;
+        if batch.is_cut_short {
+            return None;
+        }
+        match records.next(self.is_long) {
+            Next::Record(record) => {
+                // One compressed batch a turn.
+                self.is_long = false;
+                self.steps = self.steps.saturating_sub(1);
+                Some(record)
+            }
+            Next::Compressed => {
+                (batch.is_cut_short, batch.is_long) = (true, true);
+                None
+            }
+            Next::End => None,
+        }
+    }
+
     /// Takes records that may be published together. `None` when there are none because a queue is being made.
     fn fill(&mut self, id: ExchangeId, source: &mut Source, now: Now) -> Option<Batch> {
         let mut batch = Batch::default();
@@ -370,12 +412,9 @@ impl FromTopics {
         let mut goes_back = None;
         let Some(mut records) = source.records.take() else { return Some(batch) };
         let mut is_later = false;
-        while !batch.is_full() {
-            batch.is_cut_short = self.steps == 0;
-            if batch.is_cut_short {
-                break;
-            }
-            let Some(record) = records.next() else { break };
+        while !batch.is_full()
+            && let Some(record) = self.take(&mut records, &mut batch)
+        {
             let offset = record.offset as u64;
             let mut has = None;
             if offset < source.tried {

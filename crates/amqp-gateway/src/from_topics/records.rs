@@ -1,7 +1,7 @@
 //! What was read of a partition, record by record.
 
 use bytes::BytesMut;
-use polylogue_record::kafka::{BatchIter, Record, RecordIter, records};
+use polylogue_record::kafka::{Batch, BatchIter, Record, RecordIter, records};
 use polylogue_types::Chunk;
 use polylogue_types::limits::DECOMPRESSED_BYTES_MAX;
 use std::io;
@@ -16,10 +16,21 @@ struct Open {
     bytes: usize,
 }
 
+/// What comes next of what was read.
+#[derive(Debug)]
+pub(super) enum Next {
+    Record(Record),
+    /// A compressed batch. It may have a thousand times as many bytes as were read, and is for a turn that may take long.
+    Compressed,
+    End,
+}
+
 /// See the module. What cannot be read is passed over.
 #[derive(Debug)]
 pub(super) struct Records {
     batches: BatchIter,
+    /// The next batch, where it is compressed and was not to be opened yet.
+    compressed: Option<Batch>,
     /// The batch in which the next record is.
     open: Option<Open>,
     /// Was taken and put back.
@@ -47,7 +58,7 @@ impl Records {
         };
         let is_empty = bytes.is_empty();
         let (batches, open, back, damaged) = (BatchIter::new(bytes), None, None, 0);
-        Ok(Records { batches, open, back, from, next: from, is_empty, damaged })
+        Ok(Records { batches, compressed: None, open, back, from, next: from, is_empty, damaged })
     }
 
     /// The offset after all that was taken.
@@ -79,14 +90,22 @@ impl Records {
         self.back = Some(record);
     }
 
-    /// The next record that is a message.
-    pub(super) fn next(&mut self) -> Option<Record> {
-        if self.back.is_some() {
-            return self.back.take();
+    /// The next record that is a message. A compressed batch, one at the most, is opened only where the turn may take `long`.
+    pub(super) fn next(&mut self, mut long: bool) -> Next {
+        if let Some(record) = self.back.take() {
+            return Next::Record(record);
         }
         loop {
             let Some(Open { records, end, .. }) = &mut self.open else {
-                self.open_batch()?;
+                // Behind something that is no batch nothing can be found.
+                let Some(batch) = self.compressed.take().or_else(|| self.batches.next()?.ok()) else {
+                    return Next::End;
+                };
+                if batch.header.compression() != 0 && !std::mem::take(&mut long) {
+                    self.compressed = Some(batch);
+                    return Next::Compressed;
+                }
+                self.open_batch(&batch);
                 continue;
             };
             let end = *end;
@@ -96,7 +115,7 @@ impl Records {
                     Ok(offset) if offset < self.next => {}
                     Ok(offset) => {
                         self.next = offset + 1;
-                        return Some(record);
+                        return Next::Record(record);
                     }
                     Err(_) => self.damaged += 1,
                 },
@@ -111,14 +130,12 @@ impl Records {
         }
     }
 
-    /// Goes on to the next batch. `None` when there is no more.
-    fn open_batch(&mut self) -> Option<()> {
-        // Behind something that is no batch nothing can be found.
-        let batch = self.batches.next()?.ok()?;
+    /// Goes on to a batch.
+    fn open_batch(&mut self, batch: &Batch) {
         let end = u64::try_from(batch.header.last_offset()).map_or(self.next, |last| last + 1);
         if batch.header.is_control() || end <= self.next {
             self.next = self.next.max(end);
-            return Some(());
+            return;
         }
         match records(&batch.bytes, DECOMPRESSED_BYTES_MAX) {
             Ok(records) => {
@@ -130,6 +147,5 @@ impl Records {
                 self.next = end;
             }
         }
-        Some(())
     }
 }

@@ -126,6 +126,8 @@ struct Rig {
     fails_saves: bool,
     /// Steps of each turn, and how many turns there were.
     turns: (u64, u64),
+    /// Turns that may take long.
+    long_turns: u64,
 }
 
 impl Rig {
@@ -146,7 +148,20 @@ impl Rig {
         let from = FromTopics::new(world.directory.clone(), logs.clone(), 1 << 10);
         let (watches, publishes, reads, saves) = Default::default();
         let (holds_reads, fails_saves, turns) = (false, false, (u64::MAX, 0));
-        Rig { world, logs, from, ms: 1, watches, publishes, reads, holds_reads, saves, fails_saves, turns }
+        Rig {
+            world,
+            logs,
+            from,
+            ms: 1,
+            watches,
+            publishes,
+            reads,
+            holds_reads,
+            saves,
+            fails_saves,
+            turns,
+            long_turns: 0,
+        }
     }
 
     fn declare(&mut self) {
@@ -183,9 +198,16 @@ impl Rig {
     /// Answers all but what is published, as long as there is something to do.
     fn run(&mut self) {
         self.serve();
-        while self.from.is_unfinished() {
-            self.turns.1 += 1;
-            self.from.begin_turn(self.turns.0, self.now());
+        loop {
+            if self.from.is_unfinished() {
+                self.turns.1 += 1;
+                self.from.begin_turn(self.turns.0, self.now());
+            } else if self.from.wants_long_turn() {
+                self.long_turns += 1;
+                self.from.long_turn(self.turns.0, self.now());
+            } else {
+                return;
+            }
             self.serve();
         }
     }
@@ -755,6 +777,28 @@ fn records_are_routed_in_turns() {
     assert_eq!(bodies, values);
     assert!(rig.turns.1 > 40 * 200 / 20, "{} turns", rig.turns.1);
     assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 40, retried: 1, skipped: 0 });
+}
+
+/// Compressed batches were opened wherever they came, up to 128 MiB of a few kilobytes, and everything else on the thread waited.
+#[test]
+fn compressed_batches_are_opened_in_long_turns_one_in_each() {
+    let mut rig = Rig::new(Some(&[1]));
+    rig.declare();
+    rig.holds_reads = true;
+    for codec in [Codec::None, Codec::Zstd, Codec::Gzip, Codec::None] {
+        rig.produce_as(1, codec, &["a", "b"], &[]);
+    }
+    rig.holds_reads = false;
+    rig.run();
+    let (token, part) = rig.reads.pop_front().expect("a read");
+    let data = rig.logs.read(part);
+    assert_eq!(data.as_ref().map(|data| data.chunks.len()).ok(), Some(4));
+    rig.from.on_reply(token, Reply::Read(vec![data]), rig.now());
+    rig.serve();
+    assert_eq!((rig.bodies().len(), rig.long_turns), (2, 0), "what is not compressed is published at once");
+    rig.answer(&[Ok(()), Ok(())]);
+    assert_eq!(rig.drained().len(), 6);
+    assert_eq!(rig.long_turns, 2);
 }
 
 /// Where more was there than one read takes, a record was passed over after each.

@@ -121,6 +121,16 @@ struct Inner {
     seconds_max: Gauge<f64, AtomicU64>,
 }
 
+/// Where jobs for the worker threads are put.
+#[derive(Clone)]
+pub struct WorkerQueue(Arc<Inner>);
+
+impl std::fmt::Debug for WorkerQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerQueue").finish_non_exhaustive()
+    }
+}
+
 /// See the module.
 pub struct Workers {
     inner: Arc<Inner>,
@@ -137,6 +147,33 @@ impl std::fmt::Debug for Workers {
 #[must_use]
 pub fn threads_of(processors: usize) -> usize {
     processors.saturating_sub(LEFT_PROCESSORS).max(1)
+}
+
+impl WorkerQueue {
+    /// Has `job` run by a worker for `payer`, and returns what it returned. Where the workers have been stopped it is run here.
+    pub(crate) async fn run<T: Send + 'static>(&self, payer: Payer, job: impl FnOnce() -> T + Send + 'static) -> T {
+        let (give, get) = tokio::sync::oneshot::channel();
+        let job: Job = Box::new(move || {
+            // The receiver is gone where the runtime has ended.
+            let _ = give.send(job());
+        });
+        {
+            let mut queue = self.0.queue.lock();
+            if queue.is_stopped {
+                drop(queue);
+                job();
+            } else {
+                queue.push(payer, job);
+                self.0.waiting.inc();
+                self.0.changed.notify_one();
+            }
+        }
+        match get.await {
+            Ok(done) => done,
+            // The server has stopped, and this task ends with its runtime.
+            Err(_) => std::future::pending().await,
+        }
+    }
 }
 
 impl Workers {
@@ -175,29 +212,15 @@ impl Workers {
         );
     }
 
-    /// Has `job` run by a worker for `payer`, and returns what it returned. Where the workers have been stopped it is run here.
+    /// Where jobs are put.
+    #[must_use]
+    pub fn queue(&self) -> WorkerQueue {
+        WorkerQueue(self.inner.clone())
+    }
+
+    /// See [`WorkerQueue::run`].
     pub(crate) async fn run<T: Send + 'static>(&self, payer: Payer, job: impl FnOnce() -> T + Send + 'static) -> T {
-        let (give, get) = tokio::sync::oneshot::channel();
-        let job: Job = Box::new(move || {
-            // The receiver is gone where the runtime has ended.
-            let _ = give.send(job());
-        });
-        {
-            let mut queue = self.inner.queue.lock();
-            if queue.is_stopped {
-                drop(queue);
-                job();
-            } else {
-                queue.push(payer, job);
-                self.inner.waiting.inc();
-                self.inner.changed.notify_one();
-            }
-        }
-        match get.await {
-            Ok(done) => done,
-            // The server has stopped, and this task ends with its runtime.
-            Err(_) => std::future::pending().await,
-        }
+        self.queue().run(payer, job).await
     }
 
     /// Turns that are being worked on.
