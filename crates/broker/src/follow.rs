@@ -9,6 +9,7 @@
 //! Soft state. A partition is in the list once, however often it changes, so that a list is never longer than its set.
 
 use crate::partition::Partition;
+use crate::places::Places;
 use crate::sink::Origin;
 use crate::watch::Fired;
 use polylogue_types::{Map, PartitionId, Set};
@@ -17,30 +18,17 @@ use std::collections::BTreeMap;
 /// Names a set inside one table.
 type SetId = u64;
 
-/// The sets that a partition is in. They are kept with it, so that whoever has found the partition need not look for them.
+/// The sets that a partition is in, and whether it is in their lists. They are kept with it, so that whoever has found the partition need
+/// not look for them.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
-    // A partition has few consumers, so that a vector beats a map.
-    sets: Vec<Follower>,
-}
-
-#[derive(Debug)]
-struct Follower {
-    set: SetId,
-    /// It is in the set's list.
-    marked: bool,
+    sets: Places<bool>,
 }
 
 impl Followers {
-    fn get_mut(&mut self, set: SetId) -> Option<&mut Follower> {
-        self.sets.iter_mut().find(|follower| follower.set == set)
-    }
-
     fn leave(&mut self, set: SetId) {
-        self.sets.retain(|follower| follower.set != set);
-        if self.sets.is_empty() {
-            self.sets = Vec::new();
-        }
+        self.sets.remove(set);
+        self.sets.shrink(0);
     }
 }
 
@@ -78,7 +66,7 @@ impl Follows {
             });
             let begin = || Followed { members: Set::default(), changed: Vec::new(), waits: None };
             if by_id.entry(id).or_insert_with(begin).members.insert(*new) {
-                partition.followers.sets.push(Follower { set: id, marked: false });
+                partition.followers.sets.entry(id, || false);
             }
         }
     }
@@ -101,8 +89,10 @@ impl Follows {
         let Some(id) = self.by_key.get(&key) else { return };
         let Some(set) = self.by_id.get_mut(id) else { return };
         for changed in &set.changed {
-            if let Some(follower) = partitions.get_mut(changed).and_then(|partition| partition.followers.get_mut(*id)) {
-                follower.marked = false;
+            if let Some(marked) =
+                partitions.get_mut(changed).and_then(|partition| partition.followers.sets.get_mut(*id))
+            {
+                *marked = false;
             }
         }
         if into.is_empty() {
@@ -136,9 +126,9 @@ impl Follows {
 
     /// A partition has changed.
     pub(crate) fn changed(&mut self, partition: &mut Partition, fired: &mut Fired) {
-        for follower in partition.followers.sets.iter_mut().filter(|follower| !follower.marked) {
-            if let Some(set) = self.by_id.get_mut(&follower.set) {
-                follower.marked = true;
+        for (id, marked) in partition.followers.sets.iter_mut().filter(|(_, marked)| !**marked) {
+            if let Some(set) = self.by_id.get_mut(&id) {
+                *marked = true;
                 set.changed.push(partition.id);
                 if let Some(origin) = set.waits.take() {
                     self.waiting.remove(&origin.key());
@@ -151,8 +141,8 @@ impl Follows {
     /// The partition is gone: it has changed for the last time.
     pub(crate) fn gone(&mut self, gone: &mut Partition, fired: &mut Fired) {
         self.changed(gone, fired);
-        for follower in &gone.followers.sets {
-            if let Some(set) = self.by_id.get_mut(&follower.set) {
+        for id in gone.followers.sets.ids() {
+            if let Some(set) = self.by_id.get_mut(&id) {
                 set.members.remove(&gone.id);
             }
         }
@@ -229,7 +219,7 @@ mod tests {
         }
 
         fn followers(&self) -> [usize; 2] {
-            [P, Q].map(|id| self.partitions.get(&id).map_or(0, |partition| partition.followers.sets.len()))
+            [P, Q].map(|id| self.partitions.get(&id).map_or(0, |partition| partition.followers.sets.ids().count()))
         }
     }
 

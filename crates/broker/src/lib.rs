@@ -29,6 +29,7 @@ mod names;
 mod open;
 mod partition;
 mod pending;
+mod places;
 mod producers;
 mod queues;
 mod readers;

@@ -18,7 +18,7 @@ use polylogue_meta::{
 };
 use polylogue_types::{Map, PartitionId};
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The partition of a machine's records. Part of the disk format.
 pub(crate) fn partition_of(machine: MachineId) -> PartitionId {
@@ -51,6 +51,8 @@ pub(crate) struct Machines {
     pub(crate) meta: MetaMachine,
     pub(crate) others: BTreeMap<MachineId, Box<dyn StateMachine>>,
     callers: Map<u64, (Origin, Expects, MachineId)>,
+    /// The same by session, so that those of one are found at once.
+    callers_of: BTreeSet<(u64, u64)>,
     next_caller: u64,
 }
 
@@ -59,7 +61,7 @@ pub(crate) type Outbox = Vec<(Origin, Reply)>;
 
 impl Machines {
     pub(crate) fn new(meta: MetaMachine, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Machines {
-        Machines { meta, others, callers: Map::default(), next_caller: 0 }
+        Machines { meta, others, callers: Map::default(), callers_of: BTreeSet::new(), next_caller: 0 }
     }
 
     pub(crate) fn get_mut(&mut self, id: MachineId) -> Option<&mut dyn StateMachine> {
@@ -95,6 +97,7 @@ impl Machines {
         };
         let mut effects = Effects::default();
         machine.handle(context, caller, command, &mut effects);
+        self.callers_of.insert((origin.session.0, caller.0));
         self.callers.insert(caller.0, (origin, expects, id));
         self.carry_out(id, effects, shard, outbox);
     }
@@ -199,6 +202,7 @@ impl Machines {
     /// Answers a caller; a caller that is gone is forgotten.
     pub(crate) fn answer(&mut self, caller: Caller, reply: MachineReply, outbox: &mut Outbox) {
         let Some((origin, expects, _)) = self.callers.remove(&caller.0) else { return };
+        self.callers_of.remove(&(origin.session.0, caller.0));
         let reply = match reply {
             Ok(reply) => convert(expects, reply),
             Err(why) => unavailable(expects, why),
@@ -208,17 +212,13 @@ impl Machines {
 
     /// A session is gone: its callers wait no more.
     pub(crate) fn session_gone(&mut self, session: u64, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
-        let gone: Vec<_> = self
-            .callers
-            .iter()
-            .filter(|(_, (origin, _, _))| origin.session.0 == session)
-            .map(|(caller, (_, _, id))| (Caller(*caller), *id))
-            .collect();
-        for (caller, id) in gone {
-            self.callers.remove(&caller.0);
+        let gone: Vec<_> = self.callers_of.range((session, 0)..=(session, u64::MAX)).copied().collect();
+        for of in gone {
+            self.callers_of.remove(&of);
+            let Some((_, _, id)) = self.callers.remove(&of.1) else { continue };
             let mut effects = Effects::default();
             if let Some(machine) = self.get_mut(id) {
-                machine.on_gone(context, caller, &mut effects);
+                machine.on_gone(context, Caller(of.1), &mut effects);
             }
             self.carry_out(id, effects, shard, outbox);
         }

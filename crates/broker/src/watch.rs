@@ -3,9 +3,11 @@
 //! Soft state. A watch fires once, over all of its partitions, and is then gone.
 
 use crate::partition::Partition;
+use crate::places::Places;
 use crate::sink::Origin;
 use polylogue_api::Event;
 use polylogue_types::{Map, Offset, PartitionId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Watchers for whose places a partition keeps the memory when they are gone: a consumer that waits again and again costs no
@@ -18,26 +20,20 @@ type WatchId = u64;
 /// Those who wait for one partition. They are kept with it, so that whoever has found the partition need not look for them.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    // Several watchers of one partition are few (its consumers), so that a vector beats a map.
-    waiting: Vec<(WatchId, Offset)>,
+    waiting: Places<Offset>,
 }
 
 impl Watchers {
     /// Named twice by one watch, a partition is watched once, from the lowest offset on: a list of one partition a thousand
     /// times must not make every change of it a thousand times as dear.
     fn add(&mut self, id: WatchId, seen: Offset) {
-        match self.waiting.last_mut() {
-            // A watch is added as a whole before the next one, so that nobody stands behind it yet.
-            Some((last, lowest)) if *last == id => *lowest = seen.min(*lowest),
-            _ => self.waiting.push((id, seen)),
-        }
+        let lowest = self.waiting.entry(id, || seen);
+        *lowest = seen.min(*lowest);
     }
 
     fn remove(&mut self, id: WatchId) {
-        if let Some(at) = self.waiting.iter().position(|(other, _)| *other == id) {
-            self.waiting.remove(at);
-            self.forget_places();
-        }
+        self.waiting.remove(id);
+        self.waiting.shrink(PLACES_KEPT);
     }
 
     /// Takes those who have not seen what lies below `high_watermark`: in one go, so that firing many watchers of one
@@ -46,15 +42,9 @@ impl Watchers {
         if self.waiting.is_empty() {
             return Due::new();
         }
-        let due = self.waiting.extract_if(.., |(_, seen)| *seen < high_watermark).map(|(id, _)| id).collect();
-        self.forget_places();
+        let due = self.waiting.take_if(|seen| *seen < high_watermark);
+        self.waiting.shrink(PLACES_KEPT);
         due
-    }
-
-    fn forget_places(&mut self) {
-        if self.waiting.is_empty() && self.waiting.capacity() > PLACES_KEPT {
-            self.waiting = Vec::new();
-        }
     }
 }
 
@@ -73,7 +63,8 @@ struct Watch {
 pub(crate) struct Watches {
     next: WatchId,
     by_id: Map<WatchId, Watch>,
-    by_origin: Map<(u64, u64), WatchId>,
+    /// In order, so that those of a session are found at once.
+    by_origin: BTreeMap<(u64, u64), WatchId>,
 }
 
 /// An event that is to be delivered once no lock is held.
@@ -117,7 +108,7 @@ impl Watches {
 
     /// Forgets all watches of a session.
     pub(crate) fn remove_session(&mut self, partitions: &mut Partitions, session: u64) {
-        let keys: Vec<_> = self.by_origin.keys().filter(|key| key.0 == session).copied().collect();
+        let keys: Vec<_> = self.by_origin.range((session, 0)..=(session, u64::MAX)).map(|(key, _)| *key).collect();
         for key in keys {
             self.remove(partitions, key);
         }
@@ -132,7 +123,7 @@ impl Watches {
 
     /// The partition is gone: whoever watched it looks again and finds out.
     pub(crate) fn gone(&mut self, partitions: &mut Partitions, gone: Partition, fired: &mut Fired) {
-        let due = gone.watchers.waiting.into_iter().map(|(id, _)| id).collect();
+        let due = gone.watchers.waiting.ids().collect();
         self.fire(partitions, due, fired);
     }
 
@@ -201,7 +192,7 @@ mod tests {
 
         /// How many watch P, and how many Q.
         fn watchers(&self) -> [usize; 2] {
-            [P, Q].map(|id| self.partitions.get(&id).map_or(0, |partition| partition.watchers.waiting.len()))
+            [P, Q].map(|id| self.partitions.get(&id).map_or(0, |partition| partition.watchers.waiting.ids().count()))
         }
     }
 
