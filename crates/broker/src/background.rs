@@ -190,6 +190,7 @@ impl Broker {
         inner.refuse_held();
         inner.readers.stop();
         for shard in inner.all_shards() {
+            shard.record_all_queues(&mut shard.state.lock());
             shard.log.shutdown();
             if inner.env.fatal.is_fatal() {
                 return;

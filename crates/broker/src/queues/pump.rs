@@ -439,10 +439,23 @@ impl Shard {
     /// Proposes what became of messages of a queue since the last record, unless one is on its way: what comes meanwhile goes
     /// into the next one.
     pub(crate) fn record_queue(&self, state: &mut ShardState, id: PartitionId) {
-        let Some(host) = state.queues.hosts.get_mut(&id).filter(|host| host.wants_record()) else { return };
+        if state.queues.hosts.get(&id).is_some_and(QueueHost::wants_record) {
+            self.record_queue_now(state, id);
+        }
+    }
+
+    /// Proposes what became of messages of all queues, also where a record is on its way: nothing comes after it.
+    pub(crate) fn record_all_queues(&self, state: &mut ShardState) {
+        let mut ids: Vec<_> = state.queues.hosts.keys().copied().collect();
+        ids.sort_unstable();
+        ids.into_iter().for_each(|id| self.record_queue_now(state, id));
+    }
+
+    fn record_queue_now(&self, state: &mut ShardState, id: PartitionId) {
         if state.lost {
             return;
         }
+        let Some(host) = state.queues.hosts.get_mut(&id) else { return };
         let urgent = host.is_awaited() || host.is_hurried();
         if let Some(record) = host.lease.take_record() {
             host.recorded = record.number;

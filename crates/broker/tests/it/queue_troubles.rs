@@ -428,3 +428,27 @@ fn an_acknowledgement_of_what_never_was_settles_nothing_else() {
     assert_eq!(counts(&mut node, queue).held, 1);
     assert_eq!(settle(&mut node, &second[0], by(&second[0]), Settle::Accept), Ok(()));
 }
+
+/// What was acknowledged while a record of earlier acknowledgements was on its way came again after a stop in good order.
+#[test]
+fn a_stop_in_good_order_keeps_every_acknowledgement() {
+    let world = SimWorld::new(77);
+    let mut node = Node::open(&world, |_| {});
+    let q = queue(&mut node, "q", QueueSettings::default());
+    publish(&mut node, (0..5).map(|at| message(&[q], &at.to_string())).collect());
+    attach(&mut node, q, ConsumerSpec::default());
+    node.drive();
+    let got = delivered(&node);
+    for d in &got[..4] {
+        let settlement =
+            Settlement { queue: q, first: d.first, count: d.count, by: Holder::Lease(d.lease), how: Settle::Accept };
+        node.start(Request::Settle(SettleRequest { settlements: vec![settlement], wait: false }));
+    }
+    node.broker.shutdown();
+    drop(node);
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!(counts(&mut node, q).ready, 1);
+    attach(&mut node, q, ConsumerSpec::default());
+    node.drive();
+    assert_eq!(texts(&delivered(&node)), ["4"]);
+}
