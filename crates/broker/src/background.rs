@@ -331,6 +331,12 @@ impl Inner {
             self.open_queues();
         }
         shard.state.lock().lost = false;
+        if self.recovered.load(Ordering::Acquire)
+            && let Err(e) = self.reconcile(shard, &machines.meta)
+        {
+            // The next writer tries again.
+            self.gauges.background_failed("openings", &e.text);
+        }
         if let Some(outbox) = lost {
             for (id, effects) in effects {
                 machines.carry_out(id, effects, shard, outbox);
@@ -598,7 +604,7 @@ impl Inner {
         Ok(())
     }
 
-    fn shard_if_open(&self, id: ShardId) -> std::result::Result<Arc<Shard>, ()> {
+    pub(crate) fn shard_if_open(&self, id: ShardId) -> std::result::Result<Arc<Shard>, ()> {
         self.shards.read().get(&id).cloned().ok_or(())
     }
 }

@@ -78,6 +78,8 @@ pub(crate) struct Inner {
     pub(crate) due: Mutex<Due>,
     /// The threads have been started.
     pub(crate) running: AtomicBool,
+    /// All shards that there were at the start are open, and have the partitions that they are to have.
+    pub(crate) recovered: AtomicBool,
     pub(crate) started_ns: u64,
     /// Held while a shard is opened late.
     pub(crate) opening: Mutex<()>,

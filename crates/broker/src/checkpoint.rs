@@ -4,6 +4,7 @@
 //! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups, 3 RabbitMQ's declared world), the machine's own chunk id
 //!        'p'  id: u64 partition (big endian, so that keys sort by it)
 //!        'q'  id: u64 partition (big endian), the lease engine's own chunk id
+//!        'o'  id: 16 bytes topic, or none for the level of the shard's records
 //!        't'  id: the timers' own chunk id; parts of the index of times are not read at a start
 //! value  the machine's or the lease engine's own bytes, or Partition::encode
 //! ```
@@ -17,11 +18,12 @@ use polylogue_api::MachineId;
 use polylogue_log::checkpoint::{CheckpointStore, ChunkKey};
 use polylogue_timer::Timers;
 use polylogue_types::bin::BinWriter;
-use polylogue_types::{Index, PartitionId};
+use polylogue_types::{Index, PartitionId, TopicId};
 
 const MACHINE: u8 = b'm';
 const PARTITION: u8 = b'p';
 const QUEUE: u8 = b'q';
+const OPENING: u8 = b'o';
 const TIMERS: u8 = b't';
 
 /// A chunk as loaded.
@@ -30,6 +32,7 @@ pub(crate) enum Chunk {
     Machine { machine: MachineId, id: Bytes, bytes: Bytes },
     Partition { partition: PartitionId, bytes: Bytes },
     Queue { partition: PartitionId, id: Bytes, bytes: Bytes },
+    Opening { topic: Option<TopicId>, bytes: Bytes },
     Timers { id: Bytes, bytes: Bytes },
 }
 
@@ -119,6 +122,10 @@ pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
                     chunks.push(Chunk::Queue { partition, id: key.id.slice(8..), bytes });
                 }
             }
+            OPENING => {
+                let topic = <[u8; 16]>::try_from(&key.id[..]).ok().map(TopicId);
+                chunks.push(Chunk::Opening { topic, bytes });
+            }
             TIMERS => chunks.push(Chunk::Timers { id: key.id, bytes }),
             _ => {}
         }
@@ -175,7 +182,13 @@ impl Inner {
 
 /// Gives the number of the checkpoint, as the timers know it.
 fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) -> u64 {
-    let wanted = state.partitions.values_mut().filter(|p| p.dirty || all);
+    for (topic, bytes) in state.openings.take_changed_chunks(all) {
+        let id = topic.map_or_else(Bytes::new, |topic| Bytes::copy_from_slice(&topic.0));
+        changed.push((ChunkKey { kind: OPENING, id }, bytes));
+    }
+    let by_records = state.openings.level > 0;
+    // One that is not open is nothing that was applied.
+    let wanted = state.partitions.values_mut().filter(|p| (p.dirty || all) && (p.opened || !by_records));
     for partition in wanted {
         let mut w = BinWriter::new();
         partition.encode(&mut w);

@@ -5,6 +5,7 @@
 
 use crate::broker::Inner;
 use crate::machines::{Outbox, machine_of};
+use crate::openings::{self, Gone};
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
 use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
@@ -21,7 +22,7 @@ use polylogue_log::store::ShardStore;
 use polylogue_log::{Frame, Kind};
 use polylogue_meta::{MetaEvent, TopicMeta};
 use polylogue_types::{Index, Offset, PartitionId, ShardId, TimestampMs};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 /// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
@@ -62,6 +63,7 @@ impl Inner {
         let _one_at_a_time = shard.applying.lock();
         let mut fired = Fired::new();
         let mut outbox = Outbox::new();
+        let gone: Vec<Gone>;
         let (due, for_queues) = {
             for frame in frames {
                 if let Err(e) = shard.store.apply(frame) {
@@ -77,8 +79,21 @@ impl Inner {
                     return;
                 }
             }
+            gone = std::mem::take(&mut state.openings.gone);
+            for gone in &gone {
+                // Nobody records anything of it any more that they could go behind.
+                shard.record_ends(&mut state, gone.partition);
+            }
             (settle(&mut state, outcomes), state.queues.has_work())
         };
+        for Gone { queue, stream, .. } in gone {
+            if let Some(queue) = queue {
+                self.queue_gone(queue);
+            }
+            if let Some(stream) = stream {
+                self.stream_gone(&stream);
+            }
+        }
         // What became of messages of queues, in nearly every frame of a busy one, is none of the machines' business.
         let for_machines =
             |frame: &Arc<Frame>| frame.entries.iter().any(|e| machine_of(e.envelope.partition).is_some());
@@ -113,11 +128,12 @@ impl Inner {
         replay: bool,
         fired: &mut Fired,
     ) -> Result<(), String> {
+        let broken = |why: String| format!("shard {shard} index {}: {why}", frame.index);
         let mut losses = Losses::of(frame, state);
+        openings::open_first(state, frame).map_err(broken)?;
         for entry in &frame.entries {
-            if !state.partitions.contains_key(&entry.envelope.partition) {
-                // Written before its topic was deleted, committed after: the store has just taken it in.
-                store.drop_partition(entry.envelope.partition);
+            if !openings::is_open(store, state, entry.envelope.partition, entry.envelope.base_offset).map_err(broken)? {
+                continue;
             }
             // What survived of a damaged frame may stand before, between and behind what is lost.
             losses.before(entry.envelope.partition, entry.envelope.next_offset(), state);
@@ -130,8 +146,7 @@ impl Inner {
         losses.rest(state);
         // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
         for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
-            apply_record(store, state, &frame.native(entry), frame.time_ms, fired)
-                .map_err(|e| format!("shard {shard} index {}: {e}", frame.index))?;
+            apply_record(store, state, &frame.native(entry), frame.time_ms, fired).map_err(broken)?;
         }
         if frame.kind == Kind::SegmentCut
             && let Ok(upto) = <[u8; 8]>::try_from(&frame.body[..])
@@ -233,60 +248,43 @@ impl Inner {
         }
     }
 
-    /// Makes room for partitions that are not there yet, and shows the topic.
+    /// Opens partitions that are not there yet, and shows the topic.
     fn topic_placed(&self, topic: &Arc<TopicMeta>) {
-        let term_of = |shard: ShardId| self.term_of(shard);
-        let info = topic.info(&term_of);
-        for ((id, shard_id), partition) in topic.placement().zip(&info.partitions) {
-            let shard = match self.shard(shard_id) {
+        let (ids, shards): (Vec<_>, BTreeSet<_>) = topic.placement().unzip();
+        let mut opened = BTreeMap::new();
+        for id in shards {
+            let shard = match self.shard(id) {
                 Ok(shard) => shard,
                 Err(e) => {
-                    self.env.fatal.fatal(&format!("shard {shard_id} cannot be opened for topic {}: {e}", info.name));
+                    self.env.fatal.fatal(&format!("shard {id} cannot be opened for topic {}: {e}", topic.name()));
                     return;
                 }
             };
-            let mut state = shard.state.lock();
-            state.partitions.entry(id).or_insert_with(|| {
-                crate::partition::Partition::new(id, topic.config().clone(), partition.leader_epoch, Default::default())
-            });
-            let first = state.partitions.get(&id).map_or_else(Default::default, |p| p.high_watermark);
-            if state.queues.place(id, topic.config().queue.as_ref(), first) {
-                let seed = self.env.rng.next_u64();
-                state.queues.begin(id, lease_ms(self.env.clock.now_ms()), seed);
-            }
-            drop(state);
-            self.routes.write().insert(id, shard);
+            let (seed, now_ms) = (self.env.rng.next_u64(), lease_ms(self.env.clock.now_ms()));
+            // Where it is refused the writer is lost, and the next one opens them.
+            let _ = shard.open_partitions(&mut shard.state.lock(), topic, seed, now_ms);
+            opened.insert(id, shard);
         }
-        self.catalog.publish(topic, &term_of);
+        let mut routes = self.routes.write();
+        for (id, shard) in ids.into_iter().zip(topic.placement().filter_map(|(_, of)| opened.get(&of))) {
+            routes.insert(id, shard.clone());
+        }
+        drop(routes);
+        self.catalog.publish(topic, &|shard| self.term_of(shard));
     }
 
+    /// Hides the topic, and closes its partitions.
     fn topic_deleted(&self, topic: &Arc<TopicMeta>) -> Arc<TopicInfo> {
         self.catalog.withdraw(topic.id());
-        let mut fired = Fired::new();
-        for (id, _) in topic.placement() {
+        let mut closing: BTreeMap<ShardId, (Arc<Shard>, Vec<PartitionId>)> = BTreeMap::new();
+        for (id, of) in topic.placement() {
             let Some(shard) = self.routes.write().remove(&id) else { continue };
-            let mut state = shard.state.lock();
-            let ShardState { partitions, watches, follows, removed, .. } = &mut *state;
-            if let Some(mut gone) = partitions.remove(&id) {
-                follows.gone(&mut gone, &mut fired);
-                watches.gone(partitions, gone, &mut fired);
-            }
-            removed.push(id);
-            let queue = state.queues.remove(id);
-            let stream = state.queues.streams.remove(&id);
-            state.queues.closed.remove(&id);
-            // Nobody records anything of it any more that they could go behind.
-            shard.record_ends(&mut state, id);
-            drop(state);
-            shard.store.drop_partition(id);
-            if let Some(queue) = queue {
-                self.queue_gone(queue);
-            }
-            if let Some(stream) = stream {
-                self.stream_gone(&stream);
-            }
+            closing.entry(of).or_insert_with(|| (shard, Vec::new())).1.push(id);
         }
-        watch::deliver(fired);
+        for (shard, partitions) in closing.into_values() {
+            // Where it is refused the writer is lost, and the next one closes them.
+            let _ = shard.close_partitions(&mut shard.state.lock(), topic.id(), partitions);
+        }
         topic.info(&|shard| self.term_of(shard))
     }
 }
@@ -345,6 +343,12 @@ fn apply_record(
     let (partition, first) = match BrokerRecord::decode(record).map_err(|e| e.to_string())? {
         BrokerRecord::LogStart { partition, offset } => (partition, Some(offset)),
         BrokerRecord::Timers { record } => return state.queues.delays.apply(&record, time_ms),
+        BrokerRecord::Closed { topic, partitions } => {
+            openings::close(store, state, topic, &partitions, fired);
+            return Ok(());
+        }
+        // Before the entries of the frame.
+        BrokerRecord::Level { .. } | BrokerRecord::Opened(_) => return Ok(()),
         BrokerRecord::Queue { partition, record } => {
             let first = state.queues.apply(partition, &record, time_ms).map_err(|e| e.to_string())?;
             let end = state.queues.hosts.get(&partition).map(|host| Offset(host.lease.committed_end()));

@@ -9,7 +9,7 @@
 //!   shard-1000/    the shard of class `async`, from its first topic on
 //! ```
 //!
-//! `IDENTITY` has one `name = value` a line: `version` (of the layout, 1), `cluster_id` (32 hex digits), `node_id`,
+//! `IDENTITY` has one `name = value` a line: `version` (of the layout, 1 or 2), `cluster_id` (32 hex digits), `node_id`,
 //! `directory_id` (32 hex digits), and last `crc`, the CRC32C of everything before its line in hex. The text is filled up with zeros to 4096
 //! bytes and stands there twice, so that damage in one sector costs one copy. Earlier versions wrote it once, without zeros, and read the
 //! first copy. Both are in one file because the file marks a directory as complete: a restore writes it last, and a directory
@@ -25,7 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The version of the layout that this build reads and writes.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 pub(crate) const IDENTITY: &str = "IDENTITY";
 const IDENTITY_NEW: &str = "IDENTITY.new";
 const LOCK: &str = "LOCK";
@@ -42,6 +42,8 @@ pub struct Identity {
     /// This very directory. Every journal file names it, so that files of another directory are noticed. A backup keeps it: it is this
     /// directory, of an earlier time.
     pub directory_id: [u8; 16],
+    /// The version of its layout. From 2 on each shard records which partitions it has.
+    pub layout: u32,
 }
 
 /// The node that a directory is made for where nobody says which.
@@ -94,6 +96,17 @@ impl DataDir {
         }
         let identity = make_identity(env, path, node.unwrap_or(FIRST_NODE))?;
         Ok(DataDir { path: path.to_owned(), identity, _lock: lock })
+    }
+
+    /// Makes the layout that of this version, durably: earlier versions refuse the directory from then on.
+    ///
+    /// # Errors
+    /// `StorageFull`, `Io`; the directory is of the layout that it was of.
+    pub(crate) fn raise_layout(&self, env: &Env) -> Result<()> {
+        if self.identity.layout >= LAYOUT_VERSION {
+            return Ok(());
+        }
+        write_identity(env, &self.path, &Identity { layout: LAYOUT_VERSION, ..self.identity })
     }
 
     /// Where a shard's files are.
@@ -223,11 +236,12 @@ fn parse(bytes: &[u8]) -> Parsed {
     }
     let id = |name| field(name).and_then(parse_hex).ok_or_else(|| damaged(name));
     let node = field("node_id").and_then(|v| v.parse().ok()).ok_or_else(|| damaged("node_id"))?;
-    Ok(Identity { cluster_id: id("cluster_id")?, node: NodeId(node), directory_id: id("directory_id")? })
+    let (cluster_id, directory_id) = (id("cluster_id")?, id("directory_id")?);
+    Ok(Identity { cluster_id, node: NodeId(node), directory_id, layout: version })
 }
 
 fn make_identity(env: &Env, path: &Path, node: NodeId) -> Result<Identity> {
-    let mut identity = Identity { cluster_id: [0; 16], node, directory_id: [0; 16] };
+    let mut identity = Identity { cluster_id: [0; 16], node, directory_id: [0; 16], layout: LAYOUT_VERSION };
     env.rng.fill(&mut identity.cluster_id);
     env.rng.fill(&mut identity.directory_id);
     write_identity(env, path, &identity)?;
@@ -237,7 +251,8 @@ fn make_identity(env: &Env, path: &Path, node: NodeId) -> Result<Identity> {
 /// The bytes of the file that says what a directory is.
 pub(crate) fn encode(identity: &Identity) -> Bytes {
     let mut text = format!(
-        "version = {LAYOUT_VERSION}\ncluster_id = {}\nnode_id = {}\ndirectory_id = {}\n",
+        "version = {}\ncluster_id = {}\nnode_id = {}\ndirectory_id = {}\n",
+        identity.layout,
         hex(&identity.cluster_id),
         identity.node,
         hex(&identity.directory_id)
@@ -317,12 +332,12 @@ mod tests {
         assert!(parse(text.as_bytes()).is_ok());
         let changed = text.replace("node_id = 1", "node_id = 2");
         assert_eq!(parse(changed.as_bytes()).unwrap_err().0, ErrorKind::Damaged);
-        let newer = text.replace("version = 1", "version = 2");
+        let newer = text.replace("version = 1", "version = 3");
         assert_eq!(parse(newer.as_bytes()).unwrap_err().0, ErrorKind::Incompatible);
     }
 
     fn identity(id: u8) -> Identity {
-        Identity { cluster_id: [id; 16], node: NodeId(1), directory_id: [id; 16] }
+        Identity { cluster_id: [id; 16], node: NodeId(1), directory_id: [id; 16], layout: LAYOUT_VERSION }
     }
 
     fn read(world: &SimWorld, bytes: &[u8]) -> Result<ReadIdentity> {

@@ -27,6 +27,7 @@ mod follow;
 mod machines;
 mod names;
 mod open;
+mod openings;
 mod partition;
 mod pending;
 mod places;

@@ -16,6 +16,7 @@ use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machines::{Machines, Outbox};
+use crate::openings;
 use crate::partition::Partition;
 use crate::queues::Queues;
 use crate::record::BROKER_PARTITION;
@@ -45,7 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 /// The shard of class `async`. Part of the disk format, as are all shard ids.
 const ASYNC_SHARD: ShardId = ShardId(1000);
 /// The shard of class `memory`.
-const MEMORY_SHARD: ShardId = ShardId(2000);
+pub(crate) const MEMORY_SHARD: ShardId = ShardId(2000);
 /// The shard that holds the machines' records.
 pub(crate) const META_SHARD: ShardId = ShardId(0);
 
@@ -65,6 +66,19 @@ impl Broker {
     /// One line that says what is wrong and what to do; the directory is unchanged when it is locked, incompatible
     /// or damaged.
     pub fn open(env: Env, config: BrokerConfig, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Result<Broker> {
+        let (inner, sync_shards) = Inner::unopened(env, config, others)?;
+        inner.recover(&sync_shards)?;
+        Ok(Broker { inner })
+    }
+}
+
+impl Inner {
+    /// A broker that holds its directory and has read nothing of it; and the shards of class `sync`.
+    pub(crate) fn unopened(
+        env: Env,
+        config: BrokerConfig,
+        others: BTreeMap<MachineId, Box<dyn StateMachine>>,
+    ) -> Result<(Arc<Inner>, Vec<ShardId>)> {
         config.store.check().map_err(Error::from)?;
         let data = DataDir::open(&env, &config.data_dir, config.node)?;
         let reserve = Reserve::open(&env, &config.data_dir, config.disk_reserve_bytes);
@@ -108,18 +122,16 @@ impl Broker {
             threads: Mutex::default(),
             due: Mutex::default(),
             running: AtomicBool::new(false),
+            recovered: AtomicBool::new(false),
             opening: Mutex::default(),
             reserve,
             env,
             config,
             data,
         });
-        inner.recover(&sync_shards)?;
-        Ok(Broker { inner })
+        Ok((inner, sync_shards))
     }
-}
 
-impl Inner {
     fn recover(self: &Arc<Inner>, sync_shards: &[ShardId]) -> Result<()> {
         for id in sync_shards {
             self.open_shard(*id)?;
@@ -146,6 +158,12 @@ impl Inner {
         for (scope, settings) in machines.meta.documents() {
             self.catalog.publish_settings(scope, settings.clone());
         }
+        // From here on a version that does not know these records must not open the directory.
+        self.data.raise_layout(&self.env)?;
+        for shard in self.all_shards() {
+            self.reconcile(&shard, &machines.meta)?;
+        }
+        self.recovered.store(true, std::sync::atomic::Ordering::Release);
         let topics: Vec<_> = machines.meta.topics().cloned().collect();
         for topic in &topics {
             self.route(topic);
@@ -220,7 +238,7 @@ impl Inner {
         }))
     }
 
-    fn disk_shard(self: &Arc<Inner>, id: ShardId, sink: &Arc<ShardSink>) -> Result<Arc<Shard>> {
+    pub(crate) fn disk_shard(self: &Arc<Inner>, id: ShardId, sink: &Arc<ShardSink>) -> Result<Arc<Shard>> {
         let dir = self.data.shard_dir(id);
         let class = if id == ASYNC_SHARD { Durability::Async } else { Durability::Sync };
         self.make_dir(&dir)?;
@@ -309,10 +327,12 @@ impl Inner {
         }
         let mut fired = crate::watch::Fired::new();
         self.apply_frame(id, store, state, &frame, true, &mut fired).map_err(broken)?;
+        state.openings.gone.clear();
         if id == META_SHARD {
             let events = self.machines.lock().apply(&frame).map_err(broken)?;
-            for event in events {
-                apply_topic(id, store, state, &event);
+            // From the first level on the shard says itself what it has.
+            if state.openings.level == 0 {
+                events.iter().for_each(|event| apply_topic(id, store, state, event));
             }
         }
         Ok(())
@@ -332,8 +352,15 @@ impl Inner {
             }
         }
         machines.meta.take_events();
-        for topic in machines.meta.topics() {
-            add_partitions(id, state, topic, Term(0));
+        let openings = chunks.iter().filter_map(|chunk| match chunk {
+            Chunk::Opening { topic, bytes } => Some((*topic, bytes.clone())),
+            _ => None,
+        });
+        openings::load(state, &openings.collect::<Vec<_>>()).map_err(|e| damaged("open partitions", e.to_string()))?;
+        if state.openings.level == 0 {
+            for topic in machines.meta.topics() {
+                add_partitions(id, state, topic, Term(0));
+            }
         }
         for chunk in &chunks {
             if let Chunk::Partition { partition, bytes } = chunk
@@ -364,7 +391,8 @@ impl Inner {
 fn add_own_partitions(state: &mut ShardState, meta: bool) {
     let machines = if meta { &[META_PARTITION, KAFKA_GROUPS_PARTITION, AMQP_PARTITION][..] } else { &[] };
     for id in machines.iter().chain([&BROKER_PARTITION]) {
-        state.partitions.insert(*id, Partition::new(*id, Arc::default(), 0, Default::default()));
+        let own = Partition { opened: true, ..Partition::new(*id, Arc::default(), 0, Default::default()) };
+        state.partitions.insert(*id, own);
     }
 }
 

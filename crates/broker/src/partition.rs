@@ -13,7 +13,14 @@ use std::sync::Arc;
 /// (`LeaderEpochFileCache.endOffsetFor`).
 const EPOCHS_MAX: usize = 64;
 
-/// Tail: `next_*` and the unapplied end of `producers`. Soft: `watchers`, `followers`. Applied: everything else. Tail and applied meet at
+/// What was proposed of a partition as a whole, and is not applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    Opening,
+    Closing,
+}
+
+/// Tail: `next_*`, `proposed` and the unapplied end of `producers`. Soft: `watchers`, `followers`. Applied: everything else. Tail and applied meet at
 /// `high_watermark`: everything below is committed.
 #[derive(Debug)]
 pub(crate) struct Partition {
@@ -23,9 +30,13 @@ pub(crate) struct Partition {
     // tail
     pub(crate) next_offset: Offset,
     pub(crate) next_ordinal: Ordinal,
+    /// What is on its way for it.
+    pub(crate) proposed: Option<Change>,
     // both, see `Producers`
     pub(crate) producers: Producers,
     // applied
+    /// A record says that it is there. Always so for the partitions of machines and of the broker itself.
+    pub(crate) opened: bool,
     pub(crate) high_watermark: Offset,
     pub(crate) applied_ordinal: Ordinal,
     pub(crate) log_start: Offset,
@@ -48,7 +59,9 @@ impl Partition {
             leader_epoch,
             next_offset: first,
             next_ordinal: Ordinal(0),
+            proposed: None,
             producers: Producers::default(),
+            opened: false,
             high_watermark: first,
             applied_ordinal: Ordinal(0),
             log_start: first,
@@ -103,6 +116,7 @@ impl Partition {
     pub(crate) fn reset_tail(&mut self) {
         self.next_offset = self.high_watermark;
         self.next_ordinal = self.applied_ordinal;
+        self.proposed = None;
         self.producers.reset_tail(self.high_watermark);
     }
 

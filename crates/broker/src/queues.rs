@@ -39,6 +39,7 @@ pub(crate) use dead::Mover;
 pub(crate) use direct::Directs;
 pub(crate) use host::{QueueHost, Queues};
 pub(crate) use pump::lease_ms;
+pub(crate) use stream::StreamHost;
 
 use crate::shard::Shard;
 use std::sync::Arc;

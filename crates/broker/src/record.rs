@@ -5,11 +5,15 @@
 //!   1 log start   u64 partition, u64 offset: everything of the partition below it is gone
 //!   2 queue       u64 partition, then a record of the lease engine: what became of messages
 //!   3 timers      a record of the index of times: what was carried out, what was found again
+//!   4 level       u32 level: what kinds of records there may be from here on
+//!   5 opened      partitions of a topic: `Opened::encode`
+//!   6 closed      16 bytes topic, u32 count, count times u64 partition: they are gone, behind all that was written to them
 //! ```
 
+use crate::openings::{Opened, topic_id};
 use bytes::Bytes;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
-use polylogue_types::{Offset, PartitionId};
+use polylogue_types::{Offset, PartitionId, TopicId};
 
 /// The partition of these records, in every shard. Part of the disk format.
 pub(crate) const BROKER_PARTITION: PartitionId = PartitionId(3);
@@ -26,9 +30,19 @@ pub(crate) enum BrokerRecord {
     Queue { partition: PartitionId, record: Bytes },
     /// What became of timers.
     Timers { record: Bytes },
+    /// What kinds of records there may be from here on.
+    Level { level: u32 },
+    /// Partitions are there.
+    Opened(Opened),
+    /// Partitions are gone.
+    Closed { topic: TopicId, partitions: Vec<PartitionId> },
 }
 
 impl BrokerRecord {
+    pub(crate) const LEVEL: u8 = 4;
+    pub(crate) const OPENED: u8 = 5;
+    const CLOSED: u8 = 6;
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = BinWriter::new();
         match self {
@@ -40,6 +54,19 @@ impl BrokerRecord {
             }
             BrokerRecord::Timers { record } => {
                 w.u8(3).raw(record);
+            }
+            BrokerRecord::Level { level } => {
+                w.u8(BrokerRecord::LEVEL).u32(*level);
+            }
+            BrokerRecord::Opened(opened) => {
+                w.u8(BrokerRecord::OPENED);
+                opened.encode(&mut w);
+            }
+            BrokerRecord::Closed { topic, partitions } => {
+                w.u8(BrokerRecord::CLOSED).raw(&topic.0).u32(partitions.len() as u32);
+                for partition in partitions {
+                    w.u64(partition.0);
+                }
             }
         }
         w.out
@@ -57,6 +84,16 @@ impl BrokerRecord {
                 return Ok(BrokerRecord::Queue { partition, record: bytes.slice(QUEUE_HEAD_BYTES..) });
             }
             3 => return Ok(BrokerRecord::Timers { record: bytes.slice(1..) }),
+            BrokerRecord::LEVEL => BrokerRecord::Level { level: r.u32("level of records")? },
+            BrokerRecord::OPENED => BrokerRecord::Opened(Opened::decode(&mut r)?),
+            BrokerRecord::CLOSED => {
+                let topic = topic_id(&mut r)?;
+                let mut partitions = Vec::new();
+                for _ in 0..r.count(8, "closed partitions")? {
+                    partitions.push(PartitionId(r.u64("closed partition")?));
+                }
+                BrokerRecord::Closed { topic, partitions }
+            }
             _ => return Err(BinError { field: "broker record tag" }),
         };
         r.end("broker record")?;

@@ -5,6 +5,7 @@
 //! never blocks.
 
 use crate::follow::Follows;
+use crate::openings::Openings;
 use crate::partition::Partition;
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
 use crate::producers::{NewBatch, Verdict};
@@ -69,6 +70,7 @@ pub(crate) struct ShardState {
     pub(crate) term: Term,
     /// The writer was lost: nothing is proposed until it was taken anew.
     pub(crate) lost: bool,
+    pub(crate) openings: Openings,
     pub(crate) partitions: Map<PartitionId, Partition>,
     pub(crate) queues: Queues,
     pub(crate) watches: Watches,

@@ -5,7 +5,7 @@
 
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
-use crate::datadir::{self, CopyState, Identity, read_copies};
+use crate::datadir::{self, CopyState, Identity, LAYOUT_VERSION, read_copies};
 use crate::error::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use polylogue_api::{MachineId, StateMachine};
@@ -170,7 +170,9 @@ fn told_by_journals(env: &Env, dir: &Path) -> Result<Option<Identity>> {
     for (_, path) in shards_of(env, dir)? {
         let Ok(report) = check::journal(env, &path) else { return Ok(None) };
         let Some(journal) = report.identity else { continue };
-        let one = Identity { cluster_id: journal.cluster, node: journal.node, directory_id: journal.directory };
+        let (cluster_id, node, directory_id) = (journal.cluster, journal.node, journal.directory);
+        // What of it an earlier version could still read is not known.
+        let one = Identity { cluster_id, node, directory_id, layout: LAYOUT_VERSION };
         if *told.get_or_insert(one) != one {
             return Ok(None);
         }

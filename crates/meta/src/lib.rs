@@ -15,4 +15,7 @@ mod record;
 pub use alter::{DOCUMENT_BYTES_MAX, DOCUMENTS_MAX};
 pub use catalog::SharedCatalog;
 pub use machine::{MetaCommand, MetaEvent, MetaMachine, MetaReply, MetaSettings, TopicMeta};
-pub use record::{AMQP_PARTITION, FIRST_CLIENT_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION};
+pub use record::{
+    AMQP_PARTITION, FIRST_CLIENT_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, decode_topic_config,
+    encode_topic_config,
+};

@@ -118,6 +118,12 @@ impl TopicMeta {
         &self.config
     }
 
+    /// What is set for it.
+    #[must_use]
+    pub fn recorded_config(&self) -> &polylogue_api::TopicConfig {
+        &self.record.config
+    }
+
     /// Its partitions and the shards they are in.
     pub fn placement(&self) -> impl Iterator<Item = (PartitionId, ShardId)> + '_ {
         self.record.partitions.iter().map(|p| (p.id, p.shard))

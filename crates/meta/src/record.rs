@@ -209,6 +209,25 @@ pub(crate) fn optional(value: Option<u64>) -> i64 {
     value.map_or(-1, |v| i64::try_from(v).unwrap_or(i64::MAX))
 }
 
+/// What is set for a topic, as it is recorded.
+#[must_use]
+pub fn encode_topic_config(config: &TopicConfig) -> Vec<u8> {
+    let mut w = BinWriter::new();
+    encode_config(config, &mut w);
+    w.out
+}
+
+/// Reads what [`encode_topic_config`] wrote.
+///
+/// # Errors
+/// The field that is wrong.
+pub fn decode_topic_config(bytes: &[u8]) -> Result<TopicConfig, BinError> {
+    let mut r = BinReader::new(bytes);
+    let config = decode_config(&mut r)?;
+    r.end("topic settings")?;
+    Ok(config)
+}
+
 fn encode_config(c: &TopicConfig, w: &mut BinWriter) {
     let durability = match c.durability {
         Durability::Sync => 0,

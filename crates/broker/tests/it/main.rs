@@ -9,6 +9,7 @@ mod damage;
 mod delays;
 mod flips;
 mod full_disk;
+mod layouts;
 mod many_partitions;
 mod node;
 mod queue_doors;

@@ -12,6 +12,7 @@ mod deletions;
 mod federation;
 mod groups;
 mod guest;
+mod layouts;
 mod links;
 mod login;
 mod management;

@@ -1,0 +1,402 @@
+//! Which partitions a shard has. That they are opened and closed are records in the shard's own log, so that what a shard applies depends on
+//! no other shard.
+//!
+//! ```text
+//!   metadata's shard    topic created                                    topic deleted
+//!                             │ the writer proposes                            │
+//!   a shard             Opened ──> entries ──> ...            ... entries ──> Closed
+//! ```
+//!
+//! Metadata says which partitions there are to be, and the writer of each shard proposes what lacks: when a topic's record is committed, and
+//! for all topics when it becomes the writer, since it may have ended in between. An entry of a partition that is not open is a broken
+//! promise of the log, unless damage may have taken the opening: then the partition is opened without one, and the writer proposes it.
+//!
+//! Shards written before there were such records (level 0) have the partitions that the metadata names, and drop entries of others. The first
+//! writer that knows the records proposes the level, and an opening of each partition, with where it stood.
+
+use crate::broker::Inner;
+use crate::error::{Error, ErrorKind, Result};
+use crate::open::{MEMORY_SHARD, is_own};
+use crate::partition::{Change, Partition};
+use crate::queues::{QueueHost, StreamHost, lease_ms};
+use crate::record::{BROKER_PARTITION, BrokerRecord};
+use crate::shard::{Shard, ShardState};
+use crate::watch::Fired;
+use bytes::Bytes;
+use polylogue_api::Unavailable;
+use polylogue_log::Frame;
+use polylogue_log::store::ShardStore;
+use polylogue_meta::{FIRST_CLIENT_PARTITION, MetaMachine, TopicMeta, decode_topic_config, encode_topic_config};
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+use polylogue_types::{Map, Offset, Ordinal, PartitionId, Set, Term, TopicId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The level of records that this version writes: from 1 on, openings and closings are among them.
+pub(crate) const LEVEL: u32 = 1;
+
+/// A partition as it is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) partition: PartitionId,
+    /// Where its log begins; where it stood, if it is older than such records.
+    pub(crate) first: Offset,
+    pub(crate) ordinal: Ordinal,
+}
+
+/// Partitions of a topic that are opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Opened {
+    pub(crate) topic: TopicId,
+    pub(crate) places: Vec<Place>,
+    /// What was set for the topic then, as metadata records it.
+    pub(crate) config: Bytes,
+}
+
+impl Opened {
+    /// `16 bytes topic, u32 count, count times (u64 partition, u64 first, u64 ordinal), u32 length, config`
+    pub(crate) fn encode(&self, w: &mut BinWriter) {
+        w.raw(&self.topic.0).u32(self.places.len() as u32);
+        for place in &self.places {
+            w.u64(place.partition.0).u64(place.first.0).u64(place.ordinal.0);
+        }
+        w.bytes(&self.config);
+    }
+
+    pub(crate) fn decode(r: &mut BinReader<'_>) -> std::result::Result<Opened, BinError> {
+        let topic = topic_id(r)?;
+        let mut places = Vec::new();
+        for _ in 0..r.count(24, "opened partitions")? {
+            let partition = PartitionId(r.u64("opened partition")?);
+            let first = Offset(r.u64("first offset")?);
+            places.push(Place { partition, first, ordinal: Ordinal(r.u64("first ordinal")?) });
+        }
+        let config = Bytes::copy_from_slice(r.bytes("settings of an opened topic")?);
+        decode_topic_config(&config)?;
+        Ok(Opened { topic, places, config })
+    }
+}
+
+pub(crate) fn topic_id(r: &mut BinReader<'_>) -> std::result::Result<TopicId, BinError> {
+    let mut id = [0; 16];
+    id.copy_from_slice(r.take(16, "topic id")?);
+    Ok(TopicId(id))
+}
+
+/// A topic with partitions in the shard, as its chunk in a checkpoint has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct OpenTopic {
+    config: Box<[u8]>,
+    partitions: Vec<PartitionId>,
+}
+
+/// A queue or a stream whose partition was closed: its consumers are to be told.
+#[derive(Debug)]
+pub(crate) struct Gone {
+    pub(crate) partition: PartitionId,
+    pub(crate) queue: Option<QueueHost>,
+    pub(crate) stream: Option<StreamHost>,
+}
+
+/// Applied: what the records say. `gone` is what the thread that applies has still to tell.
+#[derive(Debug, Default)]
+pub(crate) struct Openings {
+    /// The level of the shard's records.
+    pub(crate) level: u32,
+    /// Damage may have taken openings away.
+    pub(crate) damaged: bool,
+    /// `level` or `damaged` changed since the last checkpoint.
+    dirty: bool,
+    topics: Map<TopicId, OpenTopic>,
+    /// Topics that changed since the last checkpoint.
+    changed: Set<TopicId>,
+    pub(crate) gone: Vec<Gone>,
+}
+
+/// What a checkpoint's chunk of openings is called: the level where there is no topic.
+pub(crate) type OpeningsChunk = (Option<TopicId>, Option<Bytes>);
+
+impl Openings {
+    /// Chunks that changed since the last checkpoint, or `all`.
+    pub(crate) fn take_changed_chunks(&mut self, all: bool) -> Vec<OpeningsChunk> {
+        let mut chunks = Vec::new();
+        if std::mem::take(&mut self.dirty) || (all && self.level > 0) {
+            let mut w = BinWriter::new();
+            w.u32(self.level).u8(u8::from(self.damaged));
+            chunks.push((None, Some(Bytes::from(w.out))));
+        }
+        if all {
+            self.changed.extend(self.topics.keys().copied());
+        }
+        for id in std::mem::take(&mut self.changed) {
+            let encoded = self.topics.get(&id).map(|topic| {
+                let mut w = BinWriter::new();
+                w.u32(topic.partitions.len() as u32);
+                for partition in &topic.partitions {
+                    w.u64(partition.0);
+                }
+                w.bytes(&topic.config);
+                Bytes::from(w.out)
+            });
+            chunks.push((Some(id), encoded));
+        }
+        chunks
+    }
+
+    /// Takes over a chunk of a checkpoint.
+    fn load_chunk(&mut self, topic: Option<TopicId>, bytes: &Bytes) -> std::result::Result<(), BinError> {
+        let mut r = BinReader::new(bytes);
+        let Some(topic) = topic else {
+            self.level = r.u32("level of records")?;
+            self.damaged = r.u8("damage")? != 0;
+            return r.end("level of records");
+        };
+        let mut partitions = Vec::new();
+        for _ in 0..r.count(8, "open partitions")? {
+            partitions.push(PartitionId(r.u64("open partition")?));
+        }
+        let config = Box::from(r.bytes("settings of an open topic")?);
+        r.end("open topic")?;
+        decode_topic_config(&config)?;
+        self.topics.insert(topic, OpenTopic { config, partitions });
+        Ok(())
+    }
+}
+
+/// Takes over what a checkpoint says of openings, and opens these partitions.
+pub(crate) fn load(state: &mut ShardState, chunks: &[(Option<TopicId>, Bytes)]) -> std::result::Result<(), BinError> {
+    for (topic, bytes) in chunks {
+        state.openings.load_chunk(*topic, bytes)?;
+    }
+    let ShardState { openings, partitions, queues, .. } = state;
+    for topic in openings.topics.values() {
+        let config = Arc::new(decode_topic_config(&topic.config)?);
+        for id in &topic.partitions {
+            let begin = || Partition { opened: true, ..Partition::new(*id, config.clone(), 0, Offset(0)) };
+            partitions.entry(*id).or_insert_with(begin);
+            queues.place(*id, config.queue.as_ref(), Offset(0));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a record is applied before the entries of its frame, and not behind them.
+fn comes_first(record: &[u8]) -> bool {
+    matches!(record.first(), Some(&BrokerRecord::LEVEL | &BrokerRecord::OPENED))
+}
+
+/// Applies what a frame says of levels and openings: its entries may be of these partitions.
+pub(crate) fn open_first(state: &mut ShardState, frame: &Frame) -> std::result::Result<(), String> {
+    if frame.lost().is_some() {
+        (state.openings.damaged, state.openings.dirty) = (true, true);
+    }
+    // A frame has its entries by partition.
+    let own = frame.entries.iter().take_while(|entry| entry.envelope.partition < FIRST_CLIENT_PARTITION);
+    for entry in own.filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
+        let record = frame.native(entry);
+        if !comes_first(&record) {
+            continue;
+        }
+        match BrokerRecord::decode(&record).map_err(|e| e.to_string())? {
+            BrokerRecord::Level { level } => (state.openings.level, state.openings.dirty) = (level, true),
+            BrokerRecord::Opened(opened) => open(state, opened).map_err(|e| e.to_string())?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn open(state: &mut ShardState, opened: Opened) -> std::result::Result<(), BinError> {
+    let ShardState { openings, partitions, queues, .. } = state;
+    let config = Arc::new(decode_topic_config(&opened.config)?);
+    let begin = || OpenTopic { config: Box::from(&*opened.config), partitions: Vec::new() };
+    let topic = openings.topics.entry(opened.topic).or_insert_with(begin);
+    for Place { partition: id, first, ordinal } in opened.places {
+        let partition = partitions.entry(id).or_insert_with(|| {
+            let mut partition = Partition::new(id, config.clone(), 0, first);
+            (partition.applied_ordinal, partition.next_ordinal) = (ordinal, ordinal);
+            partition
+        });
+        if !std::mem::replace(&mut partition.opened, true) {
+            topic.partitions.push(id);
+        }
+        partition.dirty = true;
+        partition.proposed.take_if(|proposed| *proposed == Change::Opening);
+        queues.place(id, config.queue.as_ref(), first);
+    }
+    openings.changed.insert(opened.topic);
+    Ok(())
+}
+
+/// That an entry's partition is open, which it becomes here where damage may have taken its opening. Whether it is to be applied: before
+/// openings were records, entries of a topic that was deleted meanwhile went nowhere.
+pub(crate) fn is_open(
+    store: &ShardStore,
+    state: &mut ShardState,
+    id: PartitionId,
+    first: Offset,
+) -> std::result::Result<bool, String> {
+    match state.partitions.get(&id) {
+        Some(partition) if partition.opened || state.openings.level == 0 => Ok(true),
+        None if state.openings.level == 0 => {
+            store.drop_partition(id);
+            Ok(false)
+        }
+        _ if state.openings.damaged => {
+            let partition = state.partitions.entry(id).or_insert_with(|| Partition::new(id, Arc::default(), 0, first));
+            partition.lose(None);
+            Ok(true)
+        }
+        _ => Err(format!("a committed entry is of partition {id}, which is not open")),
+    }
+}
+
+/// Partitions are closed: nothing of them comes any more.
+pub(crate) fn close(
+    store: &ShardStore,
+    state: &mut ShardState,
+    topic: TopicId,
+    closed: &[PartitionId],
+    fired: &mut Fired,
+) {
+    let ShardState { partitions, watches, follows, queues, openings, removed, .. } = state;
+    let left = openings.topics.get_mut(&topic).map(|open| {
+        open.partitions.retain(|id| !closed.contains(id));
+        open.partitions.len()
+    });
+    if left == Some(0) {
+        openings.topics.remove(&topic);
+    }
+    openings.changed.insert(topic);
+    for id in closed {
+        let Some(mut gone) = partitions.remove(id) else { continue };
+        follows.gone(&mut gone, fired);
+        watches.gone(partitions, gone, fired);
+        removed.push(*id);
+        let (queue, stream) = (queues.remove(*id), queues.streams.remove(id));
+        queues.closed.remove(id);
+        openings.gone.push(Gone { partition: *id, queue, stream });
+        store.drop_partition(*id);
+    }
+}
+
+impl Shard {
+    /// Opens partitions of a topic that are not open, at the writer: nothing of them is proposed before. The writer is lost where that is
+    /// refused, and the next one opens them.
+    pub(crate) fn open_partitions(
+        &self,
+        state: &mut ShardState,
+        topic: &TopicMeta,
+        seed: u64,
+        now_ms: u64,
+    ) -> std::result::Result<(), Unavailable> {
+        let first_offsets = topic.first_offsets(state.term);
+        let here = topic.placement().zip(first_offsets).filter(|((_, shard), _)| *shard == self.id);
+        let mut places = Vec::new();
+        for ((partition, _), first) in here {
+            let first = if self.id == MEMORY_SHARD { first } else { Offset(0) };
+            match state.partitions.get(&partition) {
+                Some(p) if p.opened || p.proposed.is_some() => {}
+                Some(p) => places.push(Place { partition, first: p.high_watermark, ordinal: p.applied_ordinal }),
+                None => places.push(Place { partition, first, ordinal: Ordinal(0) }),
+            }
+        }
+        if places.is_empty() {
+            return Ok(());
+        }
+        let term = state.term;
+        let info = topic.info(&|of| if of == self.id { term } else { Term(0) });
+        let epochs: Map<PartitionId, i32> = info.partitions.iter().map(|p| (p.id, p.leader_epoch)).collect();
+        let config = Bytes::from(encode_topic_config(topic.recorded_config()));
+        let record = BrokerRecord::Opened(Opened { topic: topic.id(), places: places.clone(), config });
+        self.propose_opening(state, &record)?;
+        for Place { partition: id, first, .. } in places {
+            let epoch = epochs.get(&id).copied().unwrap_or(0);
+            let begin = || Partition::new(id, topic.config().clone(), epoch, first);
+            let partition = state.partitions.entry(id).or_insert_with(begin);
+            partition.proposed = Some(Change::Opening);
+            let first = partition.high_watermark;
+            if state.queues.place(id, topic.config().queue.as_ref(), first) {
+                state.queues.begin(id, now_ms, seed ^ id.0.rotate_left(17));
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes partitions at the writer: they go when the record is committed, behind all that is on its way.
+    pub(crate) fn close_partitions(
+        &self,
+        state: &mut ShardState,
+        topic: TopicId,
+        partitions: Vec<PartitionId>,
+    ) -> std::result::Result<(), Unavailable> {
+        let open = |id: &PartitionId| {
+            state.partitions.get(id).is_some_and(|partition| partition.proposed != Some(Change::Closing))
+        };
+        let partitions: Vec<_> = partitions.into_iter().filter(open).collect();
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let record = BrokerRecord::Closed { topic, partitions: partitions.clone() };
+        self.propose_opening(state, &record)?;
+        for id in partitions {
+            if let Some(partition) = state.partitions.get_mut(&id) {
+                partition.proposed = Some(Change::Closing);
+            }
+        }
+        Ok(())
+    }
+
+    fn propose_opening(&self, state: &mut ShardState, record: &BrokerRecord) -> std::result::Result<u64, Unavailable> {
+        let proposed = self.propose_record(state, BROKER_PARTITION, record.encode().into());
+        // What follows counts on it.
+        state.lost |= proposed.is_err();
+        proposed
+    }
+}
+
+impl Inner {
+    /// Proposes what lacks for the shard to have the partitions that the metadata names, and no others. For the writer, before it proposes
+    /// anything else.
+    pub(crate) fn reconcile(&self, shard: &Shard, meta: &MetaMachine) -> Result<()> {
+        let refused = |why: Unavailable| {
+            Error::new(ErrorKind::Io, format!("shard {}: its partitions cannot be opened: {why:?}", shard.id))
+        };
+        let mut state = shard.state.lock();
+        if state.openings.level < LEVEL {
+            shard.propose_opening(&mut state, &BrokerRecord::Level { level: LEVEL }).map_err(refused)?;
+        }
+        let mut wanted: Set<PartitionId> = Set::default();
+        for topic in meta.topics() {
+            let before = wanted.len();
+            wanted.extend(topic.placement().filter(|(_, of)| *of == shard.id).map(|(id, _)| id));
+            if wanted.len() > before {
+                let (seed, now_ms) = (self.env.rng.next_u64(), lease_ms(self.env.clock.now_ms()));
+                shard.open_partitions(&mut state, topic, seed, now_ms).map_err(refused)?;
+            }
+        }
+        let unwanted = state.partitions.keys().filter(|id| !is_own(**id) && !wanted.contains(*id));
+        let unwanted: Set<PartitionId> = unwanted.copied().collect();
+        let mut closing: BTreeMap<TopicId, Vec<PartitionId>> = BTreeMap::new();
+        let mut known: Set<PartitionId> = Set::default();
+        for (topic, open) in &state.openings.topics {
+            let gone: Vec<_> = open.partitions.iter().copied().filter(|id| unwanted.contains(id)).collect();
+            known.extend(&gone);
+            if !gone.is_empty() {
+                closing.insert(*topic, gone);
+            }
+        }
+        // Opened because of damage, and of no topic.
+        let mut rest: Vec<_> = unwanted.into_iter().filter(|id| !known.contains(id)).collect();
+        rest.sort_unstable();
+        closing.entry(TopicId::ZERO).or_default().extend(rest);
+        for (topic, mut partitions) in closing {
+            partitions.sort_unstable();
+            shard.close_partitions(&mut state, topic, partitions).map_err(refused)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

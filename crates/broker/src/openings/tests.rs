@@ -1,0 +1,231 @@
+use super::*;
+use crate::checkpoint::Changed;
+use crate::commit::ShardSink;
+use crate::sink::testing::Recorder;
+use crate::{Broker, BrokerConfig, ReplySink};
+use polylogue_api::*;
+use polylogue_env::sim::SimWorld;
+use polylogue_record::crc::crc32c;
+use polylogue_record::envelope::{EntryFlags, Form};
+use polylogue_replicate::Work;
+use polylogue_types::{ProducerId, ShardId};
+
+const ASYNC: ShardId = ShardId(1000);
+
+fn config() -> BrokerConfig {
+    let mut config = BrokerConfig::new("/data".into());
+    (config.disk_reserve_bytes, config.journal_file_bytes) = (0, 1 << 20);
+    config
+}
+
+struct Node {
+    broker: Broker,
+    sink: Arc<dyn ReplySink>,
+    session: crate::SessionId,
+}
+
+impl Node {
+    fn open(world: &SimWorld) -> Node {
+        let broker = Broker::open(world.env(), config(), BTreeMap::new()).unwrap();
+        let session = broker.new_session();
+        Node { broker, sink: Arc::new(Recorder::default()), session }
+    }
+
+    fn start(&self, request: Request) {
+        self.broker.submit(&self.sink, self.session, 1, request);
+    }
+
+    fn drive(&self) {
+        while self.broker.log_step(Work::Write) | self.broker.log_step(Work::Flush) {}
+    }
+
+    fn ask(&self, request: Request) {
+        self.start(request);
+        self.drive();
+    }
+
+    fn create(name: &str, partitions: u32, config: TopicConfig) -> Request {
+        let topic = NewTopic { name: name.into(), partitions, config, internal: false };
+        Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false })
+    }
+
+    fn delete(name: &str) -> Request {
+        Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name(name.into())] })
+    }
+
+    fn partitions(&self, name: &str) -> Vec<PartitionId> {
+        self.broker.catalog().topic(name).unwrap().partitions.iter().map(|p| p.id).collect()
+    }
+
+    fn append(partition: PartitionId, base_sequence: i32) -> Request {
+        let bytes = Bytes::from_static(b"some text");
+        let entry = AppendEntry {
+            partition,
+            form: Form::Opaque,
+            flags: EntryFlags::NONE,
+            count: 1,
+            max_timestamp: -1,
+            body_crc: crc32c(&bytes),
+            summed_from: 0,
+            bytes,
+            producer: Some(ProducerStamp { id: ProducerId(7), epoch: 0, base_sequence }),
+        };
+        Request::Append(AppendRequest { entries: vec![entry], ack: Ack::Committed })
+    }
+
+    fn publish(queue: PartitionId) -> Request {
+        let message = PublishMessage {
+            queues: vec![Target { queue, priority: None, expires_at: None, deliver_at: None }],
+            form: Form::AmqpMessage,
+            flags: EntryFlags::NONE,
+            bytes: Bytes::from_static(b"x"),
+            timestamp: -1,
+            key_hash: None,
+            all_or_none: false,
+        };
+        Request::Publish(PublishRequest { messages: vec![message; 10], ack: Ack::Committed, patient: false })
+    }
+
+    /// All chunks of what is applied in a shard.
+    fn applied(&self, shard: ShardId) -> Changed {
+        let shard = self.broker.inner.shard_if_open(shard).unwrap();
+        there(self.broker.inner.capture(&shard, true).changed)
+    }
+}
+
+fn of_class(durability: Durability) -> TopicConfig {
+    TopicConfig { durability, ..TopicConfig::default() }
+}
+
+/// What a shard applies from its own log, with no other shard there.
+fn alone(world: &SimWorld, id: ShardId) -> Changed {
+    let (inner, _) = Inner::unopened(world.env(), config(), BTreeMap::new()).unwrap();
+    let shard = inner.disk_shard(id, &Arc::new(ShardSink::default())).unwrap();
+    there(inner.capture(&shard, true).changed)
+}
+
+fn there(changed: Changed) -> Changed {
+    changed.into_iter().filter(|(_, bytes)| bytes.is_some()).collect()
+}
+
+fn assert_same(alone: &Changed, live: &Changed) {
+    let keys = |chunks: &Changed| chunks.iter().map(|(key, _)| format!("{key:?}")).collect::<Vec<_>>();
+    assert_eq!(keys(alone), keys(live));
+    for ((key, alone), (_, live)) in alone.iter().zip(live) {
+        assert_eq!(alone, live, "{key:?}");
+    }
+}
+
+/// A shard without the metadata dropped all entries, and nothing said so.
+#[test]
+fn a_shard_alone_applies_what_it_applied_beside_the_others() {
+    let world = SimWorld::new(1);
+    let node = Node::open(&world);
+    let queue = TopicConfig { queue: Some(QueueSettings::default()), ..of_class(Durability::Async) };
+    node.ask(Node::create("a", 3, of_class(Durability::Async)));
+    node.ask(Node::create("gone", 2, of_class(Durability::Async)));
+    node.ask(Node::create("q", 1, queue));
+    node.ask(Node::create("elsewhere", 2, of_class(Durability::Sync)));
+    for (at, id) in node.partitions("a").into_iter().chain(node.partitions("gone")).enumerate() {
+        (0..=at as i32).for_each(|sequence| node.ask(Node::append(id, sequence)));
+    }
+    node.ask(Node::publish(node.partitions("q")[0]));
+    node.ask(Node::delete("gone"));
+    let (live, elsewhere) = (node.applied(ASYNC), node.partitions("elsewhere"));
+    assert!(live.iter().filter(|(key, _)| key.kind == b'p').count() >= 4);
+    node.ask(Node::append(elsewhere[0], 0));
+    drop(node);
+    assert_same(&alone(&world, ASYNC), &live);
+}
+
+/// Each kill between a topic's record and what follows from it in the shard of its partitions.
+#[test]
+fn what_metadata_says_is_opened_and_closed_over_a_crash_at_any_step() {
+    for deletes in [false, true] {
+        let mut steps = 0;
+        loop {
+            let world = SimWorld::new(steps);
+            let node = Node::open(&world);
+            node.drive();
+            // The shard of that class is opened by the first topic that wants it, in a step of its own.
+            node.ask(Node::create("other", 1, of_class(Durability::Async)));
+            if deletes {
+                node.ask(Node::create("t", 2, of_class(Durability::Async)));
+                node.ask(Node::append(node.partitions("t")[1], 0));
+                node.start(Node::delete("t"));
+            } else {
+                node.start(Node::create("t", 2, of_class(Durability::Async)));
+            }
+            let mut idle = 0;
+            for step in 0..steps {
+                let did = node.broker.log_step(if step % 2 == 0 { Work::Write } else { Work::Flush });
+                idle = if did { 0 } else { idle + 1 };
+            }
+            drop(node);
+            world.crash();
+            let node = Node::open(&world);
+            node.drive();
+            assert!(!world.env().fatal.is_fatal());
+            let there = node.broker.catalog().topic("t").is_some();
+            if there {
+                let ids = node.partitions("t");
+                ids.iter().for_each(|id| node.ask(Node::append(*id, 0)));
+                let shard = node.broker.inner.shard_if_open(ASYNC).unwrap();
+                let state = shard.state.lock();
+                assert!(ids.iter().all(|id| state.partitions[id].opened && state.partitions[id].high_watermark.0 > 0));
+            } else {
+                let shard = node.broker.inner.shard_if_open(ASYNC).unwrap();
+                assert_eq!(shard.state.lock().openings.topics.len(), 1, "after {steps} steps");
+            }
+            drop(node);
+            let live = {
+                let node = Node::open(&world);
+                node.drive();
+                node.applied(ASYNC)
+            };
+            assert_same(&alone(&world, ASYNC), &live);
+            if idle >= 2 {
+                assert_eq!(there, !deletes);
+                break;
+            }
+            steps += 1;
+        }
+        assert!(steps > 3);
+    }
+}
+
+/// Entries whose partition had been deleted meanwhile were dropped, whatever the reason that it was not there.
+#[test]
+fn an_entry_of_a_partition_that_is_not_open_is_refused_unless_damage_may_have_taken_its_opening() {
+    let world = SimWorld::new(3);
+    let node = Node::open(&world);
+    node.drive();
+    let shard = node.broker.inner.shard_if_open(ShardId(0)).unwrap();
+    let mut state = shard.state.lock();
+    let unknown = PartitionId(5_000);
+    assert_eq!(state.openings.level, LEVEL);
+    let refused = is_open(&shard.store, &mut state, unknown, Offset(7)).unwrap_err();
+    assert!(refused.contains("5000, which is not open"), "{refused}");
+    state.openings.damaged = true;
+    assert_eq!(is_open(&shard.store, &mut state, unknown, Offset(7)), Ok(true));
+    assert_eq!(state.partitions[&unknown].next_offset, Offset(7));
+    state.partitions.remove(&unknown);
+    (state.openings.damaged, state.openings.level) = (false, 0);
+    assert_eq!(is_open(&shard.store, &mut state, unknown, Offset(7)), Ok(false), "as before there were such records");
+}
+
+#[test]
+fn records_come_back_and_truncated_ones_are_refused() {
+    let config = Bytes::from(encode_topic_config(&TopicConfig::default()));
+    let place = |id| Place { partition: PartitionId(id), first: Offset(id + 1), ordinal: Ordinal(id + 2) };
+    let topic = TopicId([7; 16]);
+    for record in [
+        BrokerRecord::Level { level: 1 },
+        BrokerRecord::Opened(Opened { topic, places: vec![place(2_000), place(2_001)], config }),
+        BrokerRecord::Closed { topic, partitions: vec![PartitionId(2_000)] },
+    ] {
+        let bytes = Bytes::from(record.encode());
+        assert_eq!(BrokerRecord::decode(&bytes), Ok(record));
+        assert!((0..bytes.len()).all(|len| BrokerRecord::decode(&bytes.slice(..len)).is_err()));
+    }
+}
