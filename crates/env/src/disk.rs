@@ -21,7 +21,8 @@ pub enum OpenMode {
     Read,
     /// It must exist; only for writing, past the page cache where the file system can: position and length of a write are
     /// multiples of [`DIRECT_BYTES`], and so is the address of its bytes. What is written so is flushed like any other write,
-    /// through whichever handle, and read through others.
+    /// through whichever handle, and read through others. Pages that were written through the page cache are flushed before
+    /// they are written so.
     Direct,
 }
 

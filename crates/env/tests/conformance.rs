@@ -186,6 +186,25 @@ fn direct_writes_are_seen_by_readers_that_have_read_before() {
     });
 }
 
+/// What was written through the page cache is seen by readers, and durable when it is flushed through either handle.
+#[test]
+fn cached_writes_behind_direct_ones_are_read_and_flushed_alike() {
+    on_each("cached", |disk, base| {
+        let path = base.join("x");
+        let file = create(disk, &path, &[1; 2 * DIRECT_BYTES]);
+        let direct = disk.open(&path, OpenMode::Direct).unwrap();
+        let memory = vec![2_u8; 2 * DIRECT_BYTES];
+        let start = memory.as_ptr().align_offset(DIRECT_BYTES);
+        direct.sync_data().unwrap();
+        direct.write_all_at(&memory[start..start + DIRECT_BYTES], 0).unwrap();
+        file.write_all_at(&[3; 10], DIRECT_BYTES as u64 - 5).unwrap();
+        direct.sync_data().unwrap();
+        direct.write_all_at(&memory[start..start + DIRECT_BYTES], DIRECT_BYTES as u64).unwrap();
+        let wanted = [vec![2; DIRECT_BYTES - 5], vec![3; 5], vec![2; DIRECT_BYTES]].concat();
+        assert!(read_all(&*file) == wanted && content(disk, &path) == wanted);
+    });
+}
+
 #[test]
 fn renaming_and_removing_leave_open_files_alone() {
     on_each("renaming", |disk, base| {

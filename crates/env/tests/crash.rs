@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use polylogue_env::sim::{SimDisk, SimRng};
-use polylogue_env::{Disk, DiskFile, OpenMode, Rng};
+use polylogue_env::{DIRECT_BYTES, Disk, DiskFile, OpenMode, Rng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -460,4 +460,27 @@ fn preallocated_files_cost_little_memory() {
     assert_eq!(disk.memory_bytes(), 3 * 4096, "it may come back");
     disk.sync_dir(Path::new("/")).unwrap();
     assert_eq!(disk.memory_bytes(), 0);
+}
+
+/// A direct write to a page that is dirty in the page cache is counted; one behind its flush, in another page or in another life is not.
+#[test]
+fn direct_writes_to_dirty_pages_are_counted() {
+    let disk = SimDisk::new(1);
+    let file = durable(&disk, "/x", &[1; 4 * DIRECT_BYTES]);
+    let direct = disk.open(Path::new("/x"), OpenMode::Direct).unwrap();
+    let memory = vec![2_u8; 2 * DIRECT_BYTES];
+    let start = memory.as_ptr().align_offset(DIRECT_BYTES);
+    let write = |direct: &Arc<dyn DiskFile>, page: usize| {
+        direct.write_all_at(&memory[start..start + DIRECT_BYTES], (page * DIRECT_BYTES) as u64).unwrap();
+        disk.stats().mixed_writes
+    };
+    file.write_all_at(&[3; 10], DIRECT_BYTES as u64 + 5).unwrap();
+    assert_eq!((write(&direct, 0), write(&direct, 2)), (0, 0));
+    assert_eq!(write(&direct, 1), 1);
+    direct.sync_data().unwrap();
+    assert_eq!(write(&direct, 1), 1);
+    file.write_all_at(&[3; 10], 0).unwrap();
+    disk.crash_keep_page_cache();
+    let direct = disk.open(Path::new("/x"), OpenMode::Direct).unwrap();
+    assert_eq!(write(&direct, 0), 1);
 }

@@ -219,6 +219,9 @@ impl State {
         self.locks.clear();
         for inode in self.inodes.values_mut() {
             inode.handles = 0;
+            if let Body::File(file) = &mut inode.body {
+                file.end_life();
+            }
         }
     }
 

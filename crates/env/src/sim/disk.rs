@@ -22,6 +22,9 @@ pub struct SimStats {
     pub writes: u64,
     /// Bytes they brought.
     pub write_bytes: u64,
+    /// Direct writes to pages that an unflushed write of the same life through the page cache had left dirty: against the contract of
+    /// [`OpenMode::Direct`].
+    pub mixed_writes: u64,
     /// Calls of `read_exact_at`.
     pub reads: u64,
     /// Bytes they asked for.
@@ -373,7 +376,7 @@ impl DiskFile for SimFile {
             if self.mode == OpenMode::Direct && !pages {
                 return Err(system(libc::EINVAL));
             }
-            state.write(self.ino, &self.path, bytes, position)
+            state.write(self.ino, &self.path, bytes, position, self.mode == OpenMode::Direct)
         })
     }
 

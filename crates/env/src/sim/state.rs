@@ -84,9 +84,26 @@ pub(super) struct FileBody {
     pub(super) live: Content,
     pub(super) durable: Content,
     pub(super) pending: Vec<FileOp>,
+    /// Pages that this life has written through the page cache and not flushed.
+    dirty: BTreeSet<u64>,
 }
 
 impl FileBody {
+    /// Takes note of a write; whether it is a direct one to a page that is dirty in the page cache.
+    fn note_write(&mut self, range: &Range<u64>, direct: bool) -> bool {
+        let pages = blocks_of(range);
+        if !direct {
+            self.dirty.extend(pages);
+            return false;
+        }
+        self.dirty.range(pages).next().is_some()
+    }
+
+    /// What is dirty stays so, but no longer by this life's doing.
+    pub(super) fn end_life(&mut self) {
+        self.dirty.clear();
+    }
+
     fn push(&mut self, what: Change, len_before: u64) {
         let len_after = self.live.len();
         self.pending.push(FileOp { what, len_after, moves_len: len_after != len_before });
@@ -94,6 +111,7 @@ impl FileBody {
 
     /// Everything pending is on the disk.
     pub(super) fn commit(&mut self) {
+        self.dirty.clear();
         for op in std::mem::take(&mut self.pending) {
             let touched = match &op.what {
                 Change::Write { position, data } => *position..*position + data.len(),
@@ -491,7 +509,7 @@ impl State {
         Ok(whole)
     }
 
-    pub(super) fn write(&mut self, ino: Ino, path: &Path, bytes: &[u8], position: u64) -> io::Result<()> {
+    pub(super) fn write(&mut self, ino: Ino, path: &Path, bytes: &[u8], position: u64, direct: bool) -> io::Result<()> {
         let end = position.checked_add(bytes.len() as u64).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or_else(|| system(libc::EFBIG))?;
         let fault = self.strike(FaultOp::Write, path);
@@ -504,10 +522,12 @@ impl State {
         self.stats.write_bytes += done;
         if done > 0 {
             let file = self.file_mut(ino)?;
+            let mixed = file.note_write(&(position..position + done), direct);
             let (before, data) = (file.live.len(), Data::of(&bytes[..done as usize]));
             data.put(position, &(position..position + done), &mut file.live);
             file.live.grow(position + done);
             file.push(Change::Write { position, data }, before);
+            self.stats.mixed_writes += u64::from(mixed);
         }
         match fault {
             Some(FaultKind::NoSpace) => Err(system(libc::ENOSPC)),
