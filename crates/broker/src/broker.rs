@@ -332,11 +332,15 @@ impl Inner {
             Some((ticket, waiting)) => {
                 let pending = Arc::new(PendingAppend::new(origin, results, 1));
                 Shard::park(&mut state, ticket, Parked::Append(pending, waiting));
+                drop(state);
             }
             None => {
                 drop(state);
                 origin.reply(Reply::Append(results));
             }
+        }
+        if outcome.prompt {
+            shard.log.write_prompt();
         }
     }
 
@@ -354,11 +358,12 @@ impl Inner {
         parts.sort_by_key(|(shard, _)| shard.id);
         let shards: Vec<_> = parts.iter().map(|(shard, _)| shard.clone()).collect();
         let mut states: Vec<_> = shards.iter().map(|shard| shard.state.lock()).collect();
-        let mut waits = Vec::new();
+        let (mut waits, mut prompt) = (Vec::new(), Vec::new());
         for ((i, (shard, entries)), state) in parts.into_iter().enumerate().zip(&mut states) {
             let outcome = shard.append(state, entries, terms);
             place(&mut results, outcome.results);
             waits.extend(outcome.waits.map(|(ticket, waiting)| (i, ticket, waiting)));
+            prompt.extend(outcome.prompt.then_some(i));
         }
         if waits.is_empty() {
             drop(states);
@@ -370,6 +375,8 @@ impl Inner {
                 Shard::park(state, ticket, Parked::Append(pending.clone(), waiting));
             }
         }
+        drop(states);
+        prompt.into_iter().filter_map(|i| shards.get(i)).for_each(|shard| shard.log.write_prompt());
     }
 
     fn watch(&self, origin: Origin, request: WatchRequest) {

@@ -1,6 +1,7 @@
 //! The broker's own settings and bounds.
 
 use polylogue_api::{AsRecorded, ConfigResolver, LogView};
+use polylogue_log::journal::JournalIo;
 use polylogue_log::store::StoreConfig;
 use polylogue_types::{NodeId, limits};
 use std::path::PathBuf;
@@ -29,8 +30,8 @@ pub struct BrokerConfig {
     pub sync_shards: u32,
     /// The size of a journal file. Bytes.
     pub journal_file_bytes: u64,
-    /// Whether journals are written past the page cache, where the file system can.
-    pub journal_direct: bool,
+    /// How journals are written.
+    pub journal_io: JournalIo,
     /// How much journal may be replayed at a start before a checkpoint is due. Bytes.
     pub checkpoint_bytes_max: u64,
     /// Free disk space under which payload is refused. Bytes.
@@ -83,7 +84,7 @@ impl BrokerConfig {
             node: None,
             sync_shards: 1,
             journal_file_bytes: limits::JOURNAL_FILE_BYTES,
-            journal_direct: true,
+            journal_io: JournalIo::BySize,
             checkpoint_bytes_max: limits::CHECKPOINT_BYTES_MAX,
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
             disk_free_limit_bytes: limits::DISK_FREE_LIMIT_BYTES,

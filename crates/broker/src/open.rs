@@ -300,7 +300,7 @@ impl Inner {
                 _ => journal::Durability::Sync,
             },
             file_bytes: self.config.journal_file_bytes,
-            direct_io: self.config.journal_direct,
+            io: self.config.journal_io,
             lazy_flush_ms_max: self.config.lazy_flush_ms_max,
             async_flush_ms_max: self.config.async_flush_ms_max,
             disk_reserve_bytes: self.config.disk_reserve_bytes,

@@ -115,6 +115,8 @@ pub(crate) struct AppendOutcome {
     pub(crate) results: Vec<(u32, Result<Appended, AppendError>)>,
     /// The ticket to wait for, and the positions that wait.
     pub(crate) waits: Option<(u64, Vec<u32>)>,
+    /// The caller has the log write it ([`polylogue_replicate::ShardLog::write_prompt`]), once the shard's lock is released.
+    pub(crate) prompt: bool,
 }
 
 impl Shard {
@@ -145,8 +147,12 @@ impl Shard {
             let urgency = if terms.ack == Ack::None { Urgency::Lazy } else { Urgency::Urgent };
             let Planned { drafts, class } = planned;
             let class = (self.class != Durability::Memory).then_some(class);
-            match self.propose(state, Proposal { urgency, class, ..Proposal::data(state.term, 0, drafts) }) {
-                Ok(ticket) => ticket,
+            let prompt = urgency == Urgency::Urgent && class == Some(journal::Durability::Async);
+            match self.propose(state, Proposal { urgency, class, prompt, ..Proposal::data(state.term, 0, drafts) }) {
+                Ok(ticket) => {
+                    outcome.prompt = prompt;
+                    ticket
+                }
                 Err(why) => {
                     for (_, result) in &mut outcome.results {
                         if result.is_ok() {

@@ -56,9 +56,11 @@ mod engine;
 pub(crate) mod file;
 mod flush;
 mod inner;
+mod mode;
 pub(crate) mod pages;
 mod passed;
 mod pipeline;
+mod prompt;
 mod proposal;
 mod queue;
 mod read;
@@ -73,7 +75,7 @@ mod write;
 
 pub(crate) use cut::{JournalCut, cut_all};
 
-pub use config::{Config, Durability, Identity, Passed, Recovery, Room, SealedFile, StartOfLife};
+pub use config::{Config, Durability, Identity, JournalIo, Passed, Recovery, Room, SealedFile, StartOfLife};
 pub use proposal::{
     Append, CommitSink, Content, Draft, Flushed, Outcome, PATCH_BYTES_MAX, Patch, Proposal, Refused, Urgency, Vote,
 };
@@ -174,6 +176,13 @@ impl Journal {
     /// [`Refused`] gives it back, with the reason.
     pub fn try_propose(&self, proposal: Proposal) -> std::result::Result<(), Refused> {
         self.inner.queue.offer(proposal, &self.inner.config, &*self.inner.env.clock)
+    }
+
+    /// Writes what is queued on the calling thread, if that waits for no disk, and delivers what is committed by that; else wakes
+    /// a thread of the journal. For the proposer of something that is [`prompt`](Proposal::prompt); it holds no lock that the sink
+    /// takes.
+    pub fn write_prompt(&self) {
+        self.inner.write_prompt();
     }
 
     /// Writes what is due, and says whether it did anything.

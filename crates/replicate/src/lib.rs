@@ -83,6 +83,10 @@ pub trait ShardLog: Send + Sync + Debug {
     /// proposal comes back.
     fn try_propose(&self, proposal: Proposal) -> std::result::Result<(), Refused>;
 
+    /// Writes what was proposed as [`prompt`](Proposal::prompt), on the calling thread if that takes no waiting. Called after each such
+    /// proposal, without a lock that the sink takes.
+    fn write_prompt(&self) {}
+
     /// The index up to which a reader must have applied to see everything acknowledged before this call.
     ///
     /// # Errors

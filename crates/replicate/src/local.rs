@@ -80,6 +80,10 @@ impl ShardLog for LocalLog {
         self.journal.try_propose(proposal)
     }
 
+    fn write_prompt(&self) {
+        self.journal.write_prompt();
+    }
+
     fn barrier(&self, _: ReadLevel) -> Result<Option<Index>> {
         self.check_running()?;
         // The only voter is always right about what it has committed.

@@ -37,6 +37,7 @@ use polylogue_broker::{Broker, BrokerConfig, ErrorKind, LAYOUT_VERSION, QueueRul
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::{GroupSettings, GroupUsage, KafkaGroups};
+use polylogue_log::journal::JournalIo;
 use polylogue_log::store::StoreConfig;
 use polylogue_types::NodeId;
 use prometheus_client::registry::Registry;
@@ -340,7 +341,7 @@ fn open(
     let broker = BrokerConfig {
         sync_shards: log.sync_shards,
         journal_file_bytes: log.journal_file_bytes,
-        journal_direct: log.journal_direct,
+        journal_io: log.journal_io,
         checkpoint_bytes_max: log.checkpoint_bytes_max,
         disk_reserve_bytes: log.disk_reserve_bytes,
         disk_free_limit_bytes: log.disk_free_limit_bytes,
@@ -367,7 +368,7 @@ fn open(
             merge_bytes: log.merge_bytes,
             merge_ms_max: log.merge_ms_max,
             journal_keep_bytes_max: log.journal_keep_bytes_max,
-            direct_io: log.journal_direct,
+            direct_io: log.journal_io != JournalIo::Cached,
             ..StoreConfig::default()
         },
         resolver: live,

@@ -17,6 +17,7 @@ use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_log::check;
+use polylogue_log::journal::JournalIo;
 use polylogue_replicate::Work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -178,6 +179,9 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         failures: world.failures,
     };
     report.failures.extend(world.oracle.violations().iter().cloned());
+    if stats.mixed_writes > 0 {
+        report.failures.push(format!("{} direct writes to pages that are dirty in the page cache", stats.mixed_writes));
+    }
     let enough = [
         ("operations", report.operations, settings.operations_min),
         ("changes", world.oracle.changes.min(world.oracle.looks), settings.changes_min),
@@ -246,6 +250,15 @@ impl World {
         config
     }
 
+    /// Lives differ in how they write their journals, so that each finds what was written otherwise.
+    fn journal_io(&self) -> JournalIo {
+        match self.rng.below(3) {
+            0 => JournalIo::Direct,
+            1 => JournalIo::Cached,
+            _ => JournalIo::BySize,
+        }
+    }
+
     /// Opens the node; refuses to be fooled by a flipped bit: when the node says "damaged", the bit is put back.
     fn open(&mut self) -> Option<Broker> {
         let mut last = String::new();
@@ -258,7 +271,7 @@ impl World {
                 (MachineId::Amqp, Box::new(declared)),
             ]);
             self.live = Arc::new(LiveSettings::new(KafkaSettings::default()));
-            let config = BrokerConfig { resolver: self.live.clone(), ..World::config() };
+            let config = BrokerConfig { resolver: self.live.clone(), journal_io: self.journal_io(), ..World::config() };
             match Broker::open(self.sim.env(), config, machines) {
                 Ok(broker) => {
                     self.oracle.new_life();

@@ -9,7 +9,7 @@ use polylogue_api::*;
 use polylogue_broker::BrokerConfig;
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
 use polylogue_replicate::Work;
-use polylogue_types::Offset;
+use polylogue_types::{Offset, PartitionId};
 
 #[test]
 fn what_is_acknowledged_is_read_before_and_after_a_crash() {
@@ -206,6 +206,30 @@ fn async_and_memory_topics_live_in_shards_of_their_own() {
     assert_eq!(node.text(s, 0), "xy");
     let first = node.append(entry(m, "z")).unwrap().base_offset;
     assert!(first >= Offset(2), "offset {first} of a memory topic was given out twice");
+}
+
+/// The thread that asks writes a small append of class async itself; one that waits for a flush is left to the journal's threads.
+#[test]
+fn a_small_async_append_is_answered_without_a_step_of_the_journal() {
+    let world = SimWorld::new(9);
+    let mut node = Node::open(&world, |_| {});
+    let config = |durability| TopicConfig { durability, ..TopicConfig::default() };
+    let [a, s] = [("async", Durability::Async), ("sync", Durability::Sync)]
+        .map(|(name, durability)| node.create(name, 1, config(durability)).partitions[0].id);
+    // The journal's first file is begun by its threads.
+    node.append(entry(a, "x")).unwrap();
+    let append = |partitions: &[PartitionId]| {
+        let entries = partitions.iter().map(|partition| entry(*partition, "y")).collect();
+        Request::Append(AppendRequest { entries, ack: Ack::Committed })
+    };
+    let Reply::Append(results) = node.ask_now(append(&[a])) else { panic!() };
+    assert_eq!(results[0].unwrap().base_offset, Offset(1));
+    let Reply::Append(results) = node.ask(append(&[a, s])) else { panic!() };
+    assert_eq!(results.iter().map(|r| r.unwrap().base_offset).collect::<Vec<_>>(), [Offset(2), Offset(0)]);
+    drop(node);
+    world.kill();
+    let mut node = Node::open(&world, |_| {});
+    assert_eq!((node.text(a, 0), node.text(s, 0)), ("xyy".into(), "y".into()), "it survives the process");
 }
 
 #[test]

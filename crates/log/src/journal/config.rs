@@ -26,6 +26,19 @@ pub enum Durability {
     Sync,
 }
 
+/// How the frames of a journal file are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JournalIo {
+    /// Past the page cache, where the file system can.
+    Direct,
+    /// Through the page cache.
+    Cached,
+    /// Each file in one of these ways: through the page cache where the groups before it were small
+    /// ([`Config::cached_group_bytes_max`]) and most of them waited for no flush; past it otherwise. Without groups before it,
+    /// by the journal's class.
+    BySize,
+}
+
 /// What an empty directory becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartOfLife {
@@ -83,8 +96,17 @@ pub struct Config {
     pub prewrite_piece_bytes: usize,
     /// The pace of filling new files with zeros. Bytes per second.
     pub prewrite_bytes_per_sec: u64,
-    /// Whether frames are written past the page cache, where the file system can.
-    pub direct_io: bool,
+    /// How frames are written.
+    pub io: JournalIo,
+    /// With [`JournalIo::BySize`], the mean group up to which a file of groups that wait for no flush is written through the page
+    /// cache. Bytes.
+    pub cached_group_bytes_max: u64,
+    /// How much may be queued for a proposer to write it on its own thread. Bytes; 0: none does.
+    pub prompt_bytes_max: usize,
+    /// How long writing on a proposer's thread may take; after a longer one the journal's threads do it for a while. Microseconds.
+    pub prompt_us_max: u64,
+    /// That while, in times that the write took: a proposer's thread is kept from its other work for no more than that share.
+    pub prompt_pause_factor: u64,
     /// How often the free disk space is looked at. Milliseconds.
     pub room_poll_ms: u64,
 }
@@ -117,7 +139,11 @@ impl Config {
             retired_files_max: 2,
             prewrite_piece_bytes: 256 << 10,
             prewrite_bytes_per_sec: 256 << 20,
-            direct_io: true,
+            io: JournalIo::BySize,
+            cached_group_bytes_max: 64 << 10,
+            prompt_bytes_max: 64 << 10,
+            prompt_us_max: 1_000,
+            prompt_pause_factor: 10,
             room_poll_ms: 500,
         }
     }

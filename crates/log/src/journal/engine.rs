@@ -91,7 +91,7 @@ impl Inner {
             if let Err(stop) = self.put_frame(&mut w, &head, frame) {
                 (w.end, w.next_index, w.term, w.time_ms) = (end, next, term, time_ms);
                 self.catalog.lock().take_back(next, end.position);
-                let stop = self.void_end(&w, stop);
+                let stop = self.void_end(&mut w, stop);
                 self.finish_group(&mut w);
                 drop(w);
                 self.queue.kick();

@@ -22,6 +22,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::header::{u32_at, u64_at};
 use crate::journal::Identity;
+use crate::journal::mode::WriteMode;
 use polylogue_env::DiskFile;
 use polylogue_record::crc::crc32c;
 use polylogue_types::{Index, NodeId, RangeSource, ShardId};
@@ -221,6 +222,8 @@ pub(crate) struct LiveFile {
     pub(crate) capacity: u64,
     /// All of it has been written before, so that a flush changes no metadata.
     pub(crate) written: bool,
+    /// How its frames are written.
+    pub(crate) mode: WriteMode,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
 }
@@ -232,14 +235,15 @@ impl LiveFile {
         file: Arc<dyn DiskFile>,
         capacity: u64,
         written: bool,
+        mode: WriteMode,
     ) -> LiveFile {
-        LiveFile { sequence: header.sequence, salt: header.salt, capacity, written, path, file }
+        LiveFile { sequence: header.sequence, salt: header.salt, capacity, written, mode, path, file }
     }
 
     /// The same file, with another size.
     pub(crate) fn with_capacity(&self, capacity: u64) -> LiveFile {
-        let LiveFile { sequence, salt, written, .. } = *self;
-        LiveFile { sequence, salt, capacity, written, path: self.path.clone(), file: self.file.clone() }
+        let LiveFile { sequence, salt, written, mode, .. } = *self;
+        LiveFile { sequence, salt, capacity, written, mode, path: self.path.clone(), file: self.file.clone() }
     }
 
     /// The handle for readers.

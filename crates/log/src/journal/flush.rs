@@ -61,6 +61,17 @@ impl Inner {
             return false;
         }
         let _role = self.deliver_role.lock();
+        self.deliver_ready()
+    }
+
+    /// The same, unless another thread has the deliver role; says whether it had it.
+    pub(crate) fn try_deliver(&self) -> bool {
+        let Some(_role) = self.deliver_role.try_lock() else { return false };
+        self.deliver_ready();
+        true
+    }
+
+    fn deliver_ready(&self) -> bool {
         let mut delivered = false;
         loop {
             let Some(group) = self.pipeline.lock().ready.pop_front() else { return delivered };

@@ -7,6 +7,7 @@
 use super::catalog::Catalog;
 use super::config::{Config, Recovery, StartOfLife};
 use super::file::{FileEnd, LiveFile, journal_dir};
+use super::mode::RecentGroups;
 use super::pages::{PageBuffer, PageWriter};
 use super::pipeline::{Group, Pipeline};
 use super::proposal::{CommitSink, Vote};
@@ -76,6 +77,8 @@ pub(crate) struct WriteState {
     pub(crate) slots: Vec<super::build::Slot>,
     pub(crate) ranks: Vec<u32>,
     pub(crate) pages: PageWriter,
+    /// What the next file's way of writing is chosen by.
+    pub(crate) recent: RecentGroups,
 }
 
 impl WriteState {
@@ -145,6 +148,8 @@ pub(crate) struct Inner {
     pub(crate) acquiring: Mutex<()>,
     pub(crate) sink: OnceLock<Arc<dyn CommitSink>>,
     pub(crate) threads: Mutex<Vec<Box<dyn JoinTask>>>,
+    /// When proposers may write on their own threads again. Monotonic nanoseconds.
+    pub(crate) prompt_from_ns: AtomicU64,
     committed: AtomicU64,
 }
 
@@ -196,6 +201,7 @@ impl Inner {
             acquiring: Mutex::new(()),
             sink: OnceLock::new(),
             threads: Mutex::new(Vec::new()),
+            prompt_from_ns: AtomicU64::new(0),
             committed: AtomicU64::new(committed),
         }
     }

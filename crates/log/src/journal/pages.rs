@@ -1,4 +1,4 @@
-//! Writing frames as whole pages past the page cache.
+//! Writing frames as whole pages, past the page cache or through it.
 //!
 //! ```text
 //!    file      | page          | page          | page          | page          |
@@ -7,10 +7,19 @@
 //!    write c                                   | b  | c |0 |      and so on: the last page waits in memory
 //! ```
 //!
+//! A file is written in one of two ways from its beginning to its end, and in both of them so:
+//!
+//! ```text
+//!    direct    buffer ===========> disk                           the write waits for the disk; whole pages at aligned addresses
+//!    cached    buffer ===> page cache - - - flush - - -> disk     the write waits for nothing; whole pages, so that none that
+//!                                                                 is not in the page cache is read from the disk for it
+//! ```
+//!
 //! A journal is written once and read rarely: readers at the end have its bytes in memory. In the page cache it would push out
 //! what others read, cost a copy into memory that has to be found first, and be written back in waves that flushes wait
-//! behind. What stands before a frame in its page is written again as it was, so it does not matter which of the versions of
-//! a sector survives a power cut. Readers go through the page cache; the system drops the pages that a direct write replaces.
+//! behind; only small frames that wait for no flush are better off there ([`super::mode`]). What stands before a frame in its
+//! page is written again as it was, so it does not matter which of the versions of a sector survives a power cut. Readers go
+//! through the page cache; the system drops the pages that a direct write replaces.
 
 use super::file::PAGE_BYTES;
 use polylogue_env::{DIRECT_BYTES, Disk, DiskFile};
@@ -66,7 +75,7 @@ pub(crate) fn open_direct(disk: &dyn Disk, path: &Path, file: &Arc<dyn DiskFile>
 #[derive(Debug, Default)]
 pub(crate) struct PageWriter {
     buffer: Option<PageBuffer>,
-    /// The handle that writes, and the one that reads.
+    /// The handle that writes, for direct writes or the usual one, and the one that reads.
     files: Option<(Arc<dyn DiskFile>, Arc<dyn DiskFile>)>,
     /// The end of what was written last: the buffer begins with the page in which it lies, zeros behind it.
     end: Option<u64>,

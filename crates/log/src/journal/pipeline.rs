@@ -66,8 +66,13 @@ impl Group {
         self.class = self.class.max(Some(class));
     }
 
+    /// What it is committed by, in a journal of class `own`.
+    pub(crate) fn class(&self, own: Durability) -> Durability {
+        self.class.unwrap_or(own)
+    }
+
     /// Whether there is something for the sink that it has not been told.
-    fn tells(&self) -> bool {
+    pub(crate) fn tells(&self) -> bool {
         !(self.frames.is_empty() && self.outcomes.is_empty())
     }
 

@@ -96,6 +96,9 @@ pub struct Proposal {
     /// Small and needed to make room or to keep readers going (acknowledgements, commits, deletes, trims): may use
     /// the reserve when the disk is full.
     pub reserve: bool,
+    /// The proposer calls [`write_prompt`](super::Journal::write_prompt) next: no thread is woken for it before. Means
+    /// something only for what waits for no flush.
+    pub prompt: bool,
 }
 
 impl Proposal {
@@ -111,6 +114,7 @@ impl Proposal {
             class: None,
             epoch,
             reserve: false,
+            prompt: false,
         }
     }
 }

@@ -69,6 +69,8 @@ struct State {
     urgent: bool,
     /// Something that starts a flush is committed by being written, and waits for no flush.
     unheld: bool,
+    /// Something in the queue is committed by a flush.
+    held: bool,
     /// A flush is running.
     flushing: bool,
     /// When the first of the queued proposals came, if it may wait.
@@ -104,11 +106,14 @@ impl State {
             self.urgent_since_ns = clock.monotonic_ns();
         }
         self.urgent |= urgent;
-        self.unheld |= urgent && queued.proposal.class.unwrap_or(own) == Durability::Async;
+        let unheld = queued.proposal.class.unwrap_or(own) == Durability::Async;
+        self.unheld |= urgent && unheld;
+        self.held |= !unheld;
+        let told_later = queued.proposal.prompt && unheld;
         self.bytes += queued.native + queued.table;
         self.items.push(queued);
         let becomes_due = !was_due && self.is_due();
-        (becomes_due && self.sleepers > 0) || (first && !urgent && self.sleepers >= WRITERS)
+        !told_later && ((becomes_due && self.sleepers > 0) || (first && !urgent && self.sleepers >= WRITERS))
     }
 
     /// Whether something is to be written at once.
@@ -202,7 +207,7 @@ impl Queue {
             return None;
         }
         std::mem::swap(&mut state.items, into);
-        (state.bytes, state.unheld) = (0, false);
+        (state.bytes, state.unheld, state.held) = (0, false, false);
         let urgent_ns = std::mem::take(&mut state.urgent).then_some(state.urgent_since_ns);
         Some(Since { oldest_ns: now_ns.min(state.lazy_since_ns), urgent_ns })
     }
@@ -211,6 +216,32 @@ impl Queue {
     pub(crate) fn is_urgent_within(&self, bytes_max: usize) -> bool {
         let state = self.state.lock();
         state.urgent && state.bytes <= bytes_max
+    }
+
+    /// The bytes of all that waits, if it is to be written now, needs no flush and is at most so much.
+    pub(crate) fn unheld_within(&self, bytes_max: usize) -> Option<usize> {
+        let state = self.state.lock();
+        (state.unheld && !state.held && state.bytes <= bytes_max).then_some(state.bytes)
+    }
+
+    /// Wakes a thread if something is due that no thread was woken for.
+    pub(crate) fn tell(&self) {
+        let state = self.state.lock();
+        let tell = state.sleepers > 0 && !state.items.is_empty() && (state.is_due() || state.sleepers >= WRITERS);
+        drop(state);
+        if tell {
+            self.work.notify_one();
+        }
+    }
+
+    /// Something is due at that time that is not in the queue. Wakes a thread if all of them would sleep longer.
+    pub(crate) fn watch(&self, due_ns: u64) {
+        let state = self.state.lock();
+        let tell = state.sleepers >= WRITERS && (state.watched_ns == 0 || due_ns < state.watched_ns);
+        drop(state);
+        if tell {
+            self.work.notify_one();
+        }
     }
 
     /// From now on proposals of this term are taken, and of no other. Nothing happens when the journal has stopped.

@@ -24,6 +24,7 @@ use super::config::{Config, Recovery, StartOfLife};
 use super::copy;
 use super::file::{FileEnd, LiveFile, Role, journal_dir};
 use super::inner::{Inner, LocalState, Opened};
+use super::mode::WriteMode;
 use super::scan::{self, Bad, Step, Walked, Walker};
 use super::spares::{Spare, Spares, final_error, open_spare};
 use super::survey::{Headless, Survey};
@@ -289,7 +290,8 @@ impl Found {
     /// Notes that the walk has come to file `upto - 1`.
     pub(crate) fn enter_files(&mut self, survey: &Survey, upto: usize) {
         for file in survey.chain.iter().take(upto).skip(self.catalog.len()) {
-            let live = LiveFile::new(&file.header, file.path.clone(), file.file.clone(), file.size, false);
+            let live =
+                LiveFile::new(&file.header, file.path.clone(), file.file.clone(), file.size, false, WriteMode::Direct);
             self.catalog.begin_file(Arc::new(live), super::file::FILE_HEADER_BYTES);
         }
         self.catalog.seal_last();

@@ -1,5 +1,6 @@
 //! What goes on beside the writing: letting go of released files, making files ahead, watching the disk's free space.
 
+use super::config::JournalIo;
 use super::file::{FENCED_DIR, LiveFile, Role};
 use super::inner::{Inner, PendingRelease, WriteState};
 use super::pages::PageBuffer;
@@ -188,7 +189,8 @@ impl Inner {
             return Ok(false);
         }
         let zeros = self.zeros.get_or_init(|| PageBuffer::zeros(self.config.prewrite_piece_bytes));
-        let filled = self.spares.lock().prewrite(&*self.env.disk, zeros.as_slice(), self.config.direct_io);
+        let filled =
+            self.spares.lock().prewrite(&*self.env.disk, zeros.as_slice(), self.config.io != JournalIo::Cached);
         let filled = match filled {
             Err(e) if e.kind == ErrorKind::StorageFull => None,
             other => other?,

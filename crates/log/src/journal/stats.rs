@@ -1,5 +1,7 @@
 //! What a journal has done, in numbers.
 
+use super::mode::WriteMode;
+
 /// Upper bounds of the buckets of times, in microseconds; the last bucket has none.
 pub const STAGE_BUCKETS_US: [u64; 12] =
     [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000];
@@ -41,6 +43,8 @@ impl Stage {
 pub struct Stats {
     /// Bytes written to files for frames and file headers, padding included.
     pub bytes_written: u64,
+    /// Of these, bytes of files that are written through the page cache.
+    pub bytes_cached: u64,
     /// Zeros written ahead.
     pub bytes_prewritten: u64,
     /// Native bytes of entries written.
@@ -49,10 +53,14 @@ pub struct Stats {
     pub entries: u64,
     /// Frames written, local ones included.
     pub frames: u64,
+    /// Of these, frames of files that are written through the page cache.
+    pub frames_cached: u64,
     /// Proposals written.
     pub proposals: u64,
     /// Proposals refused, of any reason.
     pub refused: u64,
+    /// Groups that a proposer wrote on its own thread.
+    pub groups_prompt: u64,
     /// Groups handed to a flush.
     pub groups: u64,
     /// How long the first proposal of a group that somebody waits for was in the queue.
@@ -77,6 +85,16 @@ pub struct Stats {
     pub queue_count: u64,
     /// Their bytes.
     pub queue_bytes: u64,
+}
+
+impl Stats {
+    /// Counts bytes written for frames or a file header.
+    pub(crate) fn wrote(&mut self, mode: WriteMode, bytes: u64) {
+        self.bytes_written += bytes;
+        if mode == WriteMode::Cached {
+            self.bytes_cached += bytes;
+        }
+    }
 }
 
 #[cfg(test)]

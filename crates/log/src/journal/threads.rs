@@ -50,7 +50,7 @@ impl Inner {
     }
 
     /// When a flush or a mark is due.
-    fn pipeline_due_ns(&self) -> Option<u64> {
+    pub(crate) fn pipeline_due_ns(&self) -> Option<u64> {
         let pipeline = self.pipeline.lock();
         let flush = pipeline.flush_due_ns(&self.config);
         [flush, pipeline.mark_due_ns].into_iter().flatten().min()

@@ -4,6 +4,7 @@ use super::build::{self, Built, Run};
 use super::config::Durability;
 use super::file::{FILE_HEADER_BYTES, FileEnd, FileHeader, LiveFile, PAGE_BYTES};
 use super::inner::{Inner, WriteState};
+use super::mode::WriteMode;
 use super::pages::open_direct;
 use super::pipeline::{Demand, Group};
 use super::proposal::{Outcome, Urgency};
@@ -76,7 +77,7 @@ impl Inner {
 
     /// Writes what is queued, if it is due, or anything at all that joins a group, which is being written since `began_ns`. Says
     /// whether there was something.
-    fn write_due(&self, w: &mut WriteState, began_ns: u64, joins: bool) -> bool {
+    pub(crate) fn write_due(&self, w: &mut WriteState, began_ns: u64, joins: bool) -> bool {
         let Some(since) = self.queue.take(&mut w.taken, joins, began_ns, &self.config) else { return false };
         if !joins {
             w.group.since_ns = since.oldest_ns;
@@ -134,6 +135,9 @@ impl Inner {
         }
         let mut group = std::mem::take(&mut w.group);
         group.end = w.durable_end();
+        if group.tells() {
+            w.recent.note(group.bytes, group.class(self.config.durability));
+        }
         if group.since_ns == 0 {
             group.since_ns = self.now_ns();
         }
@@ -319,7 +323,7 @@ impl Inner {
         let checksum = seal(&mut buffer[start..], &local);
         let position = w.end.position;
         if let Err(e) = w.pages.write_from(&mut buffer, start, position) {
-            return Err(self.write_failed(&live, position, e));
+            return Err(self.write_failed(w, &live, position, e));
         }
         let end = align(position + len);
         w.end = FileEnd { sequence: live.sequence, position: end, checksum };
@@ -329,14 +333,15 @@ impl Inner {
         {
             let mut stats = self.stats.lock();
             stats.frames += 1;
-            stats.bytes_written += end - position;
+            stats.frames_cached += u64::from(live.mode == WriteMode::Cached);
+            stats.wrote(live.mode, end - position);
         }
         Ok(Placed { live, position, bytes: Bytes::from(buffer).slice(start..) })
     }
 
     /// A frame could not be written. On a full disk, what may be there of it is made void, so that its proposals can be
     /// answered; anything else is final.
-    fn write_failed(&self, live: &LiveFile, position: u64, error: std::io::Error) -> Stop {
+    fn write_failed(&self, w: &mut WriteState, live: &LiveFile, position: u64, error: std::io::Error) -> Stop {
         let error = Error::io("cannot write to the journal", error);
         if error.kind != ErrorKind::StorageFull {
             self.die(&error, Vec::new());
@@ -344,7 +349,7 @@ impl Inner {
         }
         self.note_full();
         // The next frame is written over this place. Until then a crash must not bring the failed one back.
-        match live.file.write_all_at(&[0; LOCAL_BYTES], position) {
+        match w.pages.write(&[0; LOCAL_BYTES], position) {
             Ok(()) => match live.file.sync_data() {
                 Ok(()) => Stop::Full { void: true },
                 Err(e) => {
@@ -357,9 +362,9 @@ impl Inner {
     }
 
     /// Makes sure that nothing stands at the end of the log, after frames there were taken back.
-    pub(crate) fn void_end(&self, w: &WriteState, stop: Stop) -> Stop {
+    pub(crate) fn void_end(&self, w: &mut WriteState, stop: Stop) -> Stop {
         let (Stop::Full { .. }, Some(live)) = (&stop, &w.current) else { return stop };
-        let zeros = live.file.write_all_at(&[0; LOCAL_BYTES], w.end.position);
+        let zeros = w.pages.write(&[0; LOCAL_BYTES], w.end.position);
         match zeros.and_then(|()| live.file.sync_data()) {
             Ok(()) => Stop::Full { void: true },
             Err(e) => {
@@ -409,13 +414,16 @@ impl Inner {
             previous: w.end,
         };
         let (block, end) = self.first_block(w, &header);
-        let direct = taken
-            .direct
-            .unwrap_or_else(|| open_direct(&*self.env.disk, &taken.path, &taken.file, self.config.direct_io));
-        if let Err(e) = w.pages.begin(direct, taken.file.clone(), &block, end.position) {
+        let mode = w.recent.choose(&self.config);
+        let writer = match (mode, taken.direct) {
+            (WriteMode::Cached, _) => taken.file.clone(),
+            (WriteMode::Direct, Some(direct)) => direct,
+            (WriteMode::Direct, None) => open_direct(&*self.env.disk, &taken.path, &taken.file, true),
+        };
+        if let Err(e) = w.pages.begin(writer, taken.file.clone(), &block, end.position) {
             return Err(self.begin_failed(&taken.path, e));
         }
-        let live = Arc::new(LiveFile::new(&header, taken.path, taken.file, taken.capacity, taken.written));
+        let live = Arc::new(LiveFile::new(&header, taken.path, taken.file, taken.capacity, taken.written, mode));
         w.group.touch(&live);
         w.group.bytes += end.position;
         w.end = end;
@@ -427,7 +435,7 @@ impl Inner {
             let mut stats = self.stats.lock();
             stats.files_begun += 1;
             stats.files_made_late += u64::from(taken.late);
-            stats.bytes_written += end.position;
+            stats.wrote(mode, end.position);
         }
         self.kick_background();
         Ok(())

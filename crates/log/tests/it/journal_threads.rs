@@ -124,9 +124,15 @@ fn proposals_of_many_threads_are_committed_in_the_order_in_which_they_were_taken
                         let urgency = if i % 7 == 0 { Urgency::Lazy } else { Urgency::Urgent };
                         let bytes = payload(ticket, (i % 900) as usize);
                         let data = Proposal::data(epoch, ticket, vec![draft(thread, offset, bytes)]);
-                        propose(&journal, Proposal { urgency, ..data });
+                        // Half of the threads write what they propose themselves, where that can be done.
+                        let prompt = thread % 2 == 0 && urgency == Urgency::Urgent;
+                        propose(&journal, Proposal { urgency, prompt, ..data });
                         order.0 += 1;
                         order.1[thread as usize] += 1;
+                        drop(order);
+                        if prompt {
+                            journal.write_prompt();
+                        }
                     }
                 });
             }
@@ -150,6 +156,29 @@ fn proposals_of_many_threads_are_committed_in_the_order_in_which_they_were_taken
         }
         assert_eq!(next, [EACH; 4]);
     }
+}
+
+/// What a proposer has written is flushed in time, though the threads slept and knew of nothing.
+#[test]
+fn what_a_proposer_writes_itself_is_flushed_by_the_threads() {
+    let dir = TempDir::new("prompt");
+    let (journal, sink, epoch) = start(&dir, |c| {
+        c.durability = Durability::Async;
+        c.async_flush_ms_max = 1;
+        // Only a slow machine would take that long.
+        c.prompt_us_max = 10_000_000;
+    });
+    for ticket in 0..200 {
+        let data = Proposal::data(epoch, ticket, vec![draft(1, ticket, payload(ticket, 100))]);
+        propose(&journal, Proposal { prompt: true, ..data });
+        journal.write_prompt();
+        sink.wait_for(ticket as usize + 1);
+        while journal.view().durable < journal.view().committed {
+            std::thread::yield_now();
+        }
+    }
+    assert!(journal.stats().groups_prompt > 0, "{:?}", journal.stats());
+    journal.shutdown().expect("ends");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod journal_crash;
 mod journal_damage;
 mod journal_disk_full;
 mod journal_files;
+mod journal_modes;
 mod journal_sectors;
 mod journal_threads;
 mod journal_write;

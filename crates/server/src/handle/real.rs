@@ -148,6 +148,11 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         if let Some(journal) = &shard.journal {
             all.counter("journal_bytes", "Bytes written to journals", journal.bytes_written);
             all.counter(
+                "journal_cached_bytes",
+                "Of bytes written to journals, those that went through the page cache",
+                journal.bytes_cached,
+            );
+            all.counter(
                 "journal_prewritten_bytes",
                 "Bytes written ahead into new journal files",
                 journal.bytes_prewritten,
@@ -155,6 +160,16 @@ fn figures(broker: &Broker) -> Vec<Figure> {
             all.counter("journal_payload_bytes", "Bytes of messages written to journals", journal.payload_bytes);
             all.counter("journal_entries", "Batches written to journals", journal.entries);
             all.counter("journal_frames", "Frames written to journals", journal.frames);
+            all.counter(
+                "journal_cached_frames",
+                "Of frames written to journals, those that went through the page cache",
+                journal.frames_cached,
+            );
+            all.counter(
+                "journal_prompt_groups",
+                "Groups of writes that the thread of a client's connection put into the page cache itself",
+                journal.groups_prompt,
+            );
             all.counter("journal_flushes", "Flushes of journals", journal.flush.count);
             all.counter("journal_flush_nanoseconds", "Time spent in flushes of journals", journal.flush.ns);
             all.counter("journal_refused", "Writes refused because the queue was full", journal.refused);

@@ -12,6 +12,7 @@ use polylogue_amqp_gateway::GuestRule;
 use polylogue_api::{Durability, TopicConfig};
 use polylogue_auth::TokenRules;
 use polylogue_kafka::config::{BrokerSettings, Fixed, Tolerated, parse_broker_settings, tolerated};
+use polylogue_log::journal::JournalIo;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -80,8 +81,8 @@ pub struct LogConfig {
     pub sync_shards: u32,
     /// The size of a journal file. Bytes.
     pub journal_file_bytes: u64,
-    /// Whether journals are written past the page cache.
-    pub journal_direct: bool,
+    /// How journals are written.
+    pub journal_io: JournalIo,
     /// Journal replayed at a start. Bytes.
     pub checkpoint_bytes_max: u64,
     /// Free disk space under which messages are refused. Bytes.
@@ -268,7 +269,11 @@ fn log(r: &Resolved) -> LogConfig {
     LogConfig {
         sync_shards: u32::try_from(r.number(&t::SYNC_SHARDS)).unwrap_or(u32::MAX),
         journal_file_bytes: r.number(&t::JOURNAL_FILE_BYTES),
-        journal_direct: r.value(&t::JOURNAL_IO) == "direct",
+        journal_io: match r.value(&t::JOURNAL_IO) {
+            "direct" => JournalIo::Direct,
+            "cached" => JournalIo::Cached,
+            _ => JournalIo::BySize,
+        },
         checkpoint_bytes_max: r.number(&t::CHECKPOINT_BYTES_MAX),
         disk_reserve_bytes: r.number(&t::DISK_RESERVE_BYTES),
         disk_free_limit_bytes: r.number(&t::DISK_FREE_LIMIT_BYTES),

@@ -368,9 +368,11 @@ pub(super) const JOURNAL_FILE_BYTES: OptionDef = log(
 );
 pub(super) const JOURNAL_IO: OptionDef = log(
     "journal_io",
-    OptionKind::OneOf(&["direct", "cached"]),
-    "direct",
-    "Whether journals and segments are written past the page cache, where the file system can, or through it.",
+    OptionKind::OneOf(&["auto", "direct", "cached"]),
+    "auto",
+    "How journals and segments are written: `direct` past the page cache, where the file system can, `cached` through it. \
+     `auto` is `direct`, except for journal files that follow groups of at most 64 KiB on the average which wait for no \
+     flush, as those of `async` topics do.",
 );
 pub(super) const CHECKPOINT_BYTES_MAX: OptionDef = log(
     "checkpoint_bytes_max",

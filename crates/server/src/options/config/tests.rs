@@ -184,6 +184,16 @@ fn durability_is_the_default_of_topics() {
 }
 
 #[test]
+fn journals_are_written_by_size_unless_a_way_is_named() {
+    let io = |pairs: &[(&str, &str)]| config(pairs).map(|config| config.log.journal_io);
+    assert_eq!(io(&[]).unwrap(), JournalIo::BySize);
+    for (name, way) in [("auto", JournalIo::BySize), ("direct", JournalIo::Direct), ("cached", JournalIo::Cached)] {
+        assert_eq!(io(&[("log.journal_io", name)]).unwrap(), way);
+    }
+    assert!(io(&[("log.journal_io", "buffered")]).is_err());
+}
+
+#[test]
 fn amqp_clients_are_told_what_is_set() {
     let amqp = |pairs: &[(&str, &str)]| config(pairs).unwrap().amqp;
     assert_eq!(amqp(&[]), AmqpSettings::default(), "the table has the defaults of the code");
