@@ -255,7 +255,7 @@ impl Connection {
     /// Whether more input could be used now.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.takes_input() && self.batch.unanswered_bytes < UNANSWERED_BYTES_MAX
+        self.takes_input() && self.batch.unanswered_bytes < UNANSWERED_BYTES_MAX && !self.is_in_flow()
     }
 
     fn takes_input(&self) -> bool {

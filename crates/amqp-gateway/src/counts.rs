@@ -48,10 +48,12 @@ pub enum Count {
     FanoutPieces,
     /// How often such a message waited until some of its pieces were there.
     FanoutWaits,
+    /// How often a connection was not read for want of credit.
+    Flows,
 }
 
 /// How many of [`Count`] there are.
-const COUNTS: usize = Count::FanoutWaits as usize + 1;
+const COUNTS: usize = Count::Flows as usize + 1;
 
 /// What is counted of the queues of each type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

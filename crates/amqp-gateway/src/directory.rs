@@ -253,6 +253,12 @@ impl Directory {
         self.clients.count()
     }
 
+    /// How many connections are slowed by credit.
+    #[must_use]
+    pub fn clients_in_flow(&self) -> u64 {
+        self.clients.in_flow()
+    }
+
     /// Who has a queue alone, if anybody does and is shown.
     #[must_use]
     pub fn owner_of(&self, queue: &Queue) -> Option<Arc<Presence>> {

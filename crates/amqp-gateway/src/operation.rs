@@ -7,6 +7,7 @@ use crate::convert::{arguments, name, refusal, unattached, unavailable, unsettle
 use crate::counts::{Count, QueueCount};
 use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, delivery_of};
 use crate::directory::QueueEntry;
+use crate::flow::Amount;
 use crate::login::Password;
 use crate::machine::{AmqpAnswer, AmqpAsk};
 use crate::presence::{Entry, Full, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
@@ -68,6 +69,8 @@ pub(crate) enum Waits {
     Done(Token),
     /// Channels and numbers of messages, their bytes, and their targets beyond the first one of each.
     Confirms(Vec<(ChannelRef, u64)>, usize, usize),
+    /// Credit for what was published; the bytes and targets that were counted until then.
+    Credit(Amount, Option<(usize, usize)>),
     /// Which fan-out it is a piece of, its bytes and its targets.
     Piece(u64, usize, usize),
     /// Whether it only asks.
@@ -365,6 +368,7 @@ impl Connection {
             (Waits::Piece(group, bytes, targets), Reply::Publish(results)) => {
                 self.piece_answered(group, bytes, targets, Some(&results));
             }
+            (Waits::Credit(amount, counted), Reply::Publish(_)) => self.credited(amount, counted),
             (Waits::Confirms(numbers, bytes, targets), Reply::Publish(results)) => {
                 self.publish_answered(bytes, targets);
                 self.confirmed(&numbers, &results);
@@ -445,6 +449,7 @@ impl Connection {
                 self.left(leaving);
             }
             Waits::Piece(group, bytes, targets) => self.piece_answered(group, bytes, targets, None),
+            Waits::Credit(amount, counted) => self.credited(amount, counted),
             Waits::Confirms(numbers, bytes, targets) => {
                 self.publish_answered(bytes, targets);
                 let why = PublishError::Unavailable(Unavailable::Unknown);

@@ -4,6 +4,7 @@
 //! channels and consumers, never with a message. The limits of virtual hosts and users are held against what is put down here.
 
 use crate::counts::{Count, Traffic};
+use crate::flow::FLOW_SHOWN_MS;
 use bytes::Bytes;
 use bytestring::ByteString;
 use parking_lot::{Mutex, RwLock};
@@ -80,9 +81,25 @@ pub struct Presence {
     /// Since when. Wall time.
     pub since_ms: TimestampMs,
     channels: Mutex<BTreeMap<u16, ShownChannel>>,
+    /// When it was in flow last; [`IN_FLOW`] while it is. Monotonic milliseconds.
+    flow_ms: AtomicU64,
 }
 
+/// [`Presence::flow_ms`] of a connection that is in flow, and of one that never was.
+const IN_FLOW: u64 = u64::MAX;
+const NEVER: u64 = u64::MAX - 1;
+
 impl Presence {
+    /// Whether it is slowed by credit, or was a moment before that monotonic time.
+    #[must_use]
+    pub fn is_in_flow(&self, now_ms: u64) -> bool {
+        match self.flow_ms.load(Ordering::Relaxed) {
+            IN_FLOW => true,
+            NEVER => false,
+            since_ms => now_ms < since_ms.saturating_add(FLOW_SHOWN_MS),
+        }
+    }
+
     /// Its channels by their numbers, as they are now.
     #[must_use]
     pub fn channels(&self) -> BTreeMap<u16, ShownChannel> {
@@ -132,6 +149,8 @@ struct Open {
 pub(crate) struct Clients {
     open: RwLock<Open>,
     channels: AtomicU64,
+    /// Connections that are in flow.
+    in_flow: AtomicU64,
     /// What is counted of them.
     pub(crate) traffic: Arc<Traffic>,
 }
@@ -146,6 +165,11 @@ impl Clients {
         let mut all: Vec<_> = self.open.read().by_id.values().cloned().collect();
         all.sort_unstable_by_key(|presence| presence.id);
         all
+    }
+
+    /// Connections that are slowed by credit.
+    pub(crate) fn in_flow(&self) -> u64 {
+        self.in_flow.load(Ordering::Relaxed)
     }
 
     /// Connections, and their channels.
@@ -195,7 +219,9 @@ impl Entry {
         tally.connections += 1;
         let of_user = tally.channels.clone();
         let channels = Mutex::default();
-        let presence = Arc::new(Presence { id, ends, user, vhost, client_properties, since_ms, channels });
+        let flow_ms = NEVER.into();
+        let presence = Presence { id, ends, user, vhost, client_properties, since_ms, channels, flow_ms };
+        let presence = Arc::new(presence);
         open.by_id.insert(id, presence.clone());
         drop(open);
         of.traffic.more(Count::ConnectionsOpened, 1);
@@ -229,6 +255,16 @@ impl Entry {
         self.of.traffic.more(Count::ChannelsClosed, count);
     }
 
+    /// It is in flow, or no longer.
+    pub(crate) fn flows(&self, in_flow: bool, now_ms: u64) {
+        let before = self.presence.flow_ms.swap(if in_flow { IN_FLOW } else { now_ms }, Ordering::Relaxed);
+        match (before == IN_FLOW, in_flow) {
+            (false, true) => self.of.in_flow.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.of.in_flow.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
     pub(crate) fn publishes(&self, channel: ChannelRef) {
         if let Some(shown) = self.presence.channels.lock().get_mut(&channel.number) {
             shown.publishes = true;
@@ -257,6 +293,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.fewer_channels(self.presence.channel_count() as u64);
+        self.flows(false, 0);
         self.of.traffic.more(Count::ConnectionsClosed, 1);
         let Presence { id, user, vhost, .. } = &*self.presence;
         let mut open = self.of.open.write();

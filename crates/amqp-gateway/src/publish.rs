@@ -3,6 +3,7 @@
 use crate::connection::Connection;
 use crate::convert::View;
 use crate::counts::Count;
+use crate::flow::{Amount, Flow};
 use crate::management::Said;
 use crate::message::{Hidden, store};
 use crate::operation::Waits;
@@ -57,6 +58,8 @@ pub(crate) struct Batch {
     /// Bytes of messages sent without a waiter since the last request that had one, and their targets.
     uncounted_bytes: usize,
     uncounted_targets: usize,
+    /// What was published without confirms and for which no credit came back.
+    pub(crate) flow: Flow,
     pace: Pace,
 }
 
@@ -250,15 +253,15 @@ impl Connection {
         let targets = std::mem::take(&mut self.batch.targets);
         if !self.batch.others.is_empty() {
             let messages = std::mem::take(&mut self.batch.others);
-            self.batch.uncounted_bytes += bytes_of(&messages);
+            let own = Amount { messages: messages.len() as u64, bytes: bytes_of(&messages) - REQUEST_BYTES };
+            self.batch.uncounted_bytes += own.bytes + REQUEST_BYTES;
             self.batch.uncounted_targets += targets;
             let (bytes, targets) = (self.batch.uncounted_bytes, self.batch.uncounted_targets);
             if bytes < UNCOUNTED_BYTES_MAX && targets < TARGETS_PER_REQUEST {
-                let request = PublishRequest { messages, ack: Ack::None, patient: false };
-                self.ask(Request::Publish(request), Waits::Nothing);
+                self.publish_for_credit(messages, own, None);
             } else {
                 (self.batch.uncounted_bytes, self.batch.uncounted_targets) = (0, 0);
-                self.publish_counted(messages, Vec::new(), bytes, targets);
+                self.publish_for_credit(messages, own, Some((bytes, targets)));
             }
         }
         if !self.batch.confirmed.0.is_empty() {
@@ -278,10 +281,15 @@ impl Connection {
         bytes: usize,
         targets: usize,
     ) {
-        self.batch.is_asked(bytes, targets);
-        let patient = self.batch.pace.ask(messages.len());
+        let patient = self.counts(messages.len(), bytes, targets);
         let request = PublishRequest { messages, ack: Ack::Committed, patient };
         self.ask(Request::Publish(request), Waits::Confirms(numbers, bytes, targets));
+    }
+
+    /// Counts a request of so many messages until it is answered. Whether it is patient.
+    pub(crate) fn counts(&mut self, messages: usize, bytes: usize, targets: usize) -> bool {
+        self.batch.is_asked(bytes, targets);
+        self.batch.pace.ask(messages)
     }
 
     /// So many bytes and targets have their answer.

@@ -150,9 +150,15 @@ impl Connection {
     pub(crate) fn takes_requests(&mut self) -> bool {
         let takes = self.go_on() && self.takes_targets();
         self.turn.is_cut_short = takes && self.turn.steps == 0;
-        let is_held = !self.turn.work.is_empty();
-        self.session.hold(is_held, self.now.monotonic_ms);
+        self.hold_frames();
         takes && self.turn.steps > 0
+    }
+
+    /// Has the session decode no further frames while there is work before them or the connection is in flow. The heartbeat is not watched
+    /// meanwhile.
+    pub(crate) fn hold_frames(&mut self) {
+        let is_held = !self.turn.work.is_empty() || self.is_in_flow();
+        self.session.hold(is_held, self.now.monotonic_ms);
     }
 
     /// Goes on with what was begun, as far as there are steps. Whether all of it is done.

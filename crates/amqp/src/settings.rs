@@ -78,6 +78,11 @@ pub struct AmqpSettings {
     pub unacked_per_channel_max: usize,
     /// What a consumer may have on its way to its socket, unless one message has more. Bytes.
     pub consumer_window_bytes: u64,
+    /// Messages that a connection may publish without confirms before the queues that they go to have said that they keep up
+    /// (`credit_flow_default_credit`, which RabbitMQ sets to 400 for each channel and queue); 0 for any number.
+    pub publish_credit: u64,
+    /// Bytes that the system keeps for a client that takes less than it is sent; 0 for as many as it likes. Bytes.
+    pub unsent_bytes_max: u32,
     /// How long a delivery may wait for its acknowledgement where neither queue nor consumer says it (`consumer_timeout`); then its channel is
     /// closed. 0 for ever. Milliseconds.
     pub ack_ms_max: u64,
@@ -130,6 +135,8 @@ impl Default for AmqpSettings {
             consumers_per_channel_max: 65_536,
             unacked_per_channel_max: 1 << 18,
             consumer_window_bytes: 4 << 20,
+            publish_credit: 2_000,
+            unsent_bytes_max: 128 << 10,
             ack_ms_max: 30 * 60_000,
             tx_messages_max: 65_536,
             tx_bytes_max: 64 << 20,

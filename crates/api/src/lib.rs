@@ -157,7 +157,7 @@ pub enum Reply {
     DescribeMetadataLog(Result<MetadataLog, Unavailable>),
     /// To [`Request::Machine`].
     Machine(MachineReply),
-    /// To [`Request::Publish`]: in the same order. Comes when all of them are committed, or at once for [`Ack::None`].
+    /// To [`Request::Publish`]: in the same order. Comes when [`Ack`] says.
     Publish(Vec<Result<(), PublishError>>),
     /// To [`Request::Attach`] and [`Request::AttachReader`].
     Attach(Result<ConsumerId, AttachError>),

@@ -11,6 +11,19 @@ pub enum Ack {
     None,
     /// When committed in the topic's durability class.
     Committed,
+    /// When the queues that have waiting consumers keep up with what comes, or after a bounded time. Of an append it is as without it.
+    KeptUp {
+        /// And not before it is committed; else no flush is started for it.
+        committed: bool,
+    },
+}
+
+impl Ack {
+    /// Whether the reply waits for the commit.
+    #[must_use]
+    pub fn is_committed(self) -> bool {
+        matches!(self, Ack::Committed | Ack::KeptUp { committed: true })
+    }
 }
 
 /// A producer's stamp on a batch.

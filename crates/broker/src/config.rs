@@ -19,6 +19,23 @@ pub struct QueueRules {
     pub two_levels: bool,
 }
 
+/// How publishers that wait for no confirms (`Ack::KeptUp`) are slowed where a queue's consumers do not keep up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreditRules {
+    /// Messages by which a queue may grow while consumers wait for them; beyond, what its publishers are owed is withheld.
+    pub growth_messages: u64,
+    /// The same in bytes of committed messages.
+    pub growth_bytes: u64,
+    /// The longest that it is withheld. Milliseconds.
+    pub withheld_ms_max: u64,
+}
+
+impl Default for CreditRules {
+    fn default() -> CreditRules {
+        CreditRules { growth_messages: 4_000, growth_bytes: 8 << 20, withheld_ms_max: 100 }
+    }
+}
+
 /// Everything that the broker may be told at its start. Each value has a default that is right for most.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
@@ -46,6 +63,8 @@ pub struct BrokerConfig {
     pub early_deliveries: bool,
     /// How the other queues count and order messages.
     pub queue_rules: QueueRules,
+    /// How publishers are slowed that are faster than a queue's consumers.
+    pub credit_rules: CreditRules,
     /// How often retention looks for what may go, at the latest: sooner, down to each second, where messages live only briefly
     /// or a bound on bytes is set. Milliseconds.
     pub retention_check_ms: u64,
@@ -92,6 +111,7 @@ impl BrokerConfig {
             lazy_flush_ms_max: limits::LAZY_FLUSH_MS_MAX,
             early_deliveries: true,
             queue_rules: QueueRules::default(),
+            credit_rules: CreditRules::default(),
             retention_check_ms: 300_000,
             producer_expiration_ms: 24 * 3_600_000,
             partitions_max: 1_000_000,

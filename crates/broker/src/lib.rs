@@ -48,7 +48,7 @@ mod watch;
 pub use admission::{Admission, Permit};
 pub use backup::{Backup, BackupPiece, BackupStats};
 pub use broker::Broker;
-pub use config::{BrokerConfig, QueueRules};
+pub use config::{BrokerConfig, CreditRules, QueueRules};
 pub use datadir::{Identity, LAYOUT_VERSION, read_identity, shard_dir};
 pub use error::{Error, ErrorKind, Result};
 pub use names::partition_names;

@@ -18,6 +18,7 @@
 //! a consumer gets comes in order.
 
 mod attach;
+mod credit;
 mod dead;
 pub(crate) mod delays;
 mod direct;

@@ -135,7 +135,7 @@ impl Shard {
         for (position, entry) in entries {
             let result = self.plan(state, entry, terms, &mut planned);
             let waits = result.as_ref().is_ok_and(|(_, committed)| !committed);
-            if waits && terms.ack == Ack::Committed {
+            if waits && terms.ack.is_committed() {
                 waiting.push(position);
             }
             outcome.results.push((position, result.map(|(appended, _)| appended)));
@@ -144,7 +144,7 @@ impl Shard {
             // Only duplicates of what is still on its way: they wait for whatever was proposed last.
             state.next_ticket.saturating_sub(1)
         } else {
-            let urgency = if terms.ack == Ack::None { Urgency::Lazy } else { Urgency::Urgent };
+            let urgency = if terms.ack.is_committed() { Urgency::Urgent } else { Urgency::Lazy };
             let Planned { drafts, class } = planned;
             let class = (self.class != Durability::Memory).then_some(class);
             let prompt = urgency == Urgency::Urgent && class == Some(journal::Durability::Async);

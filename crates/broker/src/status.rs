@@ -72,6 +72,8 @@ pub(crate) struct Gauges {
     failures: Mutex<BTreeMap<&'static str, Failure>>,
     lost_segments: Mutex<Vec<String>>,
     refused_dropped: AtomicU64,
+    credit_withheld: AtomicU64,
+    credit_granted_late: AtomicU64,
 }
 
 impl Gauges {
@@ -85,6 +87,18 @@ impl Gauges {
     /// Messages that full queues refused go nowhere.
     pub(crate) fn refused_dropped(&self, count: u64) {
         self.refused_dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The credit of a publish was withheld by a queue.
+    pub(crate) fn credit_withheld(&self) {
+        self.credit_withheld.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Credit was given back because it had been withheld for as long as it may.
+    pub(crate) fn credit_granted_late(&self, count: u64) {
+        if count > 0 {
+            self.credit_granted_late.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// A shard was opened without segments that cannot be read.
@@ -155,6 +169,14 @@ impl Broker {
     #[must_use]
     pub fn refused_dropped(&self) -> u64 {
         self.inner.gauges.refused_dropped.load(Ordering::Relaxed)
+    }
+
+    /// How often a queue that did not keep up withheld the credit of a publish, and how often it gave it back because it had been withheld for as
+    /// long as it may.
+    #[must_use]
+    pub fn credit_withheld(&self) -> (u64, u64) {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (load(&self.inner.gauges.credit_withheld), load(&self.inner.gauges.credit_granted_late))
     }
 
     /// Background work that failed, by what it was.

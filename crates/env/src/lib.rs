@@ -17,7 +17,7 @@ pub use disk::{DIRECT_BYTES, DirLock, Disk, DiskFile, OpenMode};
 pub use error::{DiskError, raw_os_error};
 pub use overlay::Overlay;
 pub use real::{ExitOnFatal, RealClock, RealDisk, RealRng, RealTasks};
-pub use sys::{send_file, set_receive_low_water};
+pub use sys::{send_file, set_receive_low_water, set_unsent_low_water};
 
 use polylogue_types::TimestampMs;
 use std::fmt::Debug;

@@ -227,6 +227,18 @@ pub fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<(
     retry(|| unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, len) }).map(drop)
 }
 
+/// The system takes no more for a socket while so many bytes wait to be sent to a peer that has no room for them (`TCP_NOTSENT_LOWAT`).
+///
+/// # Errors
+/// What the system says.
+pub fn set_unsent_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let (value, len) = (std::ptr::from_ref(&bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a local of ours, of the length that is told.
+    retry(|| unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len) }).map(drop)
+}
+
 /// Fills `into` from the system's random number generator.
 pub(crate) fn random(into: &mut [u8]) -> io::Result<()> {
     let mut done = 0;

@@ -93,6 +93,14 @@ impl Consumer {
         Room { messages, bytes, any_one }
     }
 
+    /// It may hold more messages, whatever it has permits and a window for.
+    fn may_hold_more(&self) -> bool {
+        let ConsumerConfig { prefetch, prefetch_bytes, pulls, share, .. } = &self.config;
+        let has_room = *prefetch == 0 || self.held < u64::from(*prefetch);
+        let has_bytes = *prefetch_bytes == 0 || self.held == 0 || self.held_bytes < *prefetch_bytes;
+        has_room && has_bytes && !self.stopped && !pulls && share.as_ref().is_none_or(|share| share.limit.has_room())
+    }
+
     /// It may get messages, as far as its own limits go.
     pub(crate) fn wants(&self) -> bool {
         let room = self.room();
@@ -148,6 +156,14 @@ impl Consumers {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Consumer)> {
         self.by_id.values().filter_map(|slot| Some((*slot, self.get(*slot)?)))
+    }
+
+    /// Whether one of the first consumers, of so many, may hold more messages.
+    pub(crate) fn want_messages(&self, looks_max: usize) -> bool {
+        match self.active {
+            Some(slot) => self.get(slot).is_some_and(Consumer::may_hold_more),
+            None => self.iter().take(looks_max).any(|(_, consumer)| consumer.may_hold_more()),
+        }
     }
 
     pub(crate) fn clear_held_bytes(&mut self) {

@@ -599,6 +599,19 @@ impl Queue {
         }
     }
 
+    /// Messages that are ready, committed or not, and the bytes of the committed ones.
+    #[must_use]
+    pub fn backlog(&self) -> (u64, u64) {
+        (self.lanes.iter().map(|lane| lane.ready.covered()).sum(), self.sizes.ready.bytes)
+    }
+
+    /// Returns whether one of the first `looks_max` consumers waits for messages: it may hold more than it has, though its permits or its window
+    /// may be used up for now.
+    #[must_use]
+    pub fn has_waiting_consumer(&self, looks_max: usize) -> bool {
+        self.consumers.want_messages(looks_max)
+    }
+
     /// Bytes that consumers got and have not taken, by their windows.
     #[must_use]
     pub fn window_bytes(&self) -> u64 {

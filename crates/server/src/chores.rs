@@ -327,6 +327,11 @@ impl Collector for Census {
                 "Times that such a message waited until some of its pieces were in the log",
                 Count::FanoutWaits,
             ),
+            (
+                "amqp_flow",
+                "Times that a connection was not read because it published without confirms and had no credit",
+                Count::Flows,
+            ),
         ] {
             let counter = ConstCounter::new(self.0.traffic().count(what));
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
@@ -340,6 +345,11 @@ impl Collector for Census {
             [
                 ("amqp_connections", "Connections of AMQP clients in a virtual host", connections),
                 ("amqp_channels", "Channels of AMQP clients", channels),
+                (
+                    "amqp_connections_in_flow",
+                    "Connections that are not read because they publish without confirms and have no credit",
+                    self.0.clients_in_flow(),
+                ),
             ],
         )
     }

@@ -6,6 +6,7 @@
 use crate::http::SQUEEZED_MAX;
 use crate::net::{FREE_BYTES, SMALL_FRAME_BYTES_MAX};
 use crate::options::Resolved;
+use polylogue_amqp_gateway::UNCREDITED_BYTES_MAX;
 use polylogue_amqp_model as model;
 use polylogue_auth as auth;
 use polylogue_kafka::session::{LOGIN_FRAME_BYTES_MAX, LOGIN_MS_MAX};
@@ -67,6 +68,7 @@ const fn limit(scope: Scope, what: &'static str, bound: Bound, metric: &'static 
 fn all() -> Vec<Limit> {
     let mut all = requests();
     all.extend(connections());
+    all.extend(amqp_connections());
     all.extend(addresses());
     all.extend(users_and_hosts());
     all.extend(together());
@@ -207,8 +209,51 @@ fn connections() -> Vec<Limit> {
             "polylogue_connections_closed_total",
             "the connection closes",
         ),
+    ]
+}
+
+/// Those of AMQP's connections.
+fn amqp_connections() -> Vec<Limit> {
+    use Bound::{Fixed, Option, Part};
+    let scope = Scope::Connection;
+    vec![
         limit(scope, "AMQP channels", Option("amqp.channel_max"), "", "530 NOT_ALLOWED"),
         limit(scope, "an unacknowledged AMQP delivery, in time", Option("amqp.ack_ms_max"), "", "406 on its channel"),
+        limit(
+            scope,
+            "AMQP publishes without confirms and without credit",
+            Option("amqp.publish_credit"),
+            "polylogue_amqp_connections_in_flow",
+            "its further input waits",
+        ),
+        limit(
+            scope,
+            "their bytes",
+            Fixed(UNCREDITED_BYTES_MAX as u64, "bytes"),
+            "polylogue_amqp_connections_in_flow",
+            "its further input waits",
+        ),
+        limit(
+            scope,
+            "growth of an AMQP queue that has waiting consumers",
+            Part("amqp.publish_credit", "the double"),
+            "polylogue_credit_withheld_total",
+            "credit of publishers without confirms is withheld",
+        ),
+        limit(
+            scope,
+            "credit withheld, in time",
+            Option("amqp.publish_credit_ms_max"),
+            "polylogue_credit_granted_late_total",
+            "it is given back",
+        ),
+        limit(
+            scope,
+            "bytes that the system keeps for an AMQP client",
+            Option("amqp.unsent_bytes_max"),
+            "polylogue_consumer_window_bytes",
+            "what else there is for it waits in its queues",
+        ),
     ]
 }
 

@@ -30,10 +30,12 @@ use crate::shovel::{self, Shovels};
 use crate::users::{ADMIN_PASSWORD_VARIABLE, FIRST_ADMINISTRATOR, Password, Users, first_administrator};
 use parking_lot::Mutex;
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::{AmqpMachine, Directory, GuestRule, MessagesAsRecords, QUORUM_PRIORITY};
+use polylogue_amqp_gateway::{
+    AmqpMachine, Directory, GuestRule, MessagesAsRecords, QUORUM_PRIORITY, UNCREDITED_BYTES_MAX,
+};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
-use polylogue_broker::{Broker, BrokerConfig, ErrorKind, LAYOUT_VERSION, QueueRules, read_identity};
+use polylogue_broker::{Broker, BrokerConfig, CreditRules, ErrorKind, LAYOUT_VERSION, QueueRules, read_identity};
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::{GroupSettings, GroupUsage, KafkaGroups};
@@ -330,6 +332,15 @@ fn bind(config: &ListenerConfig) -> Result<Bound, StartError> {
     Ok(Bound { config: config.clone(), listener, at })
 }
 
+/// How much a queue grows before publishers without confirms are slowed: by what two of them may have on their way.
+fn credit_rules(config: &ServerConfig) -> CreditRules {
+    CreditRules {
+        growth_messages: config.amqp.publish_credit.saturating_mul(2),
+        growth_bytes: 2 * UNCREDITED_BYTES_MAX as u64,
+        withheld_ms_max: config.publish_credit_ms_max,
+    }
+}
+
 /// The broker with what the protocols bring along.
 fn open(
     env: &Env,
@@ -355,6 +366,7 @@ fn open(
             normal_priority: QUORUM_PRIORITY,
             two_levels: !config.amqp.is_newer(),
         },
+        credit_rules: credit_rules(config),
         retention_check_ms: config.kafka.log.retention_check_ms,
         producer_expiration_ms: config.kafka.log.producer_expiration_ms,
         partitions_max: log.partitions_max,

@@ -105,6 +105,12 @@ impl SharedLimit {
         waited && state.wakes()
     }
 
+    /// Returns whether another message may be held.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.0.lock().room() > 0
+    }
+
     /// The last turn that was given out.
     #[must_use]
     pub fn last_turn(&self) -> u64 {

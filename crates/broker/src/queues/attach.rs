@@ -95,6 +95,9 @@ impl Inner {
                 Some(host) => match host.lease.add_consumer(polylogue_lease::ConsumerId(id), config.clone()) {
                     Err(e) => Err(attach_error(&e)),
                     Ok(()) => {
+                        if host.recipients.is_empty() {
+                            host.begin_growth();
+                        }
                         let (sink, settles) = (origin.sink.clone(), attach.consumer.settles);
                         let recipient = Recipient { sink, config, settles, stopped: false };
                         host.recipients.insert(id, recipient);
@@ -199,7 +202,7 @@ impl Inner {
     }
 
     /// A queue is gone: its consumers hear of it, and whoever waited for it.
-    pub(crate) fn queue_gone(&self, queue: QueueHost) {
+    pub(crate) fn queue_gone(&self, mut queue: QueueHost) {
         let mut consumers = self.consumers.lock();
         for consumer in queue.recipients.keys() {
             consumers.remove(*consumer);
@@ -208,7 +211,8 @@ impl Inner {
         for (consumer, recipient) in queue.recipients {
             recipient.sink.event(Event::Detached(ConsumerId(consumer)));
         }
-        for (_, waiter) in queue.waiting {
+        let waiters = queue.waiting.into_iter().map(|(_, waiter)| waiter);
+        for waiter in waiters.chain(queue.withholding.take_all()) {
             waiter.answer(Some(SettleError::UnknownQueue));
         }
         let freed = queue.lease.limits();

@@ -1,7 +1,8 @@
 //! One queue of a shard: its lease engine, its consumers, and who waits for what.
 
 use crate::config::QueueRules;
-use crate::pending::PendingSettle;
+use crate::pending::{PendingPublish, PendingSettle};
+use crate::queues::credit::Withholding;
 use crate::queues::delays::{Delays, beyond_ms, kind_of, parked_until, timer_of};
 use crate::queues::stream::{Reader, StreamHost};
 use crate::sink::{Origin, ReplySink};
@@ -36,6 +37,8 @@ pub(crate) enum Waiter {
     Settle(Arc<PendingSettle>, Vec<u32>),
     /// A purge of so many messages.
     Purge(Origin, u64),
+    /// A publisher, for credit.
+    Credit(Arc<PendingPublish>),
 }
 
 impl Waiter {
@@ -44,6 +47,8 @@ impl Waiter {
         match self {
             Waiter::Settle(pending, positions) => pending.part_done(&positions, error.map(Err)),
             Waiter::Purge(origin, count) => origin.reply(Reply::Purge(error.map_or(Ok(count), Err))),
+            // What became of the messages is told when they are committed, to those who ask.
+            Waiter::Credit(pending) => pending.part_done(&[], None),
         }
     }
 }
@@ -95,6 +100,8 @@ pub(crate) struct QueueHost {
     pub(crate) burying: bool,
     /// Dead messages could not be moved: none is told of before. Wall time, milliseconds.
     pub(crate) bury_ms: Option<u64>,
+    /// Credit that its publishers wait for.
+    pub(crate) withholding: Withholding,
 }
 
 /// What the lease engine is told of a queue's settings.
@@ -180,6 +187,7 @@ impl QueueHost {
             sized_to: Some(0),
             burying: false,
             bury_ms: None,
+            withholding: Withholding::default(),
         }
     }
 
@@ -295,7 +303,8 @@ impl QueueHost {
                 let _ = self.lease.stop_consumer(id);
             }
         }
-        self.waiting.drain(..).map(|(_, waiter)| waiter).collect()
+        let void = self.waiting.drain(..).map(|(_, waiter)| waiter);
+        void.chain(self.withholding.take_all()).collect()
     }
 
     pub(crate) fn counts(&self) -> QueueCounts {
@@ -478,7 +487,7 @@ impl Queues {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         // What is asked of the log wakes the queue when it is answered.
         let next = if host.describing { host.lease.next_alarm_ms() } else { host.lease.next_deadline_ms() };
-        let next = next.into_iter().chain(host.bury_ms).min();
+        let next = next.into_iter().chain(host.bury_ms).chain(host.withholding.next_deadline_ms()).min();
         let next = next.filter(|_| host.lease.is_writer());
         if next != host.deadline_ms {
             if let Some(before) = host.deadline_ms.take() {

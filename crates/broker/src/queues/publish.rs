@@ -2,7 +2,9 @@
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingPublish};
+use crate::queues::credit::{Amount, amounts};
 use crate::queues::host::{QueueHost, body_bytes};
+use crate::queues::lease_ms;
 use crate::room::refuse;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
@@ -16,6 +18,7 @@ use polylogue_log::journal::{self, Draft, Proposal, Urgency};
 use polylogue_record::crc;
 use polylogue_record::envelope::{Body, Envelope};
 use polylogue_types::{Map, Offset, PartitionId, Set, limits};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -158,7 +161,8 @@ impl Inner {
             drop(states);
             return Err(Box::new((origin, request)));
         }
-        let parts_open = waits.len() + usize::from(left.is_some());
+        let withheld = self.withheld(&mut states, &request);
+        let parts_open = waits.len() + usize::from(left.is_some()) + withheld.len();
         let mut held = None;
         let answer = if parts_open == 0 {
             Some((origin, results))
@@ -171,6 +175,7 @@ impl Inner {
                     Shard::park(state, ticket, Parked::Publish(pending.clone(), positions));
                 }
             }
+            self.withhold(&withheld, &mut states, &pending);
             None
         };
         drop(states);
@@ -183,10 +188,51 @@ impl Inner {
         if let Some((origin, results)) = answer {
             origin.reply(Reply::Publish(results));
         }
-        for (shard, _) in early.iter().filter_map(|i| parts.get(*i)) {
+        // The timer has to know when withheld credit is granted at the latest.
+        let pumped: BTreeSet<usize> = early.into_iter().chain(withheld.into_iter().map(|(i, ..)| i)).collect();
+        for (shard, _) in pumped.into_iter().filter_map(|i| parts.get(i)) {
             self.pump(shard);
         }
         Ok(())
+    }
+
+    /// The queues that withhold credit for a request, with the index of their shard and their part of it; none where no credit is asked for.
+    fn withheld(
+        &self,
+        states: &mut [MutexGuard<'_, ShardState>],
+        request: &PublishRequest,
+    ) -> Vec<(usize, PartitionId, Amount)> {
+        let mut withheld = Vec::new();
+        if !matches!(request.ack, Ack::KeptUp { .. }) {
+            return withheld;
+        }
+        for (queue, amount) in amounts(request) {
+            let of = |(i, state): (usize, &mut MutexGuard<'_, ShardState>)| {
+                let host = state.queues.hosts.get_mut(&queue)?;
+                host.withholds(self.config.credit_rules).then_some(i)
+            };
+            withheld.extend(states.iter_mut().enumerate().find_map(of).map(|i| (i, queue, amount)));
+        }
+        withheld
+    }
+
+    /// Parks a request with the queues that withhold its credit.
+    fn withhold(
+        &self,
+        withheld: &[(usize, PartitionId, Amount)],
+        states: &mut [MutexGuard<'_, ShardState>],
+        pending: &Arc<PendingPublish>,
+    ) {
+        let until_ms = lease_ms(self.env.clock.now_ms()).saturating_add(self.config.credit_rules.withheld_ms_max);
+        for (i, queue, amount) in withheld {
+            let Some(state) = states.get_mut(*i) else { continue };
+            if let Some(host) = state.queues.hosts.get_mut(queue) {
+                host.withhold(*amount, until_ms, pending);
+                self.gauges.credit_withheld();
+            }
+            state.queues.touch(*queue);
+            state.queues.schedule(*queue);
+        }
     }
 
     /// The messages by the shards of their queues, in the order of the shards' ids.
@@ -367,7 +413,7 @@ impl Shard {
             host.is_some_and(|host| host.settings.early)
         };
         let urgency = match request.ack {
-            Ack::None => Urgency::Lazy,
+            ack if !ack.is_committed() => Urgency::Lazy,
             _ if request.patient && may_be_early && drafts.iter().all(of_early) => Urgency::Soon,
             _ => Urgency::Urgent,
         };
@@ -375,7 +421,7 @@ impl Shard {
         let entries: Vec<_> = drafts.iter().map(|draft| draft.envelope.clone()).collect();
         match self.propose(state, Proposal { urgency, class, ..Proposal::data(state.term, 0, drafts) }) {
             Ok(ticket) => {
-                if request.ack == Ack::Committed {
+                if request.ack.is_committed() {
                     outcome.waits = Some((ticket, Vec::new()));
                 }
                 outcome.proposed.extend_from_slice(&of);

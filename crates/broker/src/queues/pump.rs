@@ -2,7 +2,8 @@
 
 use crate::broker::Inner;
 use crate::queues::QueueHost;
-use crate::queues::host::Recipient;
+use crate::queues::credit::Granted;
+use crate::queues::host::{Recipient, Waiter};
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use crate::sink::ReplySink;
@@ -106,16 +107,23 @@ impl Inner {
             waiter.answer(error);
         }
         loop {
+            let mut granted = Vec::new();
             let (handing, uncertain, unmeasured, burying, turns) = {
                 let mut state = shard.state.lock();
                 let Some(id) = state.queues.next_due() else { break };
                 let handing = self.look_at_queue(shard, &mut state, id);
-                let more = state.queues.hosts.get_mut(&id).map(|host| host.lease.take_freed()).unwrap_or_default();
-                freed.extend(more);
+                if let Some(host) = state.queues.hosts.get_mut(&id) {
+                    freed.extend(host.lease.take_freed());
+                    granted = self.look_at_credit(host);
+                    if !granted.is_empty() {
+                        state.queues.schedule(id);
+                    }
+                }
                 let uncertain = self.look_at_times(&mut state, id);
                 let unmeasured = self.look_at_sizes(&mut state, id);
                 (handing, uncertain, unmeasured, self.look_at_dead(&mut state, id), state.turns(id))
             };
+            granted.into_iter().for_each(|waiter| waiter.answer(None));
             self.take_turns(shard, turns);
             if let Some(uncertain) = uncertain {
                 self.describe_times(shard, uncertain);
@@ -149,6 +157,13 @@ impl Inner {
         shard.record_queue(state, id);
         state.queues.schedule(id);
         handing
+    }
+
+    /// Takes the publishers whose credit a queue withholds no longer.
+    fn look_at_credit(&self, host: &mut QueueHost) -> Vec<Waiter> {
+        let Granted { waiters, late } = host.grant_credit(self.config.credit_rules, lease_ms(self.env.clock.now_ms()));
+        self.gauges.credit_granted_late(late);
+        waiters
     }
 
     /// Reads bodies and sends them; from a reader's thread where the disk is needed.

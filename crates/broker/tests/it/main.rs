@@ -12,6 +12,7 @@ mod full_disk;
 mod layouts;
 mod many_partitions;
 mod node;
+mod queue_credit;
 mod queue_doors;
 mod queue_sizes;
 mod queue_troubles;

@@ -117,6 +117,21 @@ fn disk_figures(broker: &Broker, all: &mut Figures) {
     all.gauge("publishes_held_bytes", "Bytes of messages to queues that wait for disk space", held);
 }
 
+/// Of publishers that are slowed.
+fn credit_figures(broker: &Broker, all: &mut Figures) {
+    let (withheld, late) = broker.credit_withheld();
+    all.counter(
+        "credit_withheld",
+        "Publishes without confirms whose credit a queue withheld because its consumers did not keep up",
+        withheld,
+    );
+    all.counter(
+        "credit_granted_late",
+        "Credit that was given back because it had been withheld for as long as it may",
+        late,
+    );
+}
+
 fn figures(broker: &Broker) -> Vec<Figure> {
     let mut all = Figures::default();
     let shards = broker.shards();
@@ -190,6 +205,7 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
         all.counter("store_merged_bytes", "Bytes written by merges", store.merged_bytes);
     }
+    credit_figures(broker, &mut all);
     all.counter(
         "dead_letters_refused_dropped",
         "Messages refused by full queues with reject-publish-dlx that were not dead-lettered: too many were on their way",

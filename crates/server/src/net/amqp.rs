@@ -62,6 +62,10 @@ impl Accept for AmqpAccept {
         "amqp"
     }
 
+    fn unsent_bytes_max(&self) -> Option<u32> {
+        Some(self.settings.unsent_bytes_max).filter(|bytes| *bytes > 0)
+    }
+
     fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> AmqpConnection {
         let seed = u128::from(self.secret) << 64 | u128::from(id);
         let now = self.broker.now();

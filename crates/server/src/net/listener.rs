@@ -14,9 +14,11 @@ use super::workers::Workers;
 use crate::handle::BrokerHandle;
 use crate::memory::Memory;
 use parking_lot::Mutex;
+use polylogue_env::set_unsent_low_water;
 use polylogue_types::{Map, TimestampMs};
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -254,6 +256,11 @@ pub trait Accept: Send + Sync + fmt::Debug + 'static {
     /// The protocol's name, for metrics and logs.
     fn name(&self) -> &'static str;
 
+    /// How many bytes the system keeps for a client that takes less than it is sent; `None` for as many as it likes.
+    fn unsent_bytes_max(&self) -> Option<u32> {
+        None
+    }
+
     /// A session for a new connection. `id` is its own for the life of the process; `certified` is who the client is by its certificate.
     fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> Self::Session;
 }
@@ -320,6 +327,10 @@ fn start<A: Accept>(
     // A request is answered when it is done, not when more has come together.
     if stream.set_nodelay(true).is_err() {
         return;
+    }
+    if let Some(bytes) = accept.unsent_bytes_max() {
+        // Where the system knows no such thing, it keeps as much as it likes.
+        let _ = set_unsent_low_water(stream.as_fd(), bytes);
     }
     let ends = (local, peer);
     let Some(tls) = tls.cloned() else { return open((Link::plain(stream), None), ends, place, accept, shared) };

@@ -172,6 +172,8 @@ pub struct ServerConfig {
     pub amqp: AmqpSettings,
     /// Whether classic queues of AMQP hand out messages before they are flushed.
     pub early_deliveries: bool,
+    /// The longest that a queue of AMQP withholds credit from publishers without confirms. Milliseconds.
+    pub publish_credit_ms_max: u64,
     /// Kafka's settings.
     pub kafka: BrokerSettings,
     /// Things that the operator should know, one line each.
@@ -242,6 +244,7 @@ impl ServerConfig {
             log_json: r.value(&t::LOG_FORMAT) == "json",
             log: log(r),
             amqp: amqp(r)?,
+            publish_credit_ms_max: r.number(&t::AMQP_PUBLISH_CREDIT_MS_MAX),
             early_deliveries: r.value(&t::AMQP_CLASSIC_DELIVERY) == "early",
             kafka,
             warnings,
@@ -323,6 +326,8 @@ fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
         frame_bytes_max: u32::try_from(r.number(&t::AMQP_FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
         channel_max: u16::try_from(r.number(&t::AMQP_CHANNEL_MAX)).unwrap_or(u16::MAX),
         ack_ms_max: r.number(&t::AMQP_ACK_MS_MAX),
+        publish_credit: r.number(&t::AMQP_PUBLISH_CREDIT),
+        unsent_bytes_max: u32::try_from(r.number(&t::AMQP_UNSENT_BYTES_MAX)).unwrap_or(u32::MAX),
         body_ms_max: r.number(&t::AMQP_BODY_MS_MAX),
         mechanisms,
         anonymous_user,

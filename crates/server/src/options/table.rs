@@ -508,6 +508,28 @@ pub(super) const AMQP_ACK_MS_MAX: OptionDef = amqp(
     "How long a consumer may take to acknowledge a message before its channel is closed (RabbitMQ's consumer_timeout), where neither \
      its queue nor a policy says otherwise. With `version` from 4.3.0 on only quorum queues mind, and cancel the consumer.",
 );
+pub(super) const AMQP_PUBLISH_CREDIT: OptionDef = amqp(
+    "publish_credit",
+    OptionKind::Count { min: 0, max: 1_000_000 },
+    "2000",
+    "How many messages a connection may publish without confirms before the queues that they go to have given credit for them (RabbitMQ's \
+     credit_flow_default_credit); 0 for any number. A queue that has waiting consumers, and grows by more than twice as many messages or by 8 MiB, \
+     withholds credit: publishers are slowed to what its consumers take. Publishers with confirms and transactions are not.",
+);
+pub(super) const AMQP_PUBLISH_CREDIT_MS_MAX: OptionDef = amqp(
+    "publish_credit_ms_max",
+    OptionKind::Millis { min: 1, max: DAY_MS },
+    "100ms",
+    "The longest that a queue withholds credit: so fast may a connection publish without confirms however slow the consumers are, by default \
+     20,000 messages a second.",
+);
+pub(super) const AMQP_UNSENT_BYTES_MAX: OptionDef = amqp(
+    "unsent_bytes_max",
+    OptionKind::Bytes { min: 0, max: 64 * MIB },
+    "128KiB",
+    "Bytes that the system keeps for a client that takes less than it is sent; what else there is for it stays in its queues, where others may \
+     have it. 0 for as many as the system likes, usually 4 MiB: tens of thousands of small messages, which are old when they come.",
+);
 /// An entry of the log holds such a message, with names and with properties of the largest frame.
 const AMQP_MESSAGE_BYTES_MOST: u64 = 96 * MIB;
 pub(super) const AMQP_MESSAGE_BYTES_MAX: OptionDef = amqp(
@@ -607,6 +629,9 @@ pub const OPTIONS: &[&OptionDef] = &[
     &AMQP_FRAME_BYTES_MAX,
     &AMQP_CHANNEL_MAX,
     &AMQP_ACK_MS_MAX,
+    &AMQP_PUBLISH_CREDIT,
+    &AMQP_PUBLISH_CREDIT_MS_MAX,
+    &AMQP_UNSENT_BYTES_MAX,
     &AMQP_MESSAGE_BYTES_MAX,
     &AMQP_BODY_MS_MAX,
     &AMQP_ANONYMOUS_USER,

@@ -26,6 +26,11 @@ fn visible(call: &Call<'_>, which: impl Fn(&Presence) -> bool) -> Vec<Arc<Presen
     all.filter(|client| (call.is_monitor() || client.user == call.user.name) && which(client)).collect()
 }
 
+/// Of a connection and its channels (`credit_flow:state`).
+fn state(call: &Call<'_>, client: &Presence) -> &'static str {
+    if client.is_in_flow(call.app.broker.now().monotonic_ms) { "flow" } else { "running" }
+}
+
 fn connection(call: &Call<'_>, client: &Presence) -> Value {
     let settings = &call.app.settings;
     let properties = table(&client.client_properties);
@@ -44,7 +49,7 @@ fn connection(call: &Call<'_>, client: &Presence) -> Value {
         "protocol": "AMQP 0-9-1",
         "type": "network",
         "node": call.app.node(),
-        "state": "running",
+        "state": state(call, client),
         "ssl": visitor.is_some_and(|visitor| visitor.tls),
         "auth_mechanism": "PLAIN",
         "recv_oct": wire.received_bytes,
@@ -74,7 +79,7 @@ fn channel(call: &Call<'_>, client: &Presence, number: u16, channel: &ShownChann
         "user": &*client.user,
         "user_who_performed_action": &*client.user,
         "vhost": call.vhost_name(client.vhost),
-        "state": "running",
+        "state": if channel.publishes { state(call, client) } else { "running" },
         "connection_details": connection_details(client),
         "consumer_count": channel.consumers.len(),
         "global_prefetch_count": channel.global_prefetch,

@@ -205,7 +205,10 @@ fn amqp_clients_are_told_what_is_set() {
         ("amqp.frame_bytes_max", "8KiB"),
         ("amqp.channel_max", "7"),
         ("amqp.ack_ms_max", "1m"),
+        ("amqp.publish_credit", "0"),
+        ("amqp.unsent_bytes_max", "64KiB"),
     ]);
+    assert_eq!((set.publish_credit, set.unsent_bytes_max), (0, 65_536));
     assert_eq!(
         (set.product.as_str(), set.version.as_str(), set.cluster_name.as_str()),
         ("polylogue", "3.13.7", "north")

@@ -57,15 +57,7 @@ impl Client {
     }
 
     pub(super) fn method(&mut self, server: &Server, channel: u16, method: impl Into<Method>) {
-        let mut out = BytesMut::new();
-        let mut payload = BytesMut::new();
-        let mut writer = Writer::new(&mut payload);
-        method.into().encode(&mut writer);
-        out.put_u8(1);
-        out.put_u16(channel);
-        out.put_u32(payload.len() as u32);
-        out.put_slice(&payload);
-        out.put_u8(0xce);
+        let out = frame_of(channel, method);
         self.say(server, &out);
     }
 
@@ -104,6 +96,23 @@ impl Client {
             }
         }
     }
+}
+
+fn frame(kind: u8, channel: u16, payload: &[u8]) -> BytesMut {
+    let mut out = BytesMut::new();
+    out.put_u8(kind);
+    out.put_u16(channel);
+    out.put_u32(payload.len() as u32);
+    out.put_slice(payload);
+    out.put_u8(0xce);
+    out
+}
+
+fn frame_of(channel: u16, method: impl Into<Method>) -> BytesMut {
+    let mut payload = BytesMut::new();
+    let mut writer = Writer::new(&mut payload);
+    method.into().encode(&mut writer);
+    frame(1, channel, &payload)
 }
 
 pub(super) const NAME: &str = "10.0.0.9:4000 -> 10.0.0.1:5672";
@@ -188,4 +197,38 @@ fn users_see_and_end_their_own_connections_only() {
     let count = |user: &str| server.ask_as(user, "GET", "connections", &Value::Null).body.as_array().unwrap().len();
     assert_eq!((status("management", "GET"), status("management", "DELETE"), count("management")), (401, 401, 0));
     assert_eq!((status("monitoring", "GET"), status("monitoring", "DELETE"), count("monitoring")), (200, 401, 1));
+}
+
+/// Publishes that come in one read.
+const TOGETHER: usize = 100;
+
+/// RabbitMQ shows it so, and tools look for it.
+#[test]
+fn a_client_that_publishes_without_confirms_and_has_no_credit_is_shown_in_flow() {
+    let server = Server::start();
+    server.put("queues/%2F/q", &json!({}));
+    let mut client = Client::open(&server);
+    client.method(&server, 2, ChannelOpen::default());
+    let states = || {
+        let channels = server.get(&format!("connections/{PATH}/channels"));
+        let channels: Vec<_> = channels.as_array().unwrap().iter().map(|channel| channel["state"].clone()).collect();
+        (server.get(&format!("connections/{PATH}"))["state"].clone(), channels, server.directory.clients_in_flow())
+    };
+    let credit = polylogue_amqp::settings::AmqpSettings::default().publish_credit;
+    let publish = frame_of(1, BasicPublish { routing_key: "q".into(), ..BasicPublish::default() });
+    // Class 60, no weight, no body, no properties.
+    let header = frame(2, 1, &[0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for sent in 0..credit / TOGETHER as u64 {
+        let mut bytes = BytesMut::from(&[&publish[..], &header].concat().repeat(TOGETHER)[..]);
+        assert!(client.connection.wants_input(), "{sent}");
+        client.connection.on_bytes(&mut bytes, server.broker.now());
+    }
+    assert!(!client.connection.wants_input());
+    assert_eq!(states(), (json!("flow"), vec![json!("flow"), json!("running")], 1));
+    // The broker says that the queue keeps up. It was in flow a moment ago.
+    client.pump(&server);
+    assert!(client.connection.wants_input());
+    assert_eq!(states(), (json!("flow"), vec![json!("flow"), json!("running")], 0));
+    drop(client);
+    assert_eq!(server.directory.clients_in_flow(), 0);
 }
