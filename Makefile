@@ -5,6 +5,7 @@ SHELL := /bin/bash
 DATA ?= .data
 SEEDS ?= 10000
 KILLS ?= 500
+FIRST ?=
 VERSUS ?=
 COMPARE ?=
 CARGO ?= cargo
@@ -17,7 +18,7 @@ export CARGO_INCREMENTAL := 0
 export CARGO_PROFILE_DEV_DEBUG := 0
 endif
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures hostile crash sim fuzz mutants versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures hostile crash sim fuzz mutants first-benchmark versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -94,6 +95,12 @@ fuzz: ## Every fuzz target for FUZZ_SECONDS=300 (needs cargo-fuzz and a nightly 
 
 mutants: ## Build the tree with each seeded bug and see that it is found
 	$(CARGO) run -q --locked -p xtask -- mutants
+
+first-benchmark: build ## What is run first: the vendors' own tools beside Apache Kafka and RabbitMQ (FIRST="--rounds 7", "--quick", "--only kafka", "--help")
+	@tests/install.sh all
+	$(CARGO) build --release --locked -p polylogue-bench
+	$(RELEASE)/polylogue-bench peers install kafka rabbitmq perf-test
+	$(RELEASE)/polylogue-bench first $(FIRST)
 
 versus-kafka: build ## Measure beside Apache Kafka, same client, in turns (VERSUS="--quick": a smoke run; "--resume": go on; "--help": what else)
 	@tests/install.sh all

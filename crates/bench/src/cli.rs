@@ -1,6 +1,7 @@
 //! What the command line looks like, and what it does.
 
 mod compare;
+mod first;
 mod single;
 
 use crate::amqp::consumer::Consumers;
@@ -9,6 +10,7 @@ use crate::bare::{sendfile_loop, write_loop};
 use crate::contract::System;
 use crate::drive::Driver;
 use crate::error::{BenchError, Context, Result};
+use crate::first::install_perf_test;
 use crate::install::{java_client, java_worker, librdkafka_worker, programs};
 use crate::machine::flush_figures;
 use crate::matrix::Scale;
@@ -30,6 +32,7 @@ use crate::versus::{Peer, Plan, versus};
 use crate::worker::work;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use compare::{CompareArgs, compare, scenarios};
+use first::{FirstArgs, first};
 use serde_json::json;
 use single::{RunArgs, run};
 use std::collections::BTreeSet;
@@ -79,6 +82,8 @@ enum Command {
     Compare(CompareArgs),
     /// List the scenarios: what each shows, what is published, and what is run here
     Scenarios,
+    /// Run the benchmark that is run first: Kafka's perf-test tools and RabbitMQ's PerfTest with their defaults, sides in turns
+    First(FirstArgs),
     /// Run the matrix beside one peer, targets in turns
     Versus(VersusArgs),
     /// Install peers and workers, or run a peer in the foreground
@@ -161,6 +166,8 @@ enum Installed {
     Pulsar,
     Rocketmq,
     Tubemq,
+    /// RabbitMQ's load generator
+    PerfTest,
 }
 
 #[derive(Debug, Args)]
@@ -253,6 +260,7 @@ impl Cli {
             Command::Run(args) => run(&args, &self.places, self.json),
             Command::Compare(args) => compare(&args, &self.places, self.json),
             Command::Scenarios => scenarios(self.json),
+            Command::First(args) => first(args, &self.places, self.json),
             Command::Versus(args) => beside(args, &self.places, self.json),
         }
     }
@@ -366,6 +374,7 @@ fn peers(command: PeersCommand, places: &Places, json: bool) -> Result<()> {
             Installed::Pulsar => pulsar::install(&programs.peers.join("pulsar")),
             Installed::Rocketmq => rocketmq::install(&programs.peers.join("rocketmq")),
             Installed::Tubemq => tubemq::install(&programs.peers.join("tubemq")),
+            Installed::PerfTest => install_perf_test(&programs.peers),
         }),
         PeersCommand::List => list(&programs, json),
         PeersCommand::Workers => {

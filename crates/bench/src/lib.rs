@@ -41,6 +41,7 @@ pub mod contract;
 pub mod drive;
 pub mod engine;
 pub mod error;
+pub mod first;
 pub mod flush;
 pub mod host;
 pub mod how;

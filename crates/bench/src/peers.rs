@@ -74,13 +74,18 @@ pub fn put(place: &Path, name: &str, text: &str) -> Result<PathBuf> {
     std::fs::write(&file, text).context(|| format!("cannot write {}", file.display())).map(|()| file)
 }
 
-/// Fetches what a pom asks for into the folder `to`, unless `last`, one of its jars, is there.
+/// Fetches what a pom asks for into the folder `to`, unless `last`, one of its jars, is there. Jars of another version are removed: a class
+/// path has one of each.
 ///
 /// # Errors
 /// When Maven is missing or finds something not.
 pub fn jars(pom: &str, to: &Path, last: &str) -> Result<()> {
     if to.join(last).exists() {
         return Ok(());
+    }
+    let old = std::fs::read_dir(to).into_iter().flatten().flatten().map(|entry| entry.path());
+    for jar in old.filter(|path| path.extension().is_some_and(|extension| extension == "jar")) {
+        std::fs::remove_file(&jar).context(|| format!("cannot remove {}", jar.display()))?;
     }
     let pom = put(to, "pom.xml", pom)?;
     copy_dependencies(&pom, to)
@@ -190,6 +195,22 @@ mod tests {
         let small = ["-Xms1024m", "-Xmx1024m", "-XX:MaxDirectMemorySize=1024m", "-XX:+UseZGC"];
         assert_eq!(within(&pulsar, 3 << 30), small);
         assert_eq!(within(&["-Xms256m", "-Xmx2g", "-Xmn640m"], 3 << 29), ["-Xms256m", "-Xmx512m"]);
+    }
+
+    /// Kafka 4.4.0's tools were started with the classes of 4.3.1, whose jars lay beside them.
+    #[test]
+    fn jars_of_another_version_go() {
+        let place = std::env::temp_dir().join(format!("polylogue-bench-jars-{}", std::process::id()));
+        std::fs::create_dir_all(&place).expect("a folder");
+        for name in ["kafka-1.jar", "kafka-2.jar", "loopback.so"] {
+            std::fs::write(place.join(name), "").expect("a file");
+        }
+        jars("", &place, "kafka-2.jar").expect("it is there");
+        assert!(place.join("kafka-1.jar").exists(), "nothing is fetched");
+        assert!(jars("no pom", &place, "kafka-3.jar").is_err());
+        let left = ["kafka-1.jar", "kafka-2.jar", "loopback.so"].map(|name| place.join(name).exists());
+        std::fs::remove_dir_all(&place).expect("the folder goes");
+        assert_eq!(left, [false, false, true]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub struct Perf {
 ///
 /// # Errors
 /// When the file cannot be written.
-fn payloads(path: &Path, bytes: usize) -> Result<()> {
+pub(crate) fn payloads(path: &Path, bytes: usize) -> Result<()> {
     let mut text = vec![0; (bytes + 1) * PAYLOADS];
     stamp::fill(&mut text, stamp::seed());
     for (at, byte) in text.iter_mut().enumerate() {
@@ -48,7 +48,7 @@ fn payloads(path: &Path, bytes: usize) -> Result<()> {
 }
 
 /// The rate in the tool's last line: "... records sent, 12345.6 records/sec (12.06 MB/sec), ...".
-fn rate(text: &str) -> Option<f64> {
+pub(crate) fn rate(text: &str) -> Option<f64> {
     let before = text.rsplit_once(" records/sec")?.0;
     before.rsplit([' ', ',']).next()?.parse().ok()
 }

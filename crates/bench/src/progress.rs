@@ -20,8 +20,15 @@ const PLAIN: &str = "\x1b[0m";
 const AGAIN: &str = "\r\x1b[2K";
 
 /// Figures of a line that are told when it is there.
-const TOLD: [&str; 5] =
-    ["produce_per_s", "produce_cpu_s_per_million", "fetch_cpu_s_per_million", "publish_p99_ms", "end_to_end_p99_ms"];
+const TOLD: [&str; 7] = [
+    "produce_per_s",
+    "produce_cpu_s_per_million",
+    "fetch_cpu_s_per_million",
+    "publish_p99_ms",
+    "end_to_end_p99_ms",
+    "rate",
+    "cpu_s_per_million",
+];
 
 /// What one lane shows of what it runs, on standard error.
 #[derive(Debug)]

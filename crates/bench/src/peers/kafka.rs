@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// The version that is compared with, and when it was built, by its jars.
-pub const VERSION: &str = "4.3.1";
+pub const VERSION: &str = "4.4.0";
 /// When that version was built.
-pub const RELEASED: &str = "2026-06-17";
+pub const RELEASED: &str = "2026-10-06";
 /// What `kafka-server-start.sh` and `kafka-run-class.sh` of that version give the JVM.
 pub const JVM_OPTIONS: [&str; 9] = [
     "-Xms1g",
