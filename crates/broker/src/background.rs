@@ -27,6 +27,8 @@ const TIMER_MS_MAX: u64 = 500;
 const ROOM_CHECK_MS: u64 = 500;
 /// How often silent producers are looked for. Milliseconds.
 const PRODUCER_CHECK_MS: u64 = 600_000;
+/// How often it is looked which of what was read back is not used any more. Milliseconds.
+const UNUSED_READS_MS: u64 = 10_000;
 /// Retention looks no more often than this. Milliseconds.
 const RETENTION_LOOK_MS: u64 = 1_000;
 /// How often retention looks at a partition while its messages live, where `retention_check_ms` would be too late for that.
@@ -55,6 +57,7 @@ pub(crate) struct Due {
     /// When retention looked last.
     retention_looked_ms: u64,
     producers_ms: u64,
+    reads_ms: u64,
     captured: Map<ShardId, Captured>,
     merges: Map<ShardId, MergePlan>,
     indexes: Map<ShardId, IndexGrowth>,
@@ -239,14 +242,14 @@ impl Inner {
         let deadline = self.machines.lock().next_deadline_ms().unwrap_or(u64::MAX);
         let queues = self.next_queue_ms();
         let due = self.due.lock();
-        deadline.min(queues).min(due.room_ms).min(due.retention_ms).min(due.producers_ms)
+        deadline.min(queues).min(due.room_ms).min(due.retention_ms).min(due.producers_ms).min(due.reads_ms)
     }
 
     pub(crate) fn tick(&self) {
         let now = self.now();
         self.run_machine_deadlines();
         self.run_queue_deadlines();
-        let (room, retention, producers) = {
+        let (room, retention, producers, reads) = {
             let mut due = self.due.lock();
             let room = take_due(&mut due.room_ms, now.monotonic_ms, ROOM_CHECK_MS);
             let every_ms = self.config.retention_check_ms.min(RETENTION_LOOK_MS);
@@ -255,7 +258,8 @@ impl Inner {
             if retention.is_none() {
                 due.retention_looked_ms = looked_ms;
             }
-            (room, retention, take_due(&mut due.producers_ms, now.monotonic_ms, PRODUCER_CHECK_MS))
+            let producers = take_due(&mut due.producers_ms, now.monotonic_ms, PRODUCER_CHECK_MS);
+            (room, retention, producers, take_due(&mut due.reads_ms, now.monotonic_ms, UNUSED_READS_MS))
         };
         if room {
             self.check_room();
@@ -264,6 +268,9 @@ impl Inner {
         for shard in self.all_shards() {
             if let Some(looked_ms) = retention {
                 self.retain(&shard, looked_ms..now.monotonic_ms);
+            }
+            if reads {
+                shard.store.release_unused_reads();
             }
             if producers {
                 let oldest = self.oldest_producer_ms(now.wall_ms);

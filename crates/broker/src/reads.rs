@@ -12,7 +12,7 @@ use polylogue_api::{
     Durability, FindOffset, FoundOffset, LogView, OffsetSpec, ReadData, ReadError, ReadPart, ReadRequest, Reply,
 };
 use polylogue_log::ErrorKind as LogErrorKind;
-use polylogue_log::store::{IoPlan, Lookup, ReadResult};
+use polylogue_log::store::{ColdRuns, IoPlan, Lookup, ReadResult, ReadWanted};
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 
@@ -83,6 +83,16 @@ struct News {
     queue_upto: Option<Offset>,
 }
 
+/// The shards for which a read has waited, with how it takes what is in their journals.
+#[derive(Default)]
+struct Windows(Vec<(Arc<Shard>, ColdRuns)>);
+
+impl Windows {
+    fn of(&self, shard: &Arc<Shard>) -> Option<ColdRuns> {
+        self.0.iter().find(|(known, _)| Arc::ptr_eq(known, shard)).map(|(_, cold)| *cold)
+    }
+}
+
 /// What the store says.
 enum Answer {
     Ready(polylogue_log::Result<ReadResult>),
@@ -92,18 +102,19 @@ enum Answer {
 
 /// What a thread does that may wait.
 enum Task {
-    Store(IoPlan<ReadResult>),
+    Store(Arc<Shard>, IoPlan<ReadResult>),
     Queue(News, Offset, Arc<dyn LogView>),
 }
 
 impl News {
-    fn read(self, view: Option<&Arc<dyn LogView>>) -> Answer {
+    fn read(self, view: Option<&Arc<dyn LogView>>, cold: ColdRuns) -> Answer {
         if let Some((upto, view)) = self.queue_upto.zip(view) {
             return Answer::Later(Task::Queue(self, upto, view.clone()));
         }
-        match self.shard.store.read(self.part.partition, self.part.offset, self.bytes_max, self.at_least_one) {
+        let News { shard, part, bytes_max, at_least_one, .. } = self;
+        match shard.store.read_with(part.partition, part.offset, bytes_max, at_least_one, cold) {
             Ok(Lookup::Ready(read)) => Answer::Ready(Ok(read)),
-            Ok(Lookup::NeedsIo(plan)) => Answer::Later(Task::Store(plan)),
+            Ok(Lookup::NeedsIo(plan)) => Answer::Later(Task::Store(shard, plan)),
             Err(e) => Answer::Ready(Err(e)),
         }
     }
@@ -112,7 +123,7 @@ impl News {
 impl Task {
     fn run(self) -> polylogue_log::Result<ReadResult> {
         match self {
-            Task::Store(plan) => plan.run(),
+            Task::Store(_, plan) => plan.run(),
             Task::Queue(News { shard, part, bytes_max, at_least_one, .. }, upto, view) => {
                 view::read(&shard.store, view.as_ref(), part, upto, bytes_max, at_least_one)
             }
@@ -218,15 +229,11 @@ impl Inner {
     pub(crate) fn read(inner: &Arc<Inner>, origin: Origin, request: ReadRequest) {
         let mut reading = Reading::new(request);
         while let Some(news) = inner.next_news(&mut reading) {
-            match news.read(inner.config.view.as_ref()) {
+            match news.read(inner.config.view.as_ref(), ColdRuns::Ask) {
                 Answer::Ready(answer) => reading.take(answer),
                 Answer::Later(task) => {
                     let later = inner.clone();
-                    let job = Box::new(move || {
-                        reading.take(task.run());
-                        reading.forget_looks();
-                        later.finish_reading(reading, origin);
-                    });
+                    let job = Box::new(move || later.finish_reading(reading, origin, task));
                     if let Err(job) = inner.readers.submit(job) {
                         // Too many wait already: this caller pays by itself rather than be refused.
                         job();
@@ -238,18 +245,51 @@ impl Inner {
         origin.reply(Reply::Read(reading.results));
     }
 
-    /// The rest of a read that had to wait, on a reader's thread.
-    fn finish_reading(&self, mut reading: Reading, origin: Origin) {
-        while let Some(news) = self.next_news(&mut reading) {
-            match news.read(self.config.view.as_ref()) {
-                Answer::Later(task) => {
+    /// The rest of a read that has to wait, on a reader's thread. The first task is that of the next part.
+    fn finish_reading(&self, mut reading: Reading, origin: Origin, first: Task) {
+        let mut windows = Windows::default();
+        let mut task = Some(first);
+        loop {
+            match task.take() {
+                Some(Task::Store(shard, _)) if windows.of(&shard).is_none() => {
+                    // All that the rest of the fetch wants of this journal is read at once; then the part is asked for again.
+                    let wanted = self.wanted(&reading, &shard);
+                    let plan = shard.store.prefetch(&wanted, reading.bytes_left);
+                    windows.0.push((shard, plan.map_or(ColdRuns::Take, |plan| ColdRuns::Within(plan.run()))));
+                    reading.forget_looks();
+                }
+                Some(task) => {
                     reading.take(task.run());
                     reading.forget_looks();
                 }
+                None => {}
+            }
+            let Some(news) = self.next_news(&mut reading) else { break };
+            let cold = match windows.of(&news.shard).unwrap_or(ColdRuns::Ask) {
+                // Where nothing was found, what lies beyond the window is not held up by what lies in it.
+                ColdRuns::Within(_) if !(news.at_least_one || reading.found_any) => ColdRuns::Take,
+                cold => cold,
+            };
+            match news.read(self.config.view.as_ref(), cold) {
+                Answer::Later(later) => task = Some(later),
                 Answer::Ready(answer) => reading.take(answer),
             }
         }
         origin.reply(Reply::Read(reading.results));
+    }
+
+    /// What the parts that are left want of a shard's log.
+    fn wanted(&self, reading: &Reading, shard: &Arc<Shard>) -> Vec<ReadWanted> {
+        let parts = reading.request.parts.iter().enumerate().skip(reading.next);
+        let stored = parts.filter(|(at, _)| reading.queues.binary_search(at).is_err());
+        let here = stored
+            .filter(|(_, part)| self.partition_shard(part.partition).is_some_and(|other| Arc::ptr_eq(&other, shard)));
+        let wanted = here.map(|(_, part)| ReadWanted {
+            partition: part.partition,
+            from: part.offset,
+            bytes_max: part.bytes_max as usize,
+        });
+        wanted.collect()
     }
 
     /// Goes on to the next part of which the store has to be asked. `None` when all parts are done.

@@ -244,6 +244,25 @@ fn read_pages(direct: &File, into: &mut [u8], position: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Reads whole pages past the page cache, straight into `into`, at least `len` bytes. `step` is asked for at a time.
+fn read_direct(direct: &File, into: &mut [u8], len: usize, position: u64, step: usize) -> io::Result<()> {
+    let mut done = 0;
+    while done < len {
+        // What was read short, at the end of the file or by a signal, is read again from its page on.
+        done -= done % DIRECT_BYTES;
+        let end = (done + step).min(into.len());
+        let piece = into.get_mut(done..end).unwrap_or_default();
+        match direct.read_at(piece, position + done as u64) {
+            Ok(read) if done + read >= len => done += read,
+            Ok(read) if read < DIRECT_BYTES => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            Ok(read) => done += read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 /// Whether all pages of a range are in the page cache. `None` where the system cannot be asked for all of them.
 fn is_cached(file: &File, position: u64, len: u32) -> Option<bool> {
     static PAGE_BYTES: OnceLock<u64> = OnceLock::new();
@@ -321,6 +340,11 @@ impl RealFile {
     fn say(&self, error: io::Error, what: &str) -> io::Error {
         on_path(error, what, &self.path)
     }
+
+    /// Whether somebody writes whom large reads would hold up.
+    fn is_gentle(&self) -> bool {
+        !self.writes.are_quiet(self.writes.clock.monotonic_ns() / 1_000_000_000)
+    }
 }
 
 impl RangeSource for RealFile {
@@ -337,6 +361,22 @@ impl RangeSource for RealFile {
         read_pages(direct, into, position).map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))
     }
 
+    fn read_piece_at(&self, into: &mut [u8], len: usize, position: u64) -> io::Result<()> {
+        let pages = len.next_multiple_of(DIRECT_BYTES);
+        let fits = position.is_multiple_of(DIRECT_BYTES as u64)
+            && into.as_ptr().align_offset(DIRECT_BYTES) == 0
+            && into.len() >= pages;
+        // A direct read of what was written through the page cache, and is there still, would have it written back first.
+        let cached = || is_cached(&self.file, position, u32::try_from(len).unwrap_or(u32::MAX)) == Some(true);
+        let direct = if fits && !cached() { self.once.get_or_init(|| open_once(&self.file)).as_ref() } else { None };
+        let Some(direct) = direct else {
+            return self.read_exact_at(into.get_mut(..len).ok_or(io::ErrorKind::UnexpectedEof)?, position);
+        };
+        let step = if self.is_gentle() { FETCH_PIECE_BYTES as usize } else { pages };
+        read_direct(direct, into.get_mut(..pages).unwrap_or_default(), len, position, step)
+            .map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))
+    }
+
     fn is_in_memory(&self, position: u64, len: u32) -> bool {
         let shown = if self.hidden.load(Ordering::Relaxed) { None } else { is_cached(&self.file, position, len) };
         shown.unwrap_or_else(|| {
@@ -347,8 +387,7 @@ impl RangeSource for RealFile {
     }
 
     fn fetch(&self, position: u64, len: u32) -> io::Result<()> {
-        let gently = !self.writes.are_quiet(self.writes.clock.monotonic_ns() / 1_000_000_000);
-        fetch_pages(&self.file, position, len, gently)
+        fetch_pages(&self.file, position, len, self.is_gentle())
             .map_err(|e| self.say(e, &format!("read {len} bytes at {position} of")))?;
         // Files of an overlay have their pages elsewhere: none is shown here, now or ever.
         if len > 0 && matches!(sys::cached_pages(&self.file, position, len), Ok(0)) {
@@ -542,6 +581,42 @@ mod tests {
         // As with a file of an overlay, nothing shows after this was fetched.
         file.fetch(2 << 20, 1).unwrap();
         assert!(file.hidden.load(Ordering::Relaxed) && is_cached(10 * page, 1), "it is asked for in another way");
+    }
+
+    /// Direct where buffer and position allow it, and the same bytes where they do not; up to the end of the file and no further.
+    #[test]
+    fn pieces_are_read_directly_or_else_through_the_page_cache() {
+        let path = std::env::temp_dir().join(format!("polylogue-pieces-{}", std::process::id()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        let (disk, mut memory) = (RealDisk::default(), vec![0; (512 << 10) + DIRECT_BYTES]);
+        let direct = disk.open(&path, OpenMode::Direct).unwrap();
+        disk.remove(&path).unwrap();
+        let bytes: Vec<u8> = (0..300_000u32).map(|i| (i / 7) as u8).collect();
+        let start = memory.as_ptr().align_offset(DIRECT_BYTES);
+        memory[start..start + bytes.len()].copy_from_slice(&bytes);
+        direct.write_all_at(&memory[start..start + (304 << 10)], 0).unwrap();
+        file.set_len(300_000).unwrap();
+        let uncached = matches!(sys::cached_pages(&file, 66 * 4096, 4096), Ok(0));
+        let writes = Arc::<Writes>::default();
+        let file = RealFile::new(file, &path, &writes, &Arc::default());
+        for gentle in [false, true] {
+            // Somebody writes: pieces are small.
+            (0..2 * QUIET_WRITES).filter(|_| gentle).for_each(|_| writes.note());
+            for (start, position, len) in [(start, 4096, 200_000), (start + 1, 8192, 5_000), (start, 3, 5_000)] {
+                let into = &mut memory[start..];
+                into.fill(0xEE);
+                file.read_piece_at(into, len, position).unwrap();
+                assert!(into[..len] == bytes[position as usize..position as usize + len], "{position}");
+                assert_eq!(into[len.next_multiple_of(DIRECT_BYTES)], 0xEE, "{position}");
+            }
+            let into = &mut memory[start..];
+            file.read_piece_at(into, 300_000 - 4096, 4096).unwrap();
+            assert_eq!(into[..300_000 - 4096], bytes[4096..]);
+            let beyond = file.read_piece_at(into, 300_000, 4096).unwrap_err();
+            assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof, "{beyond}");
+            assert_eq!(file.read_piece_at(&mut into[..10], 11, 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
+        assert!(!uncached || !file.is_in_memory(66 * 4096, 4096), "it went through the page cache");
     }
 
     #[test]

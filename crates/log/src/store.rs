@@ -42,8 +42,10 @@ mod lru;
 mod manifest;
 mod merge;
 mod open;
+mod prefetch;
 mod query;
 mod read;
+mod read_cache;
 mod reclaim;
 mod registry;
 mod retention;
@@ -62,6 +64,7 @@ pub use lookup::{EntryAt, EntryLocation};
 pub(crate) use manifest::{FILE as MANIFEST_FILE, Keeper, NamedCheckpoint, flushed};
 pub use merge::{Classes, JournalWaste, MergeDue, MergePlan, MergeProgress, MergeReason, MergeReport, SealedJournal};
 pub use open::Opened;
+pub use prefetch::{ColdRuns, Prefetch, ReadWanted, ReadWindow};
 pub use query::{IoPlan, Lookup};
 pub use read::ReadResult;
 pub use reclaim::Reclaimed;
@@ -131,6 +134,12 @@ pub struct StoreStats {
     pub open_segments: usize,
     /// Native bytes given out from memory, since the start.
     pub read_tail_bytes: u64,
+    /// Of those, bytes of journal files that were read back.
+    pub read_back_bytes: u64,
+    /// Pieces of journal files that were read back, since the start.
+    pub read_back_pieces: u64,
+    /// Memory of pieces that were read back, those that responses hold too. Bytes.
+    pub read_cache_bytes: usize,
     /// Native bytes given out as ranges of files, since the start.
     pub read_file_bytes: u64,
     /// Bytes written by merges and rewrites, since the start.
@@ -176,7 +185,22 @@ impl ShardStore {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<Lookup<ReadResult>> {
-        self.shared.ask(ReadQuery { partition, from, max_bytes, at_least_one, found: None })
+        self.read_with(partition, from, max_bytes, at_least_one, ColdRuns::Take)
+    }
+
+    /// As [`ShardStore::read`], which takes what is in journal files as it is.
+    ///
+    /// # Errors
+    /// As [`ShardStore::read`].
+    pub fn read_with(
+        &self,
+        partition: PartitionId,
+        from: Offset,
+        max_bytes: usize,
+        at_least_one: bool,
+        cold: ColdRuns,
+    ) -> Result<Lookup<ReadResult>> {
+        self.shared.ask(ReadQuery { partition, from, max_bytes, at_least_one, cold, found: None })
     }
 
     /// The entry that contains an offset, or the next one where it lies in a gap.
@@ -372,6 +396,7 @@ impl ShardStore {
         let counters = &self.shared.counters;
         let open_segments = self.shared.open_segments();
         let (sparse_bytes, divided_bytes) = (self.shared.sparse_bytes(), self.shared.divided_bytes());
+        let read_cache = self.shared.read_cache.stats();
         let state = self.shared.state.lock();
         let partitions = state.partitions.values();
         let rows =
@@ -389,6 +414,9 @@ impl ShardStore {
             divided_bytes,
             open_segments,
             read_tail_bytes: counters.tail_bytes.load(Ordering::Relaxed),
+            read_back_bytes: read_cache.hit_bytes,
+            read_back_pieces: read_cache.loads,
+            read_cache_bytes: read_cache.bytes,
             read_file_bytes: counters.file_bytes.load(Ordering::Relaxed),
             merged_bytes: counters.merged_bytes.load(Ordering::Relaxed),
             adopted_bytes: counters.adopted_bytes.load(Ordering::Relaxed),

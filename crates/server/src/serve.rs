@@ -375,6 +375,7 @@ fn open(
         reader_threads: log.reader_threads,
         store: StoreConfig {
             tail_cache_bytes: log.tail_cache_bytes,
+            read_cache_bytes: log.read_cache_bytes,
             index_cache_bytes: log.index_cache_bytes,
             open_segments_max: log.open_segments_max,
             merge_bytes: log.merge_bytes,

@@ -25,6 +25,17 @@ pub trait RangeSource: Send + Sync + fmt::Debug {
         self.read_exact_at(into, position)
     }
 
+    /// Fills the first `len` bytes of `into`, a large buffer that the caller keeps as its own cache: where the system can, the bytes
+    /// do not pass through its page cache. That takes a buffer and a position that begin with a page, and a buffer that has
+    /// room for whole pages: what lies in `into` behind `len` may be overwritten. The disk is asked as by [`RangeSource::fetch`].
+    ///
+    /// # Errors
+    /// What the operating system says; `UnexpectedEof` when the file or the buffer is shorter.
+    fn read_piece_at(&self, into: &mut [u8], len: usize, position: u64) -> io::Result<()> {
+        let wanted = into.get_mut(..len).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.read_exact_at(wanted, position)
+    }
+
     /// Whether these bytes can be had without waiting for the disk, as far as the system says: where it says nothing, they can.
     fn is_in_memory(&self, _position: u64, _len: u32) -> bool {
         true

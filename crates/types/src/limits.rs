@@ -15,6 +15,8 @@ pub const MESSAGE_BYTES_MAX: usize = 1_048_588;
 pub const DECOMPRESSED_BYTES_MAX: usize = 128 << 20;
 /// Recent frames kept in memory for readers at the tail. Bytes.
 pub const TAIL_CACHE_BYTES: usize = 64 << 20;
+/// What was read back of a journal's files, kept in memory for other readers of the same place. Bytes.
+pub const READ_CACHE_BYTES: usize = 64 << 20;
 /// Requests in work over all connections, by their bytes. Bytes.
 pub const INFLIGHT_BYTES_MAX: usize = 256 << 20;
 /// How much journal may be replayed at a start before a checkpoint is due. Bytes.

@@ -23,6 +23,9 @@ pub(super) const PARTITIONS_PER_LOCK_MAX: usize = 256;
 pub struct StoreConfig {
     /// Recent frames kept in memory: their bytes and their decoded entries. Bytes; can be changed while running.
     pub tail_cache_bytes: usize,
+    /// Pieces of journal files that were read back, kept for other readers of the same place; those that responses hold count. Below a
+    /// MiB nothing is read in pieces. Bytes.
+    pub read_cache_bytes: usize,
     /// Distance of two marks of a segment's sparse index; an entry is never divided. Also the unit that is verified and
     /// fenced. Bytes.
     pub index_interval_bytes: u32,
@@ -68,6 +71,7 @@ impl Default for StoreConfig {
     fn default() -> StoreConfig {
         StoreConfig {
             tail_cache_bytes: limits::TAIL_CACHE_BYTES,
+            read_cache_bytes: limits::READ_CACHE_BYTES,
             index_interval_bytes: 16 << 10,
             index_cache_bytes: 4 << 20,
             open_segments_max: 128,

@@ -37,6 +37,10 @@ pub(super) struct FrameSlot {
 pub(super) struct JournalFile {
     pub(super) sequence: u64,
     pub(super) source: Arc<dyn RangeSource>,
+    /// Bytes of the files before it, since the start.
+    pub(super) before: u64,
+    /// Where the last frame with entries ends.
+    pub(super) end: u64,
     /// The last frame with entries.
     pub(super) last: Index,
     pub(super) last_time: TimestampMs,
@@ -66,6 +70,8 @@ pub(super) struct Frames {
     first_slot: u32,
     files: VecDeque<JournalFile>,
     first_file: u32,
+    /// Bytes of the files before the last one, since the start.
+    files_bytes: u64,
     tail: VecDeque<Arc<Frame>>,
     first_tail: u32,
     tail_bytes: usize,
@@ -84,6 +90,7 @@ impl Frames {
             first_slot: 0,
             files: VecDeque::new(),
             first_file: 0,
+            files_bytes: 0,
             tail: VecDeque::new(),
             first_tail: 0,
             tail_bytes: 0,
@@ -98,9 +105,12 @@ impl Frames {
             None => FrameSlot { index: frame.index, position: 0, len: frame.bytes.len() as u32, file: NO_FILE },
             Some(place) => {
                 if self.files.back().is_none_or(|f| f.sequence != place.file_sequence) {
+                    self.files_bytes += self.files.back().map_or(0, |file| file.end);
                     self.files.push_back(JournalFile {
                         sequence: place.file_sequence,
                         source: place.file.clone(),
+                        before: self.files_bytes,
+                        end: 0,
                         last: frame.index,
                         last_time: frame.time_ms,
                         live_runs: 0,
@@ -113,6 +123,7 @@ impl Frames {
                 let file = self.first_file.wrapping_add(self.files.len() as u32 - 1);
                 if let Some(f) = self.files.back_mut() {
                     (f.last, f.last_time, f.shared) = (frame.index, frame.time_ms, f.shared || shared);
+                    f.end = place.position + u64::from(place.len);
                 }
                 FrameSlot { index: frame.index, position: place.position, len: place.len, file }
             }

@@ -431,6 +431,15 @@ impl State {
         }
     }
 
+    /// The bytes of a run were held against its checksum.
+    pub(super) fn mark_verified(&mut self, id: PartitionId, run: &JournalRun) {
+        let Some(p) = self.partitions.get_mut(&id) else { return };
+        let at = p.runs.partition_point(|r| r.end() <= run.base);
+        if let Some(r) = p.runs.get_mut(at).filter(|r| (r.slot, r.entry) == (run.slot, run.entry)) {
+            r.marks |= VERIFIED;
+        }
+    }
+
     /// A merge has put the runs of the frames up to `upto` into a segment.
     pub(super) fn pop_merged(&mut self, id: PartitionId, upto: Index) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };

@@ -52,6 +52,10 @@ impl RangeSource for LeasedFile {
         self.file.read_once_at(into, position)
     }
 
+    fn read_piece_at(&self, into: &mut [u8], len: usize, position: u64) -> io::Result<()> {
+        self.file.read_piece_at(into, len, position)
+    }
+
     fn is_in_memory(&self, position: u64, len: u32) -> bool {
         self.file.is_in_memory(position, len)
     }

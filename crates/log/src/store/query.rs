@@ -9,6 +9,8 @@
 use super::config::LOADS_PER_READ_MAX;
 use super::frames::read_entries;
 use super::index::{FencedRange, JournalRun, RunRow, State, VERIFIED};
+use super::prefetch::{RANGE_RUN_BYTES_MIN, ReadWindow};
+use super::read_cache::Parts;
 use super::segment::{Entries, Row, SparseIndex, entries};
 use super::shared::{Counters, Shared};
 use crate::error::{Error, ErrorKind, Result};
@@ -160,6 +162,8 @@ pub(super) enum Need {
     Bytes {
         range: FileRange,
     },
+    /// Pieces of the journal: see [`super::ColdRuns`].
+    ReadBack,
 }
 
 /// The sparse index of a run with its row.
@@ -177,6 +181,8 @@ pub(super) struct Loaded {
     blocks: Map<(u32, u32, usize), Entries>,
     runs: Map<(u32, u32), Arc<Entries>>,
     bytes: Option<(u64, Bytes)>,
+    /// Runs that were not read back are taken as they are.
+    asked: bool,
 }
 
 /// What an attempt may look at.
@@ -218,6 +224,37 @@ impl<'a> View<'a> {
         let part = part.unwrap_or(0..slot.len);
         let position = slot.position + u64::from(part.start);
         Ok(FileRange { source: file.source.clone(), position, len: part.end - part.start })
+    }
+
+    /// Whether a run of the journal begins behind a window.
+    pub(super) fn is_behind(&self, run: &JournalRun, window: ReadWindow) -> bool {
+        let frames = &self.state.frames;
+        let place = || {
+            let slot = frames.slot(run.slot)?;
+            Some(frames.file(slot)?.before + slot.position + u64::from(run.position))
+        };
+        place().is_some_and(|place| place >= window.end)
+    }
+
+    /// Whether reading pieces of the journal may help to have a run that is not in the tail.
+    pub(super) fn can_be_read_back(&self, run: &JournalRun) -> bool {
+        let cache = &self.shared.read_cache;
+        let frames = &self.state.frames;
+        let place = || {
+            let slot = frames.slot(run.slot)?;
+            Some((frames.file(slot)?.sequence, slot.position + u64::from(run.position)))
+        };
+        let missing = |(sequence, position)| run.marks & VERIFIED == 0 || !cache.has_range(sequence, position, run.len);
+        let possible = !self.loaded.asked && cache.pieces_max() > 0 && run.len < RANGE_RUN_BYTES_MIN;
+        possible && place().is_some_and(missing)
+    }
+
+    /// A part of a short run's frame, where it was read back before.
+    pub(super) fn read_back(&self, run: &JournalRun, part: Range<u32>) -> Option<Parts> {
+        let frames = &self.state.frames;
+        let slot = frames.slot(run.slot).filter(|_| run.len < RANGE_RUN_BYTES_MIN)?;
+        let position = slot.position + u64::from(part.start);
+        self.shared.read_cache.serve(frames.file(slot)?.sequence, position, part.end - part.start)
     }
 
     pub(super) fn bytes(&self, range: FileRange) -> Attempt<Bytes> {
@@ -324,6 +361,10 @@ impl Shared {
     fn fetch(&self, need: Need, loaded: &mut Loaded) -> Result<()> {
         match need {
             Need::Nothing => Ok(()),
+            Need::ReadBack => {
+                loaded.asked = true;
+                Ok(())
+            }
             Need::Handle { segment } => {
                 let handle = self.handle(segment)?;
                 loaded.handles.insert(segment, handle);
@@ -455,13 +496,7 @@ impl Shared {
         if crc::crc32c(&bytes) != run.checksum {
             return Err(Error::new(ErrorKind::Damaged, "a journal run has a wrong checksum"));
         }
-        let mut state = self.state.lock();
-        if let Some(p) = state.partitions.get_mut(&partition) {
-            let at = p.runs.partition_point(|r| r.end() <= run.base);
-            if let Some(r) = p.runs.get_mut(at).filter(|r| (r.slot, r.entry) == (run.slot, run.entry)) {
-                r.marks |= VERIFIED;
-            }
-        }
+        self.state.lock().mark_verified(partition, run);
         Ok(bytes)
     }
 

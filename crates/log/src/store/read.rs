@@ -2,6 +2,7 @@
 
 use super::config::CHUNKS_PER_READ_MAX;
 use super::index::{JournalRun, Partition, RunRow, VERIFIED};
+use super::prefetch::ColdRuns;
 use super::query::{Attempt, Need, Pause, Query, Sparse, Step, View};
 use super::segment::Span;
 use super::shared::Counters;
@@ -33,6 +34,7 @@ pub(super) struct ReadQuery {
     pub(super) from: Offset,
     pub(super) max_bytes: usize,
     pub(super) at_least_one: bool,
+    pub(super) cold: ColdRuns,
     /// What attempts before this one found: a read of many pieces does not look at all of them again for each.
     pub(super) found: Option<ReadResult>,
 }
@@ -62,6 +64,7 @@ impl Query for ReadQuery {
             limit: Offset(u64::MAX),
             left: (self.max_bytes as u64).saturating_sub(out.bytes),
             force,
+            cold: self.cold,
             source: None,
             out,
         };
@@ -153,6 +156,7 @@ struct Reader<'a> {
     left: u64,
     /// The next entry is returned even if it does not fit.
     force: bool,
+    cold: ColdRuns,
     /// The file of the segment that was read last: that of the next row, nearly always.
     source: Option<(u32, Arc<dyn RangeSource>)>,
     out: ReadResult,
@@ -336,15 +340,26 @@ impl Reader<'_> {
             }
         };
         let place = run.position + part.start..run.position + part.end;
-        let chunk = match self.view.state.frames.tail(run.slot) {
-            Some(frame) => Chunk::Bytes(frame.bytes.slice(place.start as usize..place.end as usize)),
-            None if run.marks & VERIFIED == 0 => {
+        if let Some(frame) = self.view.state.frames.tail(run.slot) {
+            self.push(start, end, Chunk::Bytes(frame.bytes.slice(place.start as usize..place.end as usize)));
+        } else {
+            match self.cold {
+                ColdRuns::Within(window) if !self.force && self.view.is_behind(run, window) => return Ok(Taken::Stop),
+                ColdRuns::Ask if self.view.can_be_read_back(run) => return Err(Need::ReadBack.into()),
+                _ => {}
+            }
+            if run.marks & VERIFIED == 0 {
                 let range = self.view.frame_range(run, Some(run.position..run.position + run.len))?;
                 return Err(Need::VerifyRun { partition: self.id, run: *run, range }.into());
             }
-            None => Chunk::File(self.view.frame_range(run, Some(place))?),
-        };
-        self.push(start, end, chunk);
+            match self.view.read_back(run, place.clone()) {
+                Some((first, second)) => {
+                    self.push(start, end, Chunk::Bytes(first));
+                    second.into_iter().for_each(|second| self.push(start, end, Chunk::Bytes(second)));
+                }
+                None => self.push(start, end, Chunk::File(self.view.frame_range(run, Some(place))?)),
+            }
+        }
         Ok(if end >= run.end() { Taken::All } else { Taken::Stop })
     }
 

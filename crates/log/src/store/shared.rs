@@ -7,6 +7,7 @@ use super::lease::{Lease, LeasedFile};
 use super::lru::Lru;
 use super::manifest::Keeper;
 use super::query::{Sparse, read};
+use super::read_cache::ReadCache;
 use super::rewrite::Rewrite;
 use super::segment::format::{FOOTER_BYTES, ROW_BYTES, Row};
 use super::segment::{Entries, SparseIndex};
@@ -80,6 +81,8 @@ pub(super) struct Shared {
     /// Journal runs that were divided into entries: whoever reads one in small pieces, as the consumer of a queue does, would have its whole
     /// frame's table read for each of them.
     runs: Mutex<Lru<RunKey, Arc<Entries>>>,
+    /// Its lock is taken after that of `state`.
+    pub(super) read_cache: ReadCache,
     pub(super) counters: Counters,
 }
 
@@ -112,6 +115,7 @@ impl Shared {
             handles: Mutex::new(Lru::new(config.open_segments_max)),
             sparse: Mutex::new(Lru::new(config.index_cache_bytes)),
             runs: Mutex::new(Lru::new(config.index_cache_bytes)),
+            read_cache: ReadCache::new(config.read_cache_bytes),
             counters: Counters::default(),
             config,
         }

@@ -202,6 +202,14 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         all.gauge("store_fenced", "Ranges that cannot be read because of damage", store.fenced as u64);
         all.gauge("store_segments_lost", "Segments that cannot be read at all", store.segments_lost as u64);
         all.counter("store_read_tail_bytes", "Bytes of messages read from memory", store.read_tail_bytes);
+        let read_cache = store.read_cache_bytes as u64;
+        all.gauge("store_read_cache_bytes", "Bytes of pieces of journals in memory that were read back", read_cache);
+        all.counter(
+            "store_read_back_bytes",
+            "Bytes of messages read from pieces of journals that were read back",
+            store.read_back_bytes,
+        );
+        all.counter("store_read_back_pieces", "Pieces of journals that were read back", store.read_back_pieces);
         all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
         all.counter("store_merged_bytes", "Bytes written by merges", store.merged_bytes);
     }

@@ -438,6 +438,12 @@ pub(super) const TAIL_CACHE_BYTES: OptionDef = log(
     "64MiB",
     "Recent messages kept in memory for readers at the end of the log, over all partitions.",
 );
+pub(super) const READ_CACHE_BYTES: OptionDef = log(
+    "read_cache_bytes",
+    OptionKind::Bytes { min: 0, max: TIB },
+    "64MiB",
+    "For each journal: what was read back of its files in pieces of 1 MiB, kept in memory for other partitions and readers of the same place,      as far as responses and new reads leave it. Taken only while there are readers behind; what was not used for 20 seconds is given back.      Below 1 MiB each batch is read by itself.",
+);
 pub(super) const INDEX_CACHE_BYTES: OptionDef = log(
     "index_cache_bytes",
     OptionKind::Bytes { min: 64 * KIB, max: TIB },
@@ -617,6 +623,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &MEMORY_PARTITION_BYTES_MAX,
     &READER_THREADS,
     &TAIL_CACHE_BYTES,
+    &READ_CACHE_BYTES,
     &INDEX_CACHE_BYTES,
     &OPEN_SEGMENTS_MAX,
     &MERGE_BYTES,
@@ -646,5 +653,6 @@ const _: () = assert!(limits::CHECKPOINT_BYTES_MAX == 64 << 20);
 const _: () = assert!(limits::DISK_RESERVE_BYTES == 256 << 20);
 const _: () = assert!(limits::DISK_FREE_LIMIT_BYTES == 512 << 20);
 const _: () = assert!(limits::TAIL_CACHE_BYTES == 64 << 20);
+const _: () = assert!(limits::READ_CACHE_BYTES == 64 << 20);
 const _: () = assert!(limits::ASYNC_FLUSH_MS_MAX == 1_000);
 const _: () = assert!(limits::LAZY_FLUSH_MS_MAX == 10);

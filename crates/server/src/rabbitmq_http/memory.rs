@@ -39,7 +39,7 @@ const NOTHING: [&str; 19] = [
 ];
 
 /// Figures of the broker that are bodies of messages.
-const BODIES: [&str; 3] = ["store_tail_bytes", "journal_queue_bytes", "publishes_held_bytes"];
+const BODIES: [&str; 4] = ["store_tail_bytes", "store_read_cache_bytes", "journal_queue_bytes", "publishes_held_bytes"];
 /// Those that are indexes of the log.
 const INDEXES: [&str; 2] = ["store_index_bytes", "store_index_cache_bytes"];
 

@@ -3,7 +3,7 @@
 use super::rig::{Entry, Rig, dir, kafka, opaque, small};
 use crate::checkpoint::ChunkKey;
 use crate::error::ErrorKind;
-use crate::store::{MergePlan, MergeProgress, ShardStore, StoreConfig, check_segments};
+use crate::store::{ColdRuns, MergePlan, MergeProgress, ReadWanted, ShardStore, StoreConfig, check_segments};
 use bytes::Bytes;
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng};
 use polylogue_record::envelope::Body;
@@ -366,10 +366,28 @@ impl World {
         self.did("questions");
     }
 
+    /// What a fetch of a partition and others does first.
+    fn prefetch(&self, id: u64, from: u64, bytes_max: usize) -> ColdRuns {
+        let other = self.partitions.keys().find(|other| **other != id).copied();
+        let others = other.map(|other| (other, self.partitions[&other].log_start));
+        let wanted = [(id, from)].into_iter().chain(others).map(|(id, from)| {
+            let (partition, from) = (PartitionId(id), Offset(from));
+            ReadWanted { partition, from, bytes_max }
+        });
+        let plan = self.rig.store.prefetch(&wanted.collect::<Vec<_>>(), 1 << 20);
+        plan.map_or(ColdRuns::Take, |plan| ColdRuns::Within(plan.run()))
+    }
+
     fn check_read(&self, id: u64, from: u64, max: usize, at_least_one: bool) {
         let p = &self.partitions[&id];
         let what = format!("partition {id} from {from}, {max} bytes, at least one {at_least_one}");
-        let result = self.rig.store.read(PartitionId(id), Offset(from), max, at_least_one).and_then(|l| l.wait());
+        let cold = match (from + max as u64) % 4 {
+            0 => ColdRuns::Take,
+            1 => ColdRuns::Ask,
+            _ => self.prefetch(id, from, max),
+        };
+        let result =
+            self.rig.store.read_with(PartitionId(id), Offset(from), max, at_least_one, cold).and_then(|l| l.wait());
         // Between the log start and the first entry an answer and a refusal are both right.
         let gap = from >= p.log_start && from < p.first();
         let result = match result {
