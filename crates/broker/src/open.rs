@@ -202,8 +202,8 @@ impl Inner {
         let sink = Arc::new(ShardSink::default());
         let shard = if id == MEMORY_SHARD { self.memory_shard(&sink)? } else { self.disk_shard(id, &sink)? };
         *sink.target.lock() = Some((Arc::downgrade(self), Arc::downgrade(&shard)));
-        self.tune(&shard);
         self.shards.write().insert(id, shard.clone());
+        self.tune();
         let term = shard.log.acquire()?;
         self.take_term(&shard, term, None);
         Ok(shard)
@@ -221,7 +221,11 @@ impl Inner {
         let dir = self.data.shard_dir(MEMORY_SHARD);
         self.make_dir(&dir)?;
         // The ring of frames is all there is of this shard; its directory stays empty.
-        let config = StoreConfig { tail_cache_bytes: self.config.memory_bytes_max, ..self.config.store };
+        let config = StoreConfig {
+            tail_cache_bytes: self.config.memory_bytes_max,
+            tail_cache_bytes_max: self.config.memory_bytes_max,
+            ..self.config.store
+        };
         let (store, _) = ShardStore::open(self.env.clone(), &dir, config)?;
         Ok(Arc::new(Shard {
             id: MEMORY_SHARD,

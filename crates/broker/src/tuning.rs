@@ -2,7 +2,6 @@
 
 use crate::broker::Inner;
 use crate::config::BrokerConfig;
-use crate::shard::Shard;
 use polylogue_api::{Durability, Tuning};
 use polylogue_types::TimestampMs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -41,15 +40,17 @@ impl Inner {
         tunables.merge_bytes_per_sec.store(merge_bytes_per_sec, Ordering::Relaxed);
         let tail_cache_bytes = tail_cache_bytes.unwrap_or(config.store.tail_cache_bytes);
         if tunables.tail_cache_bytes.swap(tail_cache_bytes, Ordering::Relaxed) != tail_cache_bytes {
-            self.all_shards().iter().for_each(|shard| self.tune(shard));
+            self.tune();
         }
     }
 
-    /// Gives a shard the size of its tail cache. A memory shard's ring is all that it has, and stays.
-    pub(crate) fn tune(&self, shard: &Shard) {
-        if shard.class != Durability::Memory {
-            shard.store.set_tail_cache_bytes(self.tunables.tail_cache_bytes.load(Ordering::Relaxed));
-        }
+    /// Gives shards the bounds of their tail caches, which share what these may grow to. A memory shard's ring is all that it has, and stays.
+    pub(crate) fn tune(&self) {
+        let shards = self.all_shards();
+        let on_disk = || shards.iter().filter(|shard| shard.class != Durability::Memory);
+        let share = self.config.store.tail_cache_bytes_max / on_disk().count().max(1);
+        let bytes = self.tunables.tail_cache_bytes.load(Ordering::Relaxed);
+        on_disk().for_each(|shard| shard.store.set_tail_cache_bytes(bytes, share));
     }
 
     /// Producers last heard before this are unknown.

@@ -126,6 +126,8 @@ pub struct StoreStats {
     pub index_bytes: usize,
     /// Frames kept in memory for readers. Bytes.
     pub tail_bytes: usize,
+    /// What that may grow to while readers are behind. Bytes.
+    pub tail_bytes_max: usize,
     /// Memory of cached sparse indexes. Bytes.
     pub sparse_bytes: usize,
     /// Memory of journal runs that are held divided into entries. Bytes.
@@ -377,10 +379,10 @@ impl ShardStore {
         Ok(store)
     }
 
-    /// Changes the bound of the tail cache. Bytes.
-    pub fn set_tail_cache_bytes(&self, bytes: usize) {
+    /// Changes the bounds of the tail cache: what it always holds, and what it may hold for readers who are that far behind. Bytes.
+    pub fn set_tail_cache_bytes(&self, min: usize, max: usize) {
         let mut state = self.shared.state.lock();
-        let gone = state.frames.set_tail_bytes_max(bytes);
+        let gone = state.frames.set_tail_bytes(min, max);
         state.forget(&gone);
     }
 
@@ -410,6 +412,7 @@ impl ShardStore {
             segment_bytes: state.segments.iter().map(|(_, s)| s.bytes()).sum(),
             index_bytes: partitions.map(rows).sum::<usize>() + state.journal_index_bytes(),
             tail_bytes: state.frames.tail_bytes(),
+            tail_bytes_max: state.frames.tail_bytes_max(),
             sparse_bytes,
             divided_bytes,
             open_segments,

@@ -21,6 +21,10 @@ const GROUPS: &str = "/sys/fs/cgroup";
 const LIMIT_TENTHS: u64 = 6;
 /// The alarm ends when so much less than the limit is taken, so that it does not come and go each second: a sixteenth.
 const RELIEF_SHARE: u64 = 16;
+/// Of what there is, what recent messages may take while readers are behind: one in so many parts.
+const TAILS_SHARE: u64 = 16;
+/// And at the most so much: what is merged is read from segments. Bytes.
+const TAILS_BYTES_MAX: usize = 512 << 20;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -107,14 +111,23 @@ fn used_bytes_in(status: &str) -> u64 {
     sum.saturating_mul(1_024)
 }
 
+/// What the caches of recent messages may grow to by themselves: a sixteenth of what there is, where that is known.
+pub(crate) fn share_for_tails() -> usize {
+    usize::try_from(all_bytes() / TAILS_SHARE).unwrap_or(usize::MAX).min(TAILS_BYTES_MAX)
+}
+
 /// Six tenths of what there is.
 fn fitting_bytes() -> u64 {
+    all_bytes() / 10 * LIMIT_TENTHS
+}
+
+/// What the machine or our control group has; 0 where nobody knows.
+fn all_bytes() -> u64 {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| total_bytes_in(&text));
     let own = read(Path::new("/proc/self/cgroup"));
     let group = own.and_then(|own| group_bytes(Path::new(GROUPS), &own));
-    let all = machine.into_iter().chain(group).min();
-    all.map_or(0, |bytes| bytes / 10 * LIMIT_TENTHS)
+    machine.into_iter().chain(group).min().unwrap_or(0)
 }
 
 fn total_bytes_in(meminfo: &str) -> Option<u64> {

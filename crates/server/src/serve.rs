@@ -375,6 +375,10 @@ fn open(
         reader_threads: log.reader_threads,
         store: StoreConfig {
             tail_cache_bytes: log.tail_cache_bytes,
+            tail_cache_bytes_max: match log.tail_cache_bytes_max {
+                0 => crate::memory::share_for_tails(),
+                bytes => bytes,
+            },
             read_cache_bytes: log.read_cache_bytes,
             index_cache_bytes: log.index_cache_bytes,
             open_segments_max: log.open_segments_max,

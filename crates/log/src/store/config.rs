@@ -23,6 +23,9 @@ pub(super) const PARTITIONS_PER_LOCK_MAX: usize = 256;
 pub struct StoreConfig {
     /// Recent frames kept in memory: their bytes and their decoded entries. Bytes; can be changed while running.
     pub tail_cache_bytes: usize,
+    /// What that may grow to while readers are so far behind that they would miss it; not more than before where it is less. Bytes; can be
+    /// changed while running.
+    pub tail_cache_bytes_max: usize,
     /// Pieces of journal files that were read back, kept for other readers of the same place; those that responses hold count. Below a
     /// MiB nothing is read in pieces. Bytes.
     pub read_cache_bytes: usize,
@@ -71,6 +74,7 @@ impl Default for StoreConfig {
     fn default() -> StoreConfig {
         StoreConfig {
             tail_cache_bytes: limits::TAIL_CACHE_BYTES,
+            tail_cache_bytes_max: limits::TAIL_CACHE_BYTES,
             read_cache_bytes: limits::READ_CACHE_BYTES,
             index_interval_bytes: 16 << 10,
             index_cache_bytes: 4 << 20,

@@ -6,6 +6,9 @@
 //!            tail                            F F F F F F             Arc<Frame>, a ring bounded in bytes
 //! ```
 //!
+//! The ring has two bounds. It holds the lower one, and up to the upper one as much as a reader was behind lately. So it does not
+//! grow for what nothing reads.
+//!
 //! Frames are numbered from the start of the process; a run keeps the lowest 32 bits of the number. The tail is always
 //! the newest part of the frames, so that a number says at once whether its frame is in memory.
 
@@ -17,6 +20,7 @@ use bytes::Bytes;
 use polylogue_types::{FileRange, Index, PartitionId, RangeSource, TimestampMs};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The file number of a frame that is in memory only (a shard of class `memory`).
 const NO_FILE: u32 = u32::MAX;
@@ -75,7 +79,11 @@ pub(super) struct Frames {
     tail: VecDeque<Arc<Frame>>,
     first_tail: u32,
     tail_bytes: usize,
+    tail_bytes_min: usize,
     tail_bytes_max: usize,
+    /// How far from the end a reader was at the most, since the last turn, and between that and the turn before. Bytes.
+    behind: AtomicU64,
+    behind_before: u64,
 }
 
 /// What a frame in the tail takes. Bytes.
@@ -84,7 +92,7 @@ fn weight(frame: &Frame) -> usize {
 }
 
 impl Frames {
-    pub(super) fn new(tail_bytes_max: usize) -> Frames {
+    pub(super) fn new(tail_bytes: usize) -> Frames {
         Frames {
             slots: VecDeque::new(),
             first_slot: 0,
@@ -94,7 +102,10 @@ impl Frames {
             tail: VecDeque::new(),
             first_tail: 0,
             tail_bytes: 0,
-            tail_bytes_max,
+            tail_bytes_min: tail_bytes,
+            tail_bytes_max: tail_bytes,
+            behind: AtomicU64::new(0),
+            behind_before: 0,
         }
     }
 
@@ -147,15 +158,49 @@ impl Frames {
         self.shrink_tail()
     }
 
-    /// Changes the bound of the tail.
-    pub(super) fn set_tail_bytes_max(&mut self, bytes: usize) -> Vec<Arc<Frame>> {
-        self.tail_bytes_max = bytes;
+    /// Changes the bounds of the tail.
+    pub(super) fn set_tail_bytes(&mut self, min: usize, max: usize) -> Vec<Arc<Frame>> {
+        (self.tail_bytes_min, self.tail_bytes_max) = (min, max.max(min));
         self.shrink_tail()
+    }
+
+    /// A reader is at a frame. One that is farther behind than the tail may ever reach has no use for it.
+    pub(super) fn note_read(&self, number: u32) {
+        if self.tail_bytes_max > self.tail_bytes_min {
+            let behind = self.bytes_from(number);
+            if behind <= self.tail_bytes_max as u64 {
+                self.behind.fetch_max(behind, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Forgets the readers before the last turn. Frames that stayed for them leave the tail.
+    pub(super) fn turn_readers(&mut self) -> Vec<Arc<Frame>> {
+        self.behind_before = self.behind.swap(0, Ordering::Relaxed);
+        self.shrink_tail()
+    }
+
+    /// What the tail is to hold now: for the reader that is farthest behind, and an eighth more, so that it does not fall out at once.
+    fn tail_bytes_wanted(&self) -> usize {
+        let behind = self.behind.load(Ordering::Relaxed).max(self.behind_before);
+        let wanted = usize::try_from(behind + behind / 8).unwrap_or(usize::MAX);
+        wanted.min(self.tail_bytes_max).max(self.tail_bytes_min)
+    }
+
+    /// What the frames from this one on take, but for the number of their entries. Bytes.
+    fn bytes_from(&self, number: u32) -> u64 {
+        let place = |slot: &FrameSlot| Some(self.file(slot)?.before + slot.position);
+        let first = self.slot(number).and_then(place);
+        let end = self.slots.back().and_then(|slot| Some(place(slot)? + u64::from(slot.len)));
+        let newer = self.first_slot.wrapping_add(self.slots.len() as u32).wrapping_sub(number);
+        let apart = u64::from(newer) * (size_of::<Frame>() + size_of::<EntryRef>()) as u64;
+        first.zip(end).map_or(u64::MAX, |(first, end)| end.saturating_sub(first) + apart)
     }
 
     fn shrink_tail(&mut self) -> Vec<Arc<Frame>> {
         let mut gone = Vec::new();
-        while self.tail_bytes > self.tail_bytes_max {
+        let wanted = self.tail_bytes_wanted();
+        while self.tail_bytes > wanted {
             let Some(frame) = self.tail.pop_front() else { break };
             self.first_tail = self.first_tail.wrapping_add(1);
             self.tail_bytes -= weight(&frame);
@@ -231,6 +276,11 @@ impl Frames {
         if self.slots.capacity() > 4 * self.slots.len().max(256) {
             self.slots.shrink_to(2 * self.slots.len());
         }
+    }
+
+    /// Bytes that the tail may grow to.
+    pub(super) fn tail_bytes_max(&self) -> usize {
+        self.tail_bytes_max
     }
 
     /// Bytes that the tail holds.

@@ -207,10 +207,10 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(tail_bytes_max: usize) -> State {
+    pub(super) fn new(tail_bytes: usize) -> State {
         State {
             partitions: Map::default(),
-            frames: Frames::new(tail_bytes_max),
+            frames: Frames::new(tail_bytes),
             segments: Registry::default(),
             applied: None,
             merged_upto: None,

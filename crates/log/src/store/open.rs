@@ -43,6 +43,7 @@ impl ShardStore {
         let keeper = Keeper::open(env.clone(), dir)?;
         let manifest = keeper.look();
         let mut state = State::new(config.tail_cache_bytes);
+        state.frames.set_tail_bytes(config.tail_cache_bytes, config.tail_cache_bytes_max);
         state.merged_upto = manifest.merged_upto;
         state.applied = manifest.merged_upto;
         state.lost.clone_from(&manifest.lost);

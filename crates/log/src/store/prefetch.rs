@@ -115,9 +115,13 @@ impl ShardStore {
         plan.pays(base?).then_some(plan)
     }
 
-    /// Gives back the memory of what was read back and not used since the last call.
+    /// Gives back the memory of what was read back and not used since the last call, and of what the tail cache keeps for readers who
+    /// have not come by since the call before that.
     pub fn release_unused_reads(&self) {
         self.shared.read_cache.release_unused();
+        let mut state = self.shared.state.lock();
+        let gone = state.frames.turn_readers();
+        state.forget(&gone);
     }
 }
 

@@ -189,6 +189,9 @@ impl Reader<'_> {
             }
         }
         let runs = &self.partition.runs;
+        if let Some(run) = runs.get(runs.partition_point(|r| r.end() <= self.cursor)) {
+            self.view.state.frames.note_read(run.slot);
+        }
         for run in runs.range(runs.partition_point(|r| r.end() <= self.cursor)..) {
             if self.step(run.base, run.end(), u64::from(run.len), |reader| reader.run(run))? == Taken::Stop {
                 return Ok(());

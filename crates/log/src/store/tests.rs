@@ -14,4 +14,5 @@ mod model;
 mod read_back;
 mod rig;
 mod room;
+mod tail;
 mod threads;

@@ -2,7 +2,7 @@
 
 use super::{Backup, BrokerHandle, BrokerStatus, Figure, Health, Stage};
 use polylogue_api::{Catalog, Now, Request, Token};
-use polylogue_broker::{Broker, PartitionStatus, ReplySink, SessionId};
+use polylogue_broker::{Broker, PartitionStatus, ReplySink, SessionId, ShardStatus};
 use polylogue_types::PartitionId;
 use std::sync::Arc;
 use std::task::Waker;
@@ -132,6 +132,22 @@ fn credit_figures(broker: &Broker, all: &mut Figures) {
     );
 }
 
+/// Of messages that are read, and of the memory that is kept for it.
+fn read_figures(shard: &ShardStatus, all: &mut Figures) {
+    let store = &shard.store;
+    all.gauge("store_tail_bytes_max", "Bytes that recent messages in memory may grow to", store.tail_bytes_max as u64);
+    all.counter("store_read_tail_bytes", "Bytes of messages read from memory", store.read_tail_bytes);
+    let read_cache = store.read_cache_bytes as u64;
+    all.gauge("store_read_cache_bytes", "Bytes of pieces of journals in memory that were read back", read_cache);
+    all.counter(
+        "store_read_back_bytes",
+        "Bytes of messages read from pieces of journals that were read back",
+        store.read_back_bytes,
+    );
+    all.counter("store_read_back_pieces", "Pieces of journals that were read back", store.read_back_pieces);
+    all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
+}
+
 fn figures(broker: &Broker) -> Vec<Figure> {
     let mut all = Figures::default();
     let shards = broker.shards();
@@ -201,16 +217,7 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         all.gauge("store_index_cache_bytes", "Bytes of pieces of indexes in memory that can be read again", cached);
         all.gauge("store_fenced", "Ranges that cannot be read because of damage", store.fenced as u64);
         all.gauge("store_segments_lost", "Segments that cannot be read at all", store.segments_lost as u64);
-        all.counter("store_read_tail_bytes", "Bytes of messages read from memory", store.read_tail_bytes);
-        let read_cache = store.read_cache_bytes as u64;
-        all.gauge("store_read_cache_bytes", "Bytes of pieces of journals in memory that were read back", read_cache);
-        all.counter(
-            "store_read_back_bytes",
-            "Bytes of messages read from pieces of journals that were read back",
-            store.read_back_bytes,
-        );
-        all.counter("store_read_back_pieces", "Pieces of journals that were read back", store.read_back_pieces);
-        all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
+        read_figures(shard, &mut all);
         all.counter("store_merged_bytes", "Bytes written by merges", store.merged_bytes);
     }
     credit_figures(broker, &mut all);

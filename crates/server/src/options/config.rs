@@ -105,6 +105,8 @@ pub struct LogConfig {
     pub reader_threads: usize,
     /// Recent messages in memory. Bytes.
     pub tail_cache_bytes: usize,
+    /// What that may grow to for readers behind; 0 for a share of what the machine has. Bytes.
+    pub tail_cache_bytes_max: usize,
     /// Pieces of journals in memory that were read back. Bytes.
     pub read_cache_bytes: usize,
     /// Pieces of segment indexes in memory. Bytes.
@@ -290,6 +292,7 @@ fn log(r: &Resolved) -> LogConfig {
         memory_partition_bytes_max: r.number(&t::MEMORY_PARTITION_BYTES_MAX),
         reader_threads: small(r.number(&t::READER_THREADS)),
         tail_cache_bytes: small(r.number(&t::TAIL_CACHE_BYTES)),
+        tail_cache_bytes_max: small(r.number(&t::TAIL_CACHE_BYTES_MAX)),
         read_cache_bytes: small(r.number(&t::READ_CACHE_BYTES)),
         index_cache_bytes: small(r.number(&t::INDEX_CACHE_BYTES)),
         open_segments_max: small(r.number(&t::OPEN_SEGMENTS_MAX)),

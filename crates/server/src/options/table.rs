@@ -438,6 +438,12 @@ pub(super) const TAIL_CACHE_BYTES: OptionDef = log(
     "64MiB",
     "Recent messages kept in memory for readers at the end of the log, over all partitions.",
 );
+pub(super) const TAIL_CACHE_BYTES_MAX: OptionDef = log(
+    "tail_cache_bytes_max",
+    OptionKind::Bytes { min: 0, max: TIB },
+    "0",
+    "What that may grow to, over all journals, while readers are farther behind than it reaches and not farther than it may reach. What was kept      for a reader that has not come by for 20 seconds is given back. 0: a sixteenth of what the machine has, or its control group (version 2),      and at most 512 MiB.",
+);
 pub(super) const READ_CACHE_BYTES: OptionDef = log(
     "read_cache_bytes",
     OptionKind::Bytes { min: 0, max: TIB },
@@ -623,6 +629,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &MEMORY_PARTITION_BYTES_MAX,
     &READER_THREADS,
     &TAIL_CACHE_BYTES,
+    &TAIL_CACHE_BYTES_MAX,
     &READ_CACHE_BYTES,
     &INDEX_CACHE_BYTES,
     &OPEN_SEGMENTS_MAX,

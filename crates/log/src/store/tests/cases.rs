@@ -33,7 +33,7 @@ fn everywhere(make: Make, a_frame: usize, check: impl Fn(&Rig, &[Entry], &str)) 
     let rig = Rig::new(1, StoreConfig { tail_cache_bytes: 1 << 20, ..small() }, 1 << 20);
     let entries = ten_in_frames(&rig, make, a_frame);
     check(&rig, &entries, "in memory");
-    rig.store.set_tail_cache_bytes(0);
+    rig.store.set_tail_cache_bytes(0, 0);
     assert_eq!(rig.store.stats().tail_bytes, 0);
     check(&rig, &entries, "in the journal");
     let mut rig = rig;
@@ -177,7 +177,7 @@ fn what_is_trimmed_is_gone_for_every_question() {
     };
     rig.store.trim(P, Offset(10));
     check(&rig);
-    rig.store.set_tail_cache_bytes(0);
+    rig.store.set_tail_cache_bytes(0, 0);
     check(&rig);
     rig.merge_all();
     check(&rig);
@@ -237,7 +237,7 @@ fn reading_what_is_known_needs_no_disk() {
 fn an_entry_that_does_not_fit_is_not_looked_into() {
     let mut rig = Rig::new(1, StoreConfig { index_interval_bytes: 256, ..small() }, 1 << 20);
     ten(&rig, kafka);
-    rig.store.set_tail_cache_bytes(0);
+    rig.store.set_tail_cache_bytes(0, 0);
     let tight = |rig: &Rig, place: &str| {
         let found = rig.store.read(P, Offset(10), 299, false).unwrap();
         let Lookup::Ready(found) = found else { panic!("the disk is asked for what cannot fit, {place}: {found:?}") };
@@ -267,7 +267,7 @@ fn references_share_the_body_in_the_journal_and_get_one_each_in_a_segment() {
         assert!(rig.read_all(2, 0, 1).unwrap().1 == expected, "{place}");
         assert!(rig.read_all(1, 0, 10_000).unwrap().1 == body.1.to_vec(), "{place}");
         match place {
-            "memory" => rig.store.set_tail_cache_bytes(0),
+            "memory" => rig.store.set_tail_cache_bytes(0, 0),
             _ => drop(rig.merge_all()),
         }
     }
@@ -610,7 +610,7 @@ fn one_read_has_a_bounded_number_of_pieces() {
         let result = rig.store.read(P, Offset(0), 1 << 20, true).unwrap().wait().unwrap();
         assert_eq!((result.chunks.len(), result.next, result.more), (CHUNKS_PER_READ_MAX, Offset(512), true));
         assert_eq!(rig.read_all(1, 0, 1 << 20).unwrap().1.len(), 1200 * 66);
-        rig.store.set_tail_cache_bytes(0);
+        rig.store.set_tail_cache_bytes(0, 0);
     }
 }
 
@@ -712,7 +712,7 @@ fn the_tail_keeps_its_bound() {
         let tail = rig.store.stats().tail_bytes;
         assert!(tail <= 20 << 10 && (i < 20 || tail > 15 << 10), "{tail}");
     }
-    rig.store.set_tail_cache_bytes(5 << 10);
+    rig.store.set_tail_cache_bytes(5 << 10, 0);
     assert!(rig.store.stats().tail_bytes <= 5 << 10);
     // A frame that is larger than the whole tail is read from its file.
     rig.write(&[kafka(1, 100, 100, 1, 1, 100_000)]);

@@ -97,7 +97,11 @@ impl World {
             54..62 => self.merge_step(),
             62..66 => self.reclaim(),
             66..70 => drop(self.checkpoint()),
-            70..72 => self.rig.store.set_tail_cache_bytes(self.rng.below(8 << 10) as usize),
+            70..72 => {
+                let (min, max) = (self.rng.below(8 << 10) as usize, self.rng.below(32 << 10) as usize);
+                self.rig.store.set_tail_cache_bytes(min, max);
+                self.rig.store.release_unused_reads();
+            }
             72..74 => self.crash(),
             74..77 => self.power_cut(),
             77..78 => self.plan = None,
