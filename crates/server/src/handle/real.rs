@@ -148,6 +148,35 @@ fn read_figures(shard: &ShardStatus, all: &mut Figures) {
     all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
 }
 
+/// Of one journal.
+fn journal_figures(journal: &polylogue_log::journal::Stats, all: &mut Figures) {
+    all.counter("journal_bytes", "Bytes written to journals", journal.bytes_written);
+    all.counter(
+        "journal_cached_bytes",
+        "Of bytes written to journals, those that went through the page cache",
+        journal.bytes_cached,
+    );
+    all.counter("journal_prewritten_bytes", "Bytes written ahead into new journal files", journal.bytes_prewritten);
+    all.counter("journal_payload_bytes", "Bytes of messages written to journals", journal.payload_bytes);
+    all.counter("journal_entries", "Batches written to journals", journal.entries);
+    all.counter("journal_frames", "Frames written to journals", journal.frames);
+    all.counter(
+        "journal_cached_frames",
+        "Of frames written to journals, those that went through the page cache",
+        journal.frames_cached,
+    );
+    all.counter(
+        "journal_prompt_groups",
+        "Groups of writes that the thread of a client's connection put into the page cache itself",
+        journal.groups_prompt,
+    );
+    all.counter("journal_flushes", "Flushes of journals", journal.flush.count);
+    all.counter("journal_flush_nanoseconds", "Time spent in flushes of journals", journal.flush.ns);
+    all.counter("journal_refused", "Writes refused because the queue was full", journal.refused);
+    all.gauge("journal_files", "Journal files", journal.files);
+    all.gauge("journal_queue_bytes", "Bytes that wait to be written to journals", journal.queue_bytes);
+}
+
 fn figures(broker: &Broker) -> Vec<Figure> {
     let mut all = Figures::default();
     let shards = broker.shards();
@@ -177,35 +206,7 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         all.gauge("proposals_open", "Writes whose outcome is not known yet", shard.proposals_open);
         all.gauge("writers_lost", "Journals whose writer was lost", u64::from(shard.writer_lost));
         if let Some(journal) = &shard.journal {
-            all.counter("journal_bytes", "Bytes written to journals", journal.bytes_written);
-            all.counter(
-                "journal_cached_bytes",
-                "Of bytes written to journals, those that went through the page cache",
-                journal.bytes_cached,
-            );
-            all.counter(
-                "journal_prewritten_bytes",
-                "Bytes written ahead into new journal files",
-                journal.bytes_prewritten,
-            );
-            all.counter("journal_payload_bytes", "Bytes of messages written to journals", journal.payload_bytes);
-            all.counter("journal_entries", "Batches written to journals", journal.entries);
-            all.counter("journal_frames", "Frames written to journals", journal.frames);
-            all.counter(
-                "journal_cached_frames",
-                "Of frames written to journals, those that went through the page cache",
-                journal.frames_cached,
-            );
-            all.counter(
-                "journal_prompt_groups",
-                "Groups of writes that the thread of a client's connection put into the page cache itself",
-                journal.groups_prompt,
-            );
-            all.counter("journal_flushes", "Flushes of journals", journal.flush.count);
-            all.counter("journal_flush_nanoseconds", "Time spent in flushes of journals", journal.flush.ns);
-            all.counter("journal_refused", "Writes refused because the queue was full", journal.refused);
-            all.gauge("journal_files", "Journal files", journal.files);
-            all.gauge("journal_queue_bytes", "Bytes that wait to be written to journals", journal.queue_bytes);
+            journal_figures(journal, &mut all);
         }
         let store = &shard.store;
         all.gauge("store_segments", "Segments", store.segments as u64);
