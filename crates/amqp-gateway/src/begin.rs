@@ -33,9 +33,10 @@ impl Connection {
     /// An exchange that names a topic is new.
     pub(crate) fn begin_reading(&mut self, token: Token, name: &[u8]) {
         let routes = self.directory.router().load();
-        let Some(Entry::Exchange(exchange)) = routes.entry(self.vhost, name) else {
+        let Some(Entry::Exchange(route)) = routes.entry(self.vhost, name) else {
             return self.reply(token, amqp::Reply::Done);
         };
+        let exchange = route.exchange();
         let partitions = exchange_topic(&exchange.arguments)
             .map(|topic| partitions_named(self.catalog.as_ref(), topic))
             .unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::operation::Waits;
 use crate::presence::{Ends, Entry};
 use crate::publish::{Batch, UNANSWERED_BYTES_MAX};
 use crate::replies::Replies;
-use crate::turn::{REQUEST_STEPS, Turn};
+use crate::turn::{REQUEST_STEPS, Turn, Work};
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
@@ -382,17 +382,24 @@ impl Connection {
     /// Does what the session asks for, and hands what was published to the broker.
     pub(crate) fn serve(&mut self) {
         while self.takes_requests() {
-            let Some((token, request)) = self.session.poll_request() else { break };
-            if !matches!(request, amqp::Request::Publish(..)) {
-                self.turn.charge(REQUEST_STEPS);
-                // What was published before is there for what comes behind it.
-                self.flush_batch();
-            }
-            if let Some(request) = self.puts_off(token, request) {
-                self.begin(token, request);
+            match self.session.poll_request() {
+                Some((_, amqp::Request::Publish(channel, publish))) => self.publish(channel, publish),
+                Some((token, request)) => self.serve_one(token, request),
+                None => break,
             }
         }
         self.flush_batch();
+    }
+
+    /// Does something else than publishing.
+    fn serve_one(&mut self, token: Token, request: amqp::Request) {
+        self.turn.charge(REQUEST_STEPS);
+        // What was published before is there for what comes behind it.
+        self.flush_batch();
+        match self.not_matched(&request) {
+            slow if slow.is_empty() => self.begin(token, request),
+            slow => self.turn.work.push_back(Work::Match(slow, token, Box::new(request))),
+        }
     }
 
     /// Asks the broker, and notes what waits for the answer.

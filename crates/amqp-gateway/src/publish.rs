@@ -47,6 +47,8 @@ pub(crate) const REQUEST_BYTES: usize = 4 << 10;
 pub(crate) struct Batch {
     /// With the channel and the number of each.
     confirmed: (Vec<PublishMessage>, Vec<(ChannelRef, u64)>),
+    /// How many of these there were the last time: as many are likely to come.
+    confirmed_before: usize,
     others: Vec<PublishMessage>,
     bytes: usize,
     /// Bytes of requests that are not answered.
@@ -69,6 +71,17 @@ impl Batch {
         self.confirmed.0.shrink_to_fit();
         self.confirmed.1.shrink_to_fit();
         self.others.shrink_to_fit();
+    }
+
+    /// Adds a message whose outcome is wanted.
+    fn push_confirmed(&mut self, message: PublishMessage, channel: ChannelRef, seq: u64) {
+        let (messages, numbers) = &mut self.confirmed;
+        if messages.is_empty() {
+            messages.reserve(self.confirmed_before);
+            numbers.reserve(self.confirmed_before);
+        }
+        messages.push(message);
+        numbers.push((channel, seq));
     }
 
     /// Messages go to the broker, which says what becomes of them.
@@ -129,20 +142,27 @@ impl Connection {
         {
             return self.send_reply(channel, publish, to);
         }
-        self.reach_on(channel, publish, None);
+        if let Some((left, is_long)) = self.reach_on(channel, &publish, None) {
+            self.turn.work.push_front(Work::Reach(channel, publish, left, is_long));
+        }
     }
 
-    /// Finds the queues of a message, or goes on with that.
-    pub(crate) fn reach_on(&mut self, channel: ChannelRef, publish: Publish, reaching: Option<Box<Reaching>>) {
+    /// Finds the queues of a message, or goes on with that. What is left where the steps are used up, and whether that takes longer than a
+    /// turn.
+    #[must_use]
+    pub(crate) fn reach_on(
+        &mut self,
+        channel: ChannelRef,
+        publish: &Publish,
+        reaching: Option<Box<Reaching>>,
+    ) -> Option<(Box<Reaching>, bool)> {
         let (steps, is_later) = (self.turn.steps, reaching.is_some());
-        match self.route(&publish, reaching) {
-            Ok(Routed::To(message, is_routed)) => self.publish_to(channel, &publish, message, is_routed),
-            Ok(Routed::Left(reaching)) => {
-                let is_long = is_later || self.turn.is_long(steps);
-                self.turn.work.push_front(Work::Reach(channel, publish, reaching, is_long));
-            }
+        match self.route(publish, reaching) {
+            Ok(Routed::To(message, is_routed)) => self.publish_to(channel, publish, message, is_routed),
+            Ok(Routed::Left(reaching)) => return Some((reaching, is_later || self.turn.is_long(steps))),
             Err(refusal) => self.refuse_publish(channel, refusal),
         }
+        None
     }
 
     /// A message has its queues.
@@ -170,10 +190,7 @@ impl Connection {
         self.batch.targets += more;
         self.batch.bytes += message.weight_bytes();
         match publish.seq {
-            Some(seq) => {
-                self.batch.confirmed.0.push(message);
-                self.batch.confirmed.1.push((channel, seq));
-            }
+            Some(seq) => self.batch.push_confirmed(message, channel, seq),
             None => self.batch.others.push(message),
         }
         let count = self.batch.confirmed.0.len() + self.batch.others.len();
@@ -266,6 +283,7 @@ impl Connection {
         }
         if !self.batch.confirmed.0.is_empty() {
             let (messages, numbers) = std::mem::take(&mut self.batch.confirmed);
+            self.batch.confirmed_before = messages.len();
             let bytes = bytes_of(&messages);
             let targets = if targets > 0 { more_targets(&messages) } else { 0 };
             self.publish_counted(messages, numbers, bytes, targets);
@@ -336,7 +354,8 @@ impl Connection {
         let exchange = publish.exchange.as_ref();
         let missing = Named { kind: Kind::Exchange, name: exchange, vhost: self.vhost_name.as_bytes() };
         let entry = routes.entry(self.vhost, exchange).ok_or_else(|| Refusal::missing(missing))?;
-        if let Entry::Exchange(found) = entry {
+        if let Entry::Exchange(route) = entry {
+            let found = route.exchange();
             if found.internal {
                 return Err(Refusal::internal_exchange(missing));
             }
@@ -412,9 +431,9 @@ impl Connection {
         if self.allowed.0 != rights || self.has_expired() {
             self.allowed = (rights, polylogue_types::Map::default());
         }
-        let name = crate::convert::name(&publish.exchange)?;
-        let world = self.directory.world();
         if !self.allowed.1.contains_key(publish.exchange.as_ref()) {
+            let name = crate::convert::name(&publish.exchange)?;
+            let world = self.directory.world();
             let grants = self.grants();
             let subject = Subject { user: &self.user, grants: grants.as_deref() };
             let checked = world.check(subject, self.vhost, Access::Write, Resource::Exchange, &name);

@@ -141,6 +141,18 @@ impl Connection {
         Some(if turn { Unfinished::Turn } else { Unfinished::Worker })
     }
 
+    /// What it goes on with, as metrics name it.
+    #[must_use]
+    pub fn unfinished_kind(&self) -> &'static str {
+        match self.turn.work.front() {
+            None => "none",
+            Some(Work::Publish(..) | Work::Reach(..)) => "routing",
+            Some(Work::Commit(..)) => "transaction",
+            Some(Work::Match(..)) => "policies",
+            Some(Work::Send { .. }) => "fan-out",
+        }
+    }
+
     /// Whether targets may be sent beside those that are not answered.
     pub(crate) fn takes_targets(&self) -> bool {
         self.batch.targets_on_their_way() < TARGETS_UNANSWERED_MAX
@@ -174,7 +186,11 @@ impl Connection {
                 }
                 // What a client hears of a channel that is closed meanwhile it does not expect to have happened.
                 Work::Reach(channel, ..) if self.said.is_none() && !self.session.is_in_use(channel) => {}
-                Work::Reach(channel, publish, reaching, _) => self.reach_on(channel, publish, Some(reaching)),
+                Work::Reach(channel, publish, reaching, _) => {
+                    if let Some((left, is_long)) = self.reach_on(channel, &publish, Some(reaching)) {
+                        self.turn.work.push_front(Work::Reach(channel, publish, left, is_long));
+                    }
+                }
                 Work::Commit(commit, reaching, _) => self.commit_on(commit, reaching, true),
                 Work::Send { group, messages, sent } => {
                     if !self.send_pieces(group, messages, sent) {
@@ -186,20 +202,16 @@ impl Connection {
         self.turn.work.is_empty()
     }
 
-    /// Puts a declaration off whose name policies' patterns that backtrack were not asked about: what judges it is waited for by all clients.
-    pub(crate) fn puts_off(&mut self, token: Token, request: amqp::Request) -> Option<amqp::Request> {
-        let name = match &request {
+    /// What a declaration has to be put off for: policies' patterns that backtrack and were not asked about its name. What judges it is waited
+    /// for by all clients.
+    pub(crate) fn not_matched(&self, request: &amqp::Request) -> Vec<SlowMatch> {
+        let name = match request {
             amqp::Request::DeclareQueue(_, declare) => &declare.name,
             amqp::Request::DeclareExchange(_, declare) => &declare.name,
-            _ => return Some(request),
+            _ => return Vec::new(),
         };
         let name = crate::convert::name(name).unwrap_or_default();
-        let slow = self.directory.world().slow_matches_of_name(self.vhost, &name);
-        if slow.is_empty() {
-            return Some(request);
-        }
-        self.turn.work.push_back(Work::Match(slow, token, Box::new(request)));
-        None
+        self.directory.world().slow_matches_of_name(self.vhost, &name)
     }
 
     /// Asks, on a worker thread; where all are asked, the declaration goes on. Whether it did not have to stop.

@@ -41,7 +41,7 @@ pub use kind::{
 };
 pub use machine::{Plan, Router};
 pub use snapshot::{
-    Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Hops, Message, MessageView, Outcome, PausedRouting, Routed,
-    Scratch, SharedRouter, Snapshot,
+    Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Hops, Message, MessageView, Outcome, PausedRouting, Route,
+    Routed, Scratch, SharedRouter, Snapshot,
 };
 pub use value::{Argument, Value, ValueRef, decode_arguments, encode_arguments, lookup, sorted};

@@ -195,7 +195,7 @@ struct Progress {
     alternate: bool,
     /// The keys are names of queues in this virtual host, and these are reached by an alternate exchange.
     names: Option<(VhostId, bool)>,
-    /// The exchange whose bindings are looked at, and how many matched.
+    /// The exchange whose bindings are looked at when it pauses, and how many matched.
     current: Option<ExchangeId>,
     matched: usize,
     /// How far that is.
@@ -217,10 +217,7 @@ impl Progress {
         found.clear();
         match entry {
             Entry::Default(vhost) => Progress { names: Some((vhost, false)), ..Progress::default() },
-            Entry::Exchange(exchange) => {
-                found.work.push(exchange.id);
-                Progress { start: Some(exchange.id), ..Progress::default() }
-            }
+            Entry::Exchange(route) => Progress { start: Some(route.exchange.id), ..Progress::default() },
         }
     }
 }
@@ -245,7 +242,7 @@ impl PausedRouting {
     ) -> Result<Outcome<'s>, Box<PausedRouting>> {
         let PausedRouting { snapshot, mut progress, found } = *self;
         scratch.found = found;
-        match snapshot.run(&mut progress, message, scratch, steps) {
+        match snapshot.run(&mut progress, None, message, scratch, steps) {
             true => Ok(scratch.found.outcome()),
             false => Err(Box::new(PausedRouting { progress, found: std::mem::take(&mut scratch.found), snapshot })),
         }
@@ -254,7 +251,7 @@ impl PausedRouting {
 
 /// An exchange with its bindings, ready to route.
 #[derive(Clone, Debug)]
-struct Route {
+pub struct Route {
     exchange: Arc<Exchange>,
     index: Index,
 }
@@ -265,7 +262,7 @@ pub enum Entry<'a> {
     /// The default exchange of a virtual host: each key is the name of a queue.
     Default(VhostId),
     /// A declared exchange.
-    Exchange(&'a Arc<Exchange>),
+    Exchange(&'a Route),
 }
 
 /// See the module.
@@ -279,6 +276,8 @@ pub struct Snapshot {
 /// A message's headers, sorted when they are first asked for.
 struct Headers<'m> {
     view: &'m dyn MessageView,
+    /// The memory for them, until they are asked for.
+    spare: Vec<Header<'static>>,
     sorted: Vec<Header<'m>>,
     loaded: bool,
 }
@@ -286,6 +285,7 @@ struct Headers<'m> {
 impl<'m> Headers<'m> {
     fn get(&mut self) -> &[Header<'m>] {
         if !std::mem::replace(&mut self.loaded, true) {
+            self.sorted = recycle(std::mem::take(&mut self.spare));
             let (view, sorted) = (self.view, &mut self.sorted);
             view.headers(&mut |name, value| {
                 let place = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
@@ -353,13 +353,13 @@ impl Snapshot {
             return Some(Entry::Default(vhost));
         }
         let id = self.exchange_id(vhost, exchange)?;
-        self.routes.get(&id).map(|route| Entry::Exchange(&route.exchange))
+        self.routes.get(&id).map(|route| Entry::Exchange(route))
     }
 
     /// As [`Snapshot::entry`], by the exchange's id: where a delayed message goes on.
     #[must_use]
     pub fn entry_by_id(&self, exchange: ExchangeId) -> Option<Entry<'_>> {
-        self.routes.get(&exchange).map(|route| Entry::Exchange(&route.exchange))
+        self.routes.get(&exchange).map(|route| Entry::Exchange(route))
     }
 
     /// The queue of a name.
@@ -376,7 +376,7 @@ impl Snapshot {
     pub fn route<'s>(&self, entry: Entry<'_>, message: Message<'_>, scratch: &'s mut Scratch) -> Outcome<'s> {
         let mut progress = Progress::begin(entry, &mut scratch.found);
         // So many steps do not end.
-        self.run(&mut progress, message, scratch, &mut u64::MAX.clone());
+        self.run(&mut progress, entry.route(), message, scratch, &mut u64::MAX.clone());
         scratch.found.outcome()
     }
 
@@ -392,32 +392,43 @@ impl Snapshot {
         steps: &mut u64,
     ) -> Result<Outcome<'s>, Box<PausedRouting>> {
         let mut progress = Progress::begin(entry, &mut scratch.found);
-        if self.run(&mut progress, message, scratch, steps) {
+        if self.run(&mut progress, entry.route(), message, scratch, steps) {
             return Ok(scratch.found.outcome());
         }
         let found = std::mem::take(&mut scratch.found);
         Err(Box::new(PausedRouting { snapshot: self.clone(), progress, found }))
     }
 
-    /// Whether it is at the end.
-    fn run(&self, progress: &mut Progress, message: Message<'_>, scratch: &mut Scratch, steps: &mut u64) -> bool {
+    /// Whether it is at the end. `first` is the exchange where it begins.
+    fn run(
+        &self,
+        progress: &mut Progress,
+        first: Option<&Route>,
+        message: Message<'_>,
+        scratch: &mut Scratch,
+        steps: &mut u64,
+    ) -> bool {
         if progress.start.is_none() {
             // The default exchange looks at keys only, and leads nowhere else.
             let vhost = progress.names.map_or(VhostId(0), |(vhost, _)| vhost);
             return self.by_name(vhost, message.keys, false, progress, &mut scratch.found, steps);
         }
-        let sorted = recycle(std::mem::take(&mut scratch.headers));
-        let mut headers = Headers { view: message.view, sorted, loaded: false };
+        let spare = std::mem::take(&mut scratch.headers);
+        let mut headers = Headers { view: message.view, spare, sorted: Vec::new(), loaded: false };
         scratch.hashes.clear();
-        let done = self.go_on(progress, &message, &mut headers, scratch, steps);
-        *steps = steps.saturating_sub(headers.sorted.len() as u64 / HEADERS_PER_STEP);
-        scratch.headers = recycle(headers.sorted);
+        let done = self.go_on(progress, first, &message, &mut headers, scratch, steps);
+        if headers.loaded {
+            *steps = steps.saturating_sub(headers.sorted.len() as u64 / HEADERS_PER_STEP);
+            headers.spare = recycle(headers.sorted);
+        }
+        scratch.headers = headers.spare;
         done
     }
 
     fn go_on(
         &self,
         progress: &mut Progress,
+        mut first: Option<&Route>,
         message: &Message<'_>,
         headers: &mut Headers<'_>,
         scratch: &mut Scratch,
@@ -430,30 +441,42 @@ impl Snapshot {
                 }
                 (progress.names, progress.at) = (None, Position::default());
             }
-            if progress.current.is_none() {
-                let next = scratch.found.work.pop().or_else(|| {
-                    progress.alternate = true;
-                    scratch.found.alternates.pop()
-                });
-                let Some(id) = next else { return true };
-                *steps = steps.saturating_sub(1);
-                if !self.enter(id, progress, message, headers, &mut scratch.found) {
-                    if *steps == 0 {
-                        return false;
+            let route = if let Some(id) = progress.current.take() {
+                self.route_of(id)
+            } else {
+                let next = match first.take() {
+                    Some(route) => Some(route),
+                    None => {
+                        let next = scratch.found.work.pop().or_else(|| {
+                            progress.alternate = true;
+                            scratch.found.alternates.pop()
+                        });
+                        let Some(id) = next else { return true };
+                        let is_new = progress.start != Some(id) && scratch.found.seen.insert(id);
+                        if is_new { self.route_of(id) } else { None }
                     }
-                    continue;
-                }
-            }
-            if let Some(route) = progress.current.and_then(|id| self.routes.get(&id)) {
-                if !route.walk(message, headers, progress, scratch, steps) {
+                };
+                *steps = steps.saturating_sub(1);
+                let entered = next.filter(|route| !route.keeps(message, progress, headers, &mut scratch.found));
+                if entered.is_none() && *steps == 0 {
                     return false;
                 }
-                if progress.matched == 0 {
-                    self.alternate(&route.exchange, progress, &mut scratch.found);
-                }
+                entered
+            };
+            let Some(route) = route else { continue };
+            if !route.walk(message, headers, progress, scratch, steps) {
+                progress.current = Some(route.exchange.id);
+                return false;
             }
-            (progress.current, progress.matched, progress.at) = (None, 0, Position::default());
+            if progress.matched == 0 {
+                self.alternate(&route.exchange, progress, &mut scratch.found);
+            }
+            (progress.matched, progress.at) = (0, Position::default());
         }
+    }
+
+    fn route_of(&self, exchange: ExchangeId) -> Option<&Route> {
+        self.routes.get(&exchange).map(|route| &**route)
     }
 
     /// The keys as names of queues.
@@ -479,29 +502,6 @@ impl Snapshot {
         true
     }
 
-    /// Enters an exchange, if it is there, was not entered before and does not keep the message for a while.
-    fn enter(
-        &self,
-        id: ExchangeId,
-        progress: &mut Progress,
-        message: &Message<'_>,
-        headers: &mut Headers<'_>,
-        found: &mut Found,
-    ) -> bool {
-        if !found.seen.insert(id) {
-            return false;
-        }
-        let Some(route) = self.routes.get(&id) else { return false };
-        let is_released = message.released && progress.start == Some(id);
-        let delays = matches!(route.exchange.kind, Kind::Delayed(_)) && !is_released;
-        if let Some(delay_ms) = delays.then(|| delay_ms(headers.get())).flatten() {
-            found.delayed.push(Delayed { exchange: id, delay_ms });
-            return false;
-        }
-        progress.current = Some(id);
-        true
-    }
-
     fn alternate(&self, exchange: &Exchange, progress: &mut Progress, found: &mut Found) {
         let Some(name) = exchange.effective_alternate() else { return };
         if name.is_empty() {
@@ -512,7 +512,35 @@ impl Snapshot {
     }
 }
 
+impl<'a> Entry<'a> {
+    /// The exchange, with its bindings.
+    fn route(self) -> Option<&'a Route> {
+        match self {
+            Entry::Default(_) => None,
+            Entry::Exchange(route) => Some(route),
+        }
+    }
+}
+
 impl Route {
+    /// What was declared.
+    #[must_use]
+    pub fn exchange(&self) -> &Arc<Exchange> {
+        &self.exchange
+    }
+
+    /// Whether the exchange keeps the message for a while.
+    fn keeps(&self, message: &Message<'_>, progress: &Progress, headers: &mut Headers<'_>, found: &mut Found) -> bool {
+        let exchange = self.exchange.id;
+        let is_released = || message.released && progress.start == Some(exchange);
+        if !matches!(self.exchange.kind, Kind::Delayed(_)) || is_released() {
+            return false;
+        }
+        let delay_ms = delay_ms(headers.get());
+        found.delayed.extend(delay_ms.map(|delay_ms| Delayed { exchange, delay_ms }));
+        delay_ms.is_some()
+    }
+
     /// Puts down where the bindings that match lead, and how many those are. Whether all were looked at.
     fn walk(
         &self,

@@ -61,6 +61,21 @@ macro_rules! methods {
             impl $variant {
                 /// Its numbers.
                 pub const ID: MethodId = MethodId::new($class, $method);
+
+                fn fields(_r: &mut Reader<'_>) -> Result<$variant, DecodeError> {
+                    Ok($variant { $($field: _r.$kind()?,)* })
+                }
+
+                /// As [`Method::read`], where it is known that the numbers are [`Self::ID`].
+                ///
+                /// # Errors
+                /// As [`Method::decode`].
+                pub fn read(mut r: Reader<'_>) -> Result<$variant, DecodeError> {
+                    (r.short()?, r.short()?);
+                    let read = $variant::fields(&mut r)?;
+                    r.end()?;
+                    Ok(read)
+                }
             }
 
             impl From<$variant> for Method {
@@ -93,7 +108,7 @@ macro_rules! methods {
             pub fn read(mut r: Reader<'_>) -> Result<Method, DecodeError> {
                 let id = MethodId::new(r.short()?, r.short()?);
                 let method = match (id.class, id.method) {
-                    $(($class, $method) => Method::$variant($variant { $($field: r.$kind()?,)* }),)*
+                    $(($class, $method) => Method::$variant($variant::fields(&mut r)?),)*
                     _ => return Err(DecodeError::UnknownMethod(id)),
                 };
                 r.end()?;

@@ -64,11 +64,22 @@ impl<'a> Frame<'a> {
 
     /// The method that it holds.
     fn method(&self) -> Result<Method, Refusal> {
-        Method::read(self.reader()).map_err(|error| match error {
-            DecodeError::UnknownMethod(id) => Refusal::unknown_method(id),
+        Method::read(self.reader()).map_err(|error| self.refusal(&error))
+    }
+
+    /// The `basic.publish` that it holds: read without the detour over [`Method`], which is large and would be copied several times.
+    fn publish(&self) -> Result<BasicPublish, Refusal> {
+        BasicPublish::read(self.reader()).map_err(|error| self.refusal(&error))
+    }
+
+    /// What is wrong with a method that cannot be read.
+    #[cold]
+    fn refusal(&self, error: &DecodeError) -> Refusal {
+        match error {
+            DecodeError::UnknownMethod(id) => Refusal::unknown_method(*id),
             DecodeError::NotUtf8 => Refusal::malformed_utf8(),
             _ => Refusal::cannot_decode(self.payload().get(4..).unwrap_or_default()),
-        })
+        }
     }
 }
 
@@ -250,7 +261,11 @@ impl Session {
                 Err(refusal) => (Err(refusal), begun),
                 Ok(()) => {
                     let id = frame.method_id().unwrap_or_default();
-                    (frame.method().and_then(|method| channel.on_method(core, method)), id)
+                    let outcome = match id {
+                        BasicPublish::ID => frame.publish().and_then(|publish| channel.on_publish(publish)),
+                        _ => frame.method().and_then(|method| channel.on_method(core, method)),
+                    };
+                    (outcome, id)
                 }
             },
             FrameKind::Header => {
