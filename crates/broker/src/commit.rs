@@ -130,20 +130,24 @@ impl Inner {
     ) -> Result<(), String> {
         let broken = |why: String| format!("shard {shard} index {}: {why}", frame.index);
         let mut losses = Losses::of(frame, state);
-        openings::open_first(state, frame).map_err(broken)?;
+        openings::open_first(state, frame, losses.is_some()).map_err(broken)?;
         for entry in &frame.entries {
             if !openings::is_open(store, state, entry.envelope.partition, entry.envelope.base_offset).map_err(broken)? {
                 continue;
             }
             // What survived of a damaged frame may stand before, between and behind what is lost.
-            losses.before(entry.envelope.partition, entry.envelope.next_offset(), state);
+            if let Some(losses) = &mut losses {
+                losses.before(entry.envelope.partition, entry.envelope.next_offset(), state);
+            }
             Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
             let native = entry.native.start as usize..entry.native.end as usize;
             let native = frame.bytes.get(native).unwrap_or_default();
             let view = self.config.view.as_ref();
             state.queues.appended(&entry.envelope, native, view, frame.time_ms).map_err(|e| e.to_string())?;
         }
-        losses.rest(state);
+        if let Some(losses) = losses {
+            losses.rest(state);
+        }
         // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
         for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
             apply_record(store, state, &frame.native(entry), frame.time_ms, fired).map_err(broken)?;
@@ -294,10 +298,10 @@ impl Inner {
 struct Losses(BTreeMap<PartitionId, VecDeque<LostRange>>);
 
 impl Losses {
-    /// What a frame says is lost; of what nobody knows, every partition takes note at once.
-    fn of(frame: &Frame, state: &mut ShardState) -> Losses {
+    /// What a frame says is lost, if it says anything. Losses of unknown extent are marked in every partition at once.
+    fn of(frame: &Frame, state: &mut ShardState) -> Option<Losses> {
+        let lost = frame.lost()?;
         let mut losses = Losses(BTreeMap::new());
-        let Some(lost) = frame.lost() else { return losses };
         if !lost.complete {
             state.partitions.values_mut().for_each(|partition| partition.lose(None));
             state.queues.hosts.values_mut().for_each(|host| host.lose(None));
@@ -307,7 +311,7 @@ impl Losses {
         for range in ranges {
             losses.0.entry(range.partition).or_default().push_back(range);
         }
-        losses
+        Some(losses)
     }
 
     /// An entry of a partition is next that ends there: what is lost before it was lost by now.

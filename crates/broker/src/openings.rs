@@ -185,9 +185,9 @@ fn comes_first(record: &[u8]) -> bool {
     matches!(record.first(), Some(&BrokerRecord::LEVEL | &BrokerRecord::OPENED))
 }
 
-/// Applies what a frame says of levels and openings: its entries may be of these partitions.
-pub(crate) fn open_first(state: &mut ShardState, frame: &Frame) -> std::result::Result<(), String> {
-    if frame.lost().is_some() {
+/// Applies what a frame says of levels and openings: its entries may be of these partitions. `loses` says that the frame tells of damage.
+pub(crate) fn open_first(state: &mut ShardState, frame: &Frame, loses: bool) -> std::result::Result<(), String> {
+    if loses {
         (state.openings.damaged, state.openings.dirty) = (true, true);
     }
     // A frame has its entries by partition.

@@ -1,4 +1,4 @@
-//! Reading Kafka's primitive types from bytes that nobody vouches for.
+//! Reading Kafka's primitive types from untrusted bytes.
 //!
 //! Every length and every count is held against the bytes that are left before anything is allocated or skipped, and
 //! what the arrays of one frame take in memory is bounded. Strings, byte fields and records share the frame's memory.
@@ -24,6 +24,14 @@ pub struct Reader {
     pos: usize,
     end: usize,
     /// What arrays may still take in memory.
+    budget: usize,
+}
+
+/// Where a [`Reader`] is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pos: usize,
+    end: usize,
     budget: usize,
 }
 
@@ -57,6 +65,17 @@ impl Reader {
             0 => Ok(()),
             remaining => Err(DecodeError::TrailingBytes { remaining }),
         }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { pos: self.pos, end: self.end, budget: self.budget }
+    }
+
+    /// Goes back to where it was.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        (self.pos, self.end, self.budget) = (mark.pos, mark.end, mark.budget);
     }
 
     fn ended(&self, field: &'static str, needed: usize) -> DecodeError {

@@ -31,6 +31,7 @@ impl Writer {
 
     /// An empty writer that holds `bytes` bytes before it grows.
     #[must_use]
+    #[inline]
     pub fn with_capacity(bytes: usize) -> Writer {
         Writer { buf: BytesMut::with_capacity(bytes), ..Writer::default() }
     }
@@ -75,6 +76,7 @@ impl Writer {
     }
 
     /// As [`Writer::into_chunks`], with the frame's length written at its start.
+    #[inline]
     pub(super) fn finish_frame(mut self) -> Result<Vec<Chunk>, EncodeError> {
         let len = self.len().saturating_sub(4);
         let prefix = i32::try_from(len).map_err(|_| EncodeError::TooLong { field: "frame", len })?;

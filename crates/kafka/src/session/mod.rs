@@ -9,7 +9,7 @@
 //!
 //! A request takes a slot when its frame is whole, and keeps it until its response is taken by
 //! [`Session::poll_output`]. Kafka works on one request of a connection at a time; here up to
-//! `inflight_requests_max` are in work, as long as nobody can tell the difference: a request starts after all that came
+//! `inflight_requests_max` are in work, as long as the client cannot tell the difference: a request starts after all that came
 //! before it, and waits until those have ended whose effects it could see.
 //!
 //! What the server does with a session, in a loop:
@@ -82,7 +82,7 @@ use crate::settings::KafkaSettings;
 use bytes::{Buf, Bytes, BytesMut};
 use fetch_session::FetchSessions;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
-use polylogue_types::Chunk;
+use polylogue_types::{Chunk, STEPS_PER_TURN};
 use quota::PeerQuota;
 use sasl::Login;
 use std::collections::VecDeque;
@@ -222,8 +222,8 @@ struct Slot {
     head: Head,
     /// What its answer may take, if that has to be asked for; `None` where that is estimated when its turn comes.
     room: Option<Room>,
-    /// What it costs besides the messages in it, as far as that can be told beforehand.
-    steps: u64,
+    /// It costs more than a turn on an I/O thread, besides the messages in it: known once it has started.
+    is_long: bool,
     state: State,
 }
 
@@ -354,7 +354,7 @@ impl Session {
     /// The frame that `input` begins with, as soon as it can be told: [`NextFrame::of`] for somebody who may ask for anything.
     ///
     /// # Errors
-    /// As [`NextFrame::of`]; it may be far shorter as long as nobody knows whose it is.
+    /// As [`NextFrame::of`]; it may be far shorter before the login.
     pub fn frame_of(&self, input: &[u8], settings: &KafkaSettings) -> Result<Option<NextFrame>, DecodeError> {
         if !self.peer.login.is_open() && !self.peer.login.is_bare() {
             return NextFrame::of(input, settings);
@@ -435,11 +435,13 @@ impl Session {
         self.requests.pop_front()
     }
 
-    /// The broker's answer. One that nobody waits for any more is dropped.
+    /// The broker's answer. One without a waiter is dropped.
     pub fn on_reply(&mut self, token: Token, reply: Reply, cx: &SessionContext<'_>) {
         match self.waiting_for(token) {
-            Some(at) if self.has_to_park(at, Some(&reply)) => self.parked.push_back(Parked::Reply(token, reply)),
-            Some(at) => self.resume(at, cx, |pending, work| pending.on_reply(work, reply)),
+            Some((_, is_long)) if self.has_to_park(is_long, Some(&reply)) => {
+                self.parked.push_back(Parked::Reply(token, reply));
+            }
+            Some((at, _)) => self.resume(at, cx, |pending, work| pending.on_reply(work, reply)),
             None => self.orphans.retain(|(orphan, _)| *orphan != token),
         }
     }
@@ -449,8 +451,8 @@ impl Session {
         // It has no consumers of queues, which the others are for.
         let Event::Changed(token) = event else { return };
         match self.waiting_for(token) {
-            Some(at) if self.has_to_park(at, None) => self.parked.push_back(Parked::Changed(token)),
-            Some(at) => self.resume_changed(at, token, cx),
+            Some((_, is_long)) if self.has_to_park(is_long, None) => self.parked.push_back(Parked::Changed(token)),
+            Some((at, _)) => self.resume_changed(at, token, cx),
             None => {}
         }
     }
@@ -505,7 +507,7 @@ impl Session {
         }
         if self.idle_deadline_ms(cx).is_some_and(|deadline| deadline <= now_ms) {
             let is_login = self.peer.login.deadline_ms().is_some_and(|deadline| deadline <= now_ms);
-            // nobody takes the answers that may be left
+            // answers that may be left are not sent any more
             self.abandon_from(0);
             self.end(match is_login {
                 true => CloseReason::Login { why: format!("nobody has logged in within {LOGIN_MS_MAX} ms") },
@@ -577,8 +579,11 @@ impl Session {
         [idle, self.peer.login.deadline_ms()].into_iter().flatten().min()
     }
 
-    fn waiting_for(&self, wanted: Token) -> Option<usize> {
-        self.slots.iter().position(|slot| matches!(slot.state, State::Waiting(token, _) if token == wanted))
+    /// The request that waits for this, and whether to go on with it is long.
+    fn waiting_for(&self, wanted: Token) -> Option<(usize, bool)> {
+        let is_it = |slot: &Slot| matches!(slot.state, State::Waiting(token, _) if token == wanted);
+        let (at, slot) = self.slots.iter().enumerate().find(|(_, slot)| is_it(slot))?;
+        Some((at, slot.is_long))
     }
 
     fn on_frame(&mut self, frame: RequestFrame, cx: &SessionContext<'_>) {
@@ -601,8 +606,7 @@ impl Session {
             }
             _ => Some(Room::FREE),
         };
-        let steps = row.steps(body.remaining(), room.unwrap_or(Room::FREE));
-        self.slots.push_back(Slot { row, head, room, steps, state: State::Queued(body) });
+        self.slots.push_back(Slot { row, head, room, is_long: false, state: State::Queued(body) });
         self.start_queued(cx);
     }
 
@@ -610,25 +614,30 @@ impl Session {
     fn start_queued(&mut self, cx: &SessionContext<'_>) {
         let queued = |slot: &Slot| matches!(slot.state, State::Queued(_));
         while let Some(at) = self.slots.iter().position(queued) {
-            if !self.estimate(at, cx) || self.has_to_wait(at) {
+            let Some(Slot { row, head, room, state: State::Queued(body), .. }) = self.slots.get(at) else { return };
+            let (row, api, body_bytes) = (*row, head.api, body.remaining());
+            let Some(room) = room.or_else(|| self.estimate(at, cx)) else { return };
+            let steps = row.steps(body_bytes, room);
+            if self.has_to_wait(at, row, room) || !self.steps.try_take(steps) {
                 return;
             }
-            let Some((row, steps)) = self.slots.get(at).map(|slot| (slot.row, slot.steps)) else { return };
-            if !self.steps.try_take(steps) {
-                return;
-            }
-            if let Some(api) = self.not_admitted(at, cx) {
+            if !self.peer.login.admits(api, cx.now.monotonic_ms) {
                 self.settle(at, Step::Close(CloseReason::NotLoggedIn { api }), cx);
                 return;
+            }
+            if steps > STEPS_PER_TURN
+                && let Some(slot) = self.slots.get_mut(at)
+            {
+                slot.is_long = true;
             }
             let Some((state, mut work)) = self.work_on(at, cx) else { return };
             let State::Queued(mut body) = std::mem::replace(state, State::Done(Vec::new())) else { return };
             work.meet_quota();
-            let Head { api, version, .. } = *work.head;
-            let again = row.is_cut.then(|| body.clone());
+            let (version, begin) = (work.head.version, body.mark());
             let step = (row.start)(&mut work, &mut body)
                 .unwrap_or_else(|error| Step::Close(CloseReason::Body { api, version, error }));
-            if let (Step::Pause, Some(body)) = (&step, again) {
+            if matches!(step, Step::Pause) && row.is_cut {
+                body.rewind(begin);
                 *state = State::Queued(body);
                 return;
             }
@@ -636,19 +645,10 @@ impl Session {
         }
     }
 
-    /// What is asked there, if it may not be asked by whoever asks.
-    fn not_admitted(&self, at: usize, cx: &SessionContext<'_>) -> Option<ApiKey> {
-        let api = self.slots.get(at)?.head.api;
-        (!self.peer.login.admits(api, cx.now.monotonic_ms)).then_some(api)
-    }
-
     /// Whether the request could see that an earlier one has not ended yet, or too much waits to be read before it.
-    fn has_to_wait(&self, at: usize) -> bool {
-        let Some(slot) = self.slots.get(at) else { return false };
-        if slot.room.is_some_and(Room::is_asked_for) && !(at == 0 && self.has_room) {
-            return true;
-        }
-        self.waits_behind(at, slot.row.needs)
+    fn has_to_wait(&self, at: usize, row: &Api, room: Room) -> bool {
+        let has_room = !room.is_asked_for() || (at == 0 && self.has_room);
+        !has_room || self.waits_behind(at, row.needs)
     }
 
     /// Whether what needs this has to wait for one of the first `at` requests.

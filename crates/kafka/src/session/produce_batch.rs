@@ -158,6 +158,7 @@ impl Refused {
 }
 
 /// Whether it is a batch of a transaction, without looking further.
+#[inline]
 pub(super) fn is_transactional(batch: &[u8]) -> bool {
     BatchHeader::parse(batch).is_ok_and(|header| header.magic == 2 && header.is_transactional())
 }

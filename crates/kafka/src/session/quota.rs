@@ -68,7 +68,7 @@ impl PeerQuota {
 }
 
 impl Work<'_> {
-    /// The limit of a kind that holds for whoever asks.
+    /// The limit of a kind that holds for the client.
     fn bucket(&mut self, kind: QuotaKind) -> Option<Arc<Bucket>> {
         let version = self.users.quota_version();
         if version == 0 {
@@ -89,7 +89,7 @@ impl Work<'_> {
         self.peer.quota.known.as_ref()?.quota.bucket(kind).cloned()
     }
 
-    /// Sees to it that the time of whoever asks is counted where it has to be.
+    /// Sees to it that the client's time is counted where it has to be.
     pub(super) fn meet_quota(&mut self) {
         self.bucket(QuotaKind::Requests);
     }
@@ -106,6 +106,7 @@ impl Work<'_> {
     }
 
     /// A produce request has come.
+    #[inline]
     pub(super) fn take_produced(&mut self, bytes: usize) -> i32 {
         self.take(QuotaKind::Produce, bytes as u64)
     }

@@ -106,6 +106,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// The topic of that id, or where there is none (zero) of that name.
+    #[inline]
     pub(super) fn topic(&mut self, name: &str, id: TopicId) -> Option<&Arc<TopicInfo>> {
         let hit = self.last.as_ref().is_some_and(|last| if id.is_zero() { *last.name == *name } else { last.id == id });
         if !hit {

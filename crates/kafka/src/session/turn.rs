@@ -2,8 +2,9 @@
 
 use super::steps::{self, Steps};
 use super::{Room, Session, SessionContext, Slot, State, room};
+use crate::codec::ApiKey;
 use polylogue_api::{Reply, Token};
-use polylogue_types::{STEPS_PER_TURN, Unfinished};
+use polylogue_types::Unfinished;
 
 /// What the broker said of a request that goes on in a longer turn.
 #[derive(Debug)]
@@ -22,19 +23,19 @@ impl Parked {
 }
 
 impl Session {
-    /// A turn begins, in which so many steps may be taken: [`STEPS_PER_TURN`] on a thread where other connections wait for its end. What
+    /// A turn begins, in which so many steps may be taken: [`polylogue_types::STEPS_PER_TURN`] on a thread where other connections wait for its end. What
     /// did not fit into the last one goes on. Without a call there is no bound.
     pub fn begin_turn(&mut self, steps_max: u64, cx: &SessionContext<'_>) {
         let goes_on = self.steps.unfinished().is_some();
         self.steps = Steps::of_turn(steps_max);
         while let Some(parked) = self.parked.pop_front() {
             let (Parked::Reply(token, _) | Parked::Changed(token)) = &parked;
-            let Some(at) = self.waiting_for(*token) else {
+            let Some((at, is_long)) = self.waiting_for(*token) else {
                 let gone = *token;
                 self.orphans.retain(|(orphan, _)| *orphan != gone);
                 continue;
             };
-            if !self.steps.try_take(self.steps_of(at, parked.reply())) {
+            if !self.steps.try_take(steps_of(is_long, parked.reply())) {
                 self.parked.push_front(parked);
                 break;
             }
@@ -54,34 +55,42 @@ impl Session {
         self.steps.unfinished()
     }
 
+    /// The API of the request that goes on in another turn, if one does.
+    #[must_use]
+    pub fn unfinished_api(&self) -> Option<ApiKey> {
+        let parked = self.parked.front().and_then(|parked| {
+            let (Parked::Reply(token, _) | Parked::Changed(token)) = parked;
+            self.waiting_for(*token).map(|(at, _)| at)
+        });
+        let queued = || self.slots.iter().position(|slot| matches!(slot.state, State::Queued(_)));
+        self.slots.get(parked.or_else(queued)?).map(|slot| slot.head.api)
+    }
+
     /// Steps that the turn has taken so far.
     #[must_use]
     pub fn steps_used(&self) -> u64 {
         self.steps.used()
     }
 
-    /// What it costs to go on with a request, as far as that is long.
-    fn steps_of(&self, at: usize, reply: Option<&Reply>) -> u64 {
-        let is_long = self.slots.get(at).is_some_and(|slot| slot.steps > STEPS_PER_TURN);
-        if is_long { u64::MAX } else { reply.map_or(0, steps::of_reply) }
-    }
-
     /// Whether a request has to wait for a longer turn to go on, or behind one that does.
-    pub(super) fn has_to_park(&self, at: usize, reply: Option<&Reply>) -> bool {
-        let steps = self.steps_of(at, reply);
+    pub(super) fn has_to_park(&self, is_long: bool, reply: Option<&Reply>) -> bool {
+        let steps = steps_of(is_long, reply);
         !self.parked.is_empty() || (steps > 0 && !self.steps.try_take(steps))
     }
 
-    /// Estimates what the answer may take, where that was put off. Whether it is known now.
-    pub(super) fn estimate(&mut self, at: usize, cx: &SessionContext<'_>) -> bool {
-        let Some(Slot { row, head, room: room @ None, steps, state: State::Queued(body) }) = self.slots.get_mut(at)
-        else {
-            return true;
-        };
+    /// Estimates what the answer to a queued request may take, where that was put off until now. `None` where this turn has no steps for that.
+    #[cold]
+    pub(super) fn estimate(&mut self, at: usize, cx: &SessionContext<'_>) -> Option<Room> {
+        let Slot { row, head, room, state: State::Queued(body), .. } = self.slots.get_mut(at)? else { return None };
         let cost = u64::try_from(cx.catalog.topics_len()).unwrap_or(u64::MAX).saturating_mul(room::TOPIC_STEPS);
-        let (true, Some(estimate)) = (self.steps.try_take(cost), row.room) else { return false };
+        let (true, Some(estimate)) = (self.steps.try_take(cost), row.room) else { return None };
         let found = estimate(&mut body.clone(), head.version, cx.catalog, usize::MAX).unwrap_or(Room::Unknown);
-        (*room, *steps) = (Some(found), row.steps(body.remaining(), found));
-        true
+        *room = Some(found);
+        *room
     }
+}
+
+/// What it costs to go on with a request, as far as that is long.
+fn steps_of(is_long: bool, reply: Option<&Reply>) -> u64 {
+    if is_long { u64::MAX } else { reply.map_or(0, steps::of_reply) }
 }
