@@ -18,6 +18,7 @@ mod queue_sizes;
 mod queue_troubles;
 mod queue_view;
 mod queues;
+mod queues_dead;
 mod read_back;
 mod room;
 mod short_times;
