@@ -29,6 +29,12 @@ pub trait Clock: Send + Sync + Debug {
     fn now_ms(&self) -> TimestampMs;
     /// Monotonic time, nanoseconds since an arbitrary start.
     fn monotonic_ns(&self) -> u64;
+
+    /// Processor time that the calling thread has used, in nanoseconds. A system call: for work of a millisecond or so. Where time is
+    /// simulated, or the system has no such clock, it is monotonic time.
+    fn thread_cpu_ns(&self) -> u64 {
+        self.monotonic_ns()
+    }
 }
 
 /// Randomness for ids, salts and jitter. Not for secrets unless the implementation says so; the real one is the

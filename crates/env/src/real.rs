@@ -480,6 +480,10 @@ impl Clock for RealClock {
     fn monotonic_ns(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
+
+    fn thread_cpu_ns(&self) -> u64 {
+        sys::thread_cpu_ns().unwrap_or_else(|_| self.monotonic_ns())
+    }
 }
 
 /// The operating system's random number generator (`getrandom`): good enough for secrets. A system that refuses it

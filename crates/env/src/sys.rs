@@ -251,6 +251,14 @@ pub(crate) fn random(into: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Processor time that the calling thread has used. Nanoseconds.
+pub(crate) fn thread_cpu_ns() -> io::Result<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to `time`, which lives until the call returns.
+    retry(|| unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) })?;
+    Ok(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
 /// Lets other threads go before the calling one by so many steps of `nice`. A system that refuses leaves things as they are.
 pub(crate) fn stand_back(steps: i32) {
     // SAFETY: two calls that take numbers; 0 stands for the calling thread, because Linux keeps a nice value for each thread.

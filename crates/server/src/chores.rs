@@ -27,6 +27,8 @@ const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
 /// Whose the long turns of chores are, among those for whom worker threads work. No user has such a name.
 const PAYER: &str = "\0chores";
+/// What they do, as metrics of long turns call it.
+const KIND: &str = "topics to exchanges";
 
 /// Something sans-IO that asks the broker, and is no connection.
 pub(crate) trait Chore: Send + 'static {
@@ -464,7 +466,7 @@ async fn run(broker: Arc<dyn BrokerHandle>, workers: WorkerQueue, mut chore: imp
                 chore.long_turn(STEPS_PER_TURN, now);
                 chore
             };
-            chore = workers.run(PAYER.into(), long_turn).await;
+            chore = workers.run(PAYER.into(), KIND, long_turn).await;
         }
         while let Some((token, request)) = chore.poll_request() {
             broker.submit(&sink, session, token, request);

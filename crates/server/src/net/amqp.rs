@@ -178,6 +178,10 @@ impl Protocol for AmqpConnection {
         self.inner.unfinished()
     }
 
+    fn unfinished_kind(&self) -> &'static str {
+        self.inner.unfinished_kind()
+    }
+
     fn steps_used(&self) -> u64 {
         self.inner.steps_used()
     }

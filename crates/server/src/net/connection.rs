@@ -256,12 +256,12 @@ impl<P: Protocol> Connection<P> {
     /// A turn on a worker thread, behind those of users who have caused less long work.
     async fn long_turn(mut self: Box<Self>) -> (Box<Self>, Result<Waits, Cause>) {
         let shared = self.shared.clone();
-        let payer = self.payer();
+        let (payer, kind) = (self.payer(), self.session.unfinished_kind());
         let turn = move || {
             let turn = self.timed_turn(STEPS_PER_WORKER_TURN);
             (self, turn)
         };
-        shared.workers.run(payer, turn).await
+        shared.workers.run(payer, kind, turn).await
     }
 
     /// Who pays for its long turns: the user, or all clients at an address who have not logged in.

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use polylogue_amqp_gateway::{Directory, FIRST_USER, QueuesAsTopics};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
 use polylogue_auth::{Authority, Claim, Mechanism, NoUsers};
+use polylogue_kafka::codec::ApiKey;
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::session::{self, FetchBudget, Listener, NextFrame, Session, SessionContext, SessionInit};
 use polylogue_types::{Chunk, Unfinished};
@@ -244,6 +245,10 @@ impl Protocol for KafkaConnection {
 
     fn unfinished(&self) -> Option<Unfinished> {
         self.session.unfinished()
+    }
+
+    fn unfinished_kind(&self) -> &'static str {
+        self.session.unfinished_api().map_or("none", ApiKey::name)
     }
 
     fn steps_used(&self) -> u64 {

@@ -119,6 +119,9 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// Whether there is more to do than fitted into the turn, and where.
     fn unfinished(&self) -> Option<Unfinished>;
 
+    /// What it goes on with on a worker thread, as metrics name it: one of a few words.
+    fn unfinished_kind(&self) -> &'static str;
+
     /// Steps that the turn has taken.
     fn steps_used(&self) -> u64;
 

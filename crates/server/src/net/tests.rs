@@ -438,7 +438,8 @@ async fn long_turns_are_taken_by_workers_and_hold_up_nobody_else() {
 
     let (busy, free) = std::sync::mpsc::channel::<()>();
     let shared = server.shared.clone();
-    let holds = tokio::spawn(async move { shared.workers.run("other".into(), move || free.recv().is_ok()).await });
+    let holds =
+        tokio::spawn(async move { shared.workers.run("other".into(), "test", move || free.recv().is_ok()).await });
     while server.shared.workers.running() == 0 {
         tokio::task::yield_now().await;
     }

@@ -8,13 +8,15 @@
 //!
 //! There are as many threads as processors less one, at least one, below normal priority: long work gets what is left. A connection has
 //! one job at a time, and its next one is behind those of its user's other connections. Users take turns by the processor time
-//! that their jobs have taken; an idle user saves nothing up. So the queue is bounded by the number of connections, and a user who causes long
+//! that their jobs have taken, as the thread's own clock counts it; an idle user saves nothing up. So the queue is bounded by the number of connections, and a user who causes long
 //! work waits behind all users who have caused less. At most [`IDLE_USERS_MAX`] users without a job are remembered.
 
 use parking_lot::{Condvar, Mutex};
-use polylogue_env::{Env, JoinTask};
+use polylogue_env::{Clock, Env, JoinTask};
 use polylogue_types::Map;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
@@ -24,13 +26,25 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// What a worker does.
-type Job = Box<dyn FnOnce() + Send>;
+struct Job {
+    kind: &'static str,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+/// What is done in a turn. From our own code only, so that nobody outside can make them many.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
 
 /// Users who have no job of whom it is remembered what they have taken; with more of them all are forgotten.
 const IDLE_USERS_MAX: usize = 4_096;
 
 /// Processors that are not for workers.
 const LEFT_PROCESSORS: usize = 1;
+
+/// Kinds of work that are shown before there was any.
+const KINDS_SHOWN: [&str; 5] = ["Produce", "SaslAuthenticate", "fan-out", "policies", "routing"];
 
 /// Whose work it is: a user, or the address of a client who has not logged in.
 pub(crate) type Payer = Arc<str>;
@@ -111,14 +125,16 @@ impl Queue {
     }
 }
 
-#[derive(Default)]
 struct Inner {
+    clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     changed: Condvar,
     jobs: Counter,
     waiting: Gauge,
     busy_seconds: Counter<f64, AtomicU64>,
     seconds_max: Gauge<f64, AtomicU64>,
+    cpu_seconds: Family<KindLabel, Counter<f64, AtomicU64>>,
+    cpu_seconds_max: Family<KindLabel, Gauge<f64, AtomicU64>>,
 }
 
 /// Where jobs for the worker threads are put.
@@ -150,18 +166,25 @@ pub fn threads_of(processors: usize) -> usize {
 }
 
 impl WorkerQueue {
-    /// Has `job` run by a worker for `payer`, and returns what it returned. Where the workers have been stopped it is run here.
-    pub(crate) async fn run<T: Send + 'static>(&self, payer: Payer, job: impl FnOnce() -> T + Send + 'static) -> T {
+    /// Has `job` run by a worker for `payer`, and returns what it returned. Its processor time counts as that of its `kind`. Where the workers
+    /// have been stopped it is run here.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        payer: Payer,
+        kind: &'static str,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
         let (give, get) = tokio::sync::oneshot::channel();
-        let job: Job = Box::new(move || {
+        let run = Box::new(move || {
             // The receiver is gone where the runtime has ended.
             let _ = give.send(job());
         });
+        let job = Job { kind, run };
         {
             let mut queue = self.0.queue.lock();
             if queue.is_stopped {
                 drop(queue);
-                job();
+                (job.run)();
             } else {
                 queue.push(payer, job);
                 self.0.waiting.inc();
@@ -182,7 +205,18 @@ impl Workers {
     /// # Errors
     /// When the system has none to give.
     pub fn start(env: &Env, threads: usize) -> std::io::Result<Workers> {
-        let workers = Workers { inner: Arc::default(), threads: Mutex::default() };
+        let inner = Inner {
+            clock: env.clock.clone(),
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            jobs: Counter::default(),
+            waiting: Gauge::default(),
+            busy_seconds: Counter::default(),
+            seconds_max: Gauge::default(),
+            cpu_seconds: Family::default(),
+            cpu_seconds_max: Family::default(),
+        };
+        let workers = Workers { inner: Arc::new(inner), threads: Mutex::default() };
         for at in 0..threads {
             let inner = workers.inner.clone();
             let thread = env.tasks.spawn_behind(&format!("pl-long-{at}"), Box::new(move || inner.work()))?;
@@ -210,6 +244,20 @@ impl Workers {
             "The longest turn of a connection on a worker thread since the start",
             inner.seconds_max.clone(),
         );
+        for kind in KINDS_SHOWN {
+            drop(inner.cpu_seconds.get_or_create(&KindLabel { kind }));
+            drop(inner.cpu_seconds_max.get_or_create(&KindLabel { kind }));
+        }
+        registry.register(
+            "long_turns_cpu_seconds",
+            "Processor time of turns of connections on worker threads, by what they do: a Kafka API, or what AMQP goes on with",
+            inner.cpu_seconds.clone(),
+        );
+        registry.register(
+            "long_turn_cpu_max_seconds",
+            "The most processor time that a turn of a connection on a worker thread has taken since the start, by what it does",
+            inner.cpu_seconds_max.clone(),
+        );
     }
 
     /// Where jobs are put.
@@ -219,8 +267,13 @@ impl Workers {
     }
 
     /// See [`WorkerQueue::run`].
-    pub(crate) async fn run<T: Send + 'static>(&self, payer: Payer, job: impl FnOnce() -> T + Send + 'static) -> T {
-        self.queue().run(payer, job).await
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        payer: Payer,
+        kind: &'static str,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        self.queue().run(payer, kind, job).await
     }
 
     /// Turns that are being worked on.
@@ -267,18 +320,27 @@ impl Inner {
             };
             drop(queue);
             self.waiting.dec();
-            let began = Instant::now();
-            job();
-            let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.jobs.inc();
-            let seconds = Duration::from_nanos(ns).as_secs_f64();
-            self.busy_seconds.inc_by(seconds);
-            if seconds > self.seconds_max.get() {
-                self.seconds_max.set(seconds);
-            }
+            let (began, cpu_before_ns) = (Instant::now(), self.clock.thread_cpu_ns());
+            (job.run)();
+            let cpu_ns = self.clock.thread_cpu_ns().saturating_sub(cpu_before_ns);
+            self.count(job.kind, began.elapsed(), Duration::from_nanos(cpu_ns));
             queue = self.queue.lock();
-            queue.done(&payer, ns);
+            queue.done(&payer, cpu_ns);
         }
+    }
+
+    fn count(&self, kind: &'static str, took: Duration, cpu: Duration) {
+        let raise = |longest: &Gauge<f64, AtomicU64>, seconds: f64| {
+            if seconds > longest.get() {
+                longest.set(seconds);
+            }
+        };
+        self.jobs.inc();
+        self.busy_seconds.inc_by(took.as_secs_f64());
+        raise(&self.seconds_max, took.as_secs_f64());
+        let label = KindLabel { kind };
+        self.cpu_seconds.get_or_create(&label).inc_by(cpu.as_secs_f64());
+        raise(&self.cpu_seconds_max.get_or_create(&label), cpu.as_secs_f64());
     }
 }
 
@@ -290,7 +352,7 @@ mod tests {
     fn order(queue: &mut Queue, ns: u64) -> Vec<String> {
         let mut order = Vec::new();
         while let Some((payer, job)) = queue.pop() {
-            job();
+            (job.run)();
             queue.done(&payer, ns);
             order.push(payer.to_string());
         }
@@ -298,7 +360,7 @@ mod tests {
     }
 
     fn push(queue: &mut Queue, payer: &str, count: usize) {
-        (0..count).for_each(|_| queue.push(payer.into(), Box::new(|| {})));
+        (0..count).for_each(|_| queue.push(payer.into(), Job { kind: "test", run: Box::new(|| {}) }));
     }
 
     #[test]
@@ -343,8 +405,44 @@ mod tests {
     async fn jobs_run_on_a_worker_or_here_once_that_has_stopped() {
         let workers = Workers::start(&Env::real(), 1).unwrap();
         let here = std::thread::current().id();
-        assert_ne!(workers.run("a".into(), || std::thread::current().id()).await, here);
+        assert_ne!(workers.run("a".into(), "test", || std::thread::current().id()).await, here);
         workers.stop();
-        assert_eq!(workers.run("a".into(), || std::thread::current().id()).await, here);
+        assert_eq!(workers.run("a".into(), "test", || std::thread::current().id()).await, here);
+    }
+
+    /// Time was that of the clock on the wall: a thread that others kept from its processor, or that waited, seemed to have worked.
+    #[tokio::test]
+    async fn processor_time_counts_by_kind_and_waiting_does_not() {
+        const BUSY_NS: u64 = 5_000_000;
+        let env = Env::real();
+        let workers = Workers::start(&env, 1).unwrap();
+        let clock = env.clock.clone();
+        let busy = move || {
+            let began_ns = clock.thread_cpu_ns();
+            while clock.thread_cpu_ns() - began_ns < BUSY_NS {}
+        };
+        for _ in 0..2 {
+            workers.run("busy".into(), "busy", busy.clone()).await;
+        }
+        let clock = env.clock.clone();
+        let waits = move || {
+            let (_give, get) = std::sync::mpsc::channel::<()>();
+            let began_ns = clock.monotonic_ns();
+            while clock.monotonic_ns() - began_ns < 4 * BUSY_NS {
+                let _ = get.recv_timeout(Duration::from_nanos(BUSY_NS));
+            }
+        };
+        workers.run("waits".into(), "waits", waits).await;
+        // A job is counted when it has answered.
+        workers.stop();
+        let counted = |kind| {
+            let (label, inner) = (KindLabel { kind }, &workers.inner);
+            let sum = inner.cpu_seconds.get_or_create(&label).get();
+            (sum, inner.cpu_seconds_max.get_or_create(&label).get())
+        };
+        let (busy, waits) = (counted("busy"), counted("waits"));
+        let least = Duration::from_nanos(BUSY_NS).as_secs_f64();
+        assert!(busy.1 >= least && busy.0 >= 2.0 * least && busy.0 <= 2.0 * busy.1, "{busy:?}");
+        assert!(waits.0 < 4.0 * least, "{waits:?}");
     }
 }

@@ -28,7 +28,7 @@ pub(super) async fn work_off(app: &Management, mut matches: Vec<SlowMatch>) -> V
             some.iter().for_each(SlowMatch::run);
             some
         };
-        asked.extend(app.net.workers.run("policies".into(), run).await);
+        asked.extend(app.net.workers.run("policies".into(), "policies", run).await);
     }
     asked
 }

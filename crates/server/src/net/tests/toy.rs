@@ -227,6 +227,10 @@ impl Protocol for Toy {
         self.slots.iter().any(|slot| matches!(slot, Slot::Worker)).then_some(Unfinished::Worker)
     }
 
+    fn unfinished_kind(&self) -> &'static str {
+        "toy"
+    }
+
     fn steps_used(&self) -> u64 {
         0
     }
