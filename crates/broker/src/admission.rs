@@ -1,6 +1,6 @@
 //! Memory permits: a request gets one for its bytes before it is taken in, and gives it back when its reply is written.
 //!
-//! The bound holds over all connections. Who asks for more than there is waits in line; nobody is overtaken, so that a
+//! The bound holds over all connections. A request for more than there is waits in line; none is overtaken, so that a
 //! large request is not starved by small ones.
 
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ type Wake = Box<dyn FnOnce(Permit) + Send>;
 struct State {
     used: usize,
     waiting: VecDeque<(usize, Wake)>,
-    /// Somebody hands out what was given back. A waiter that is gone drops its permit at once, inside of that: were it to hand
+    /// A thread hands out what was given back. A waiter that is gone drops its permit at once, inside of that: were it to hand
     /// out in turn, a line of such waiters would be as deep a recursion.
     handing_out: bool,
 }
@@ -72,7 +72,7 @@ impl Admission {
         Some(Permit { admission: self.clone(), bytes })
     }
 
-    /// A permit at once or later: `wake` is called with it, here or on the thread that gives bytes back. Whoever does
+    /// A permit at once or later: `wake` is called with it, here or on the thread that gives bytes back. A caller that does
     /// not want it any more drops it.
     pub fn admit(&self, bytes: usize, wake: Wake) {
         let bytes = bytes.min(self.bytes_max);

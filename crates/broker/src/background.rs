@@ -42,7 +42,7 @@ const SEAL_FREE_BYTES_MIN: u64 = 4 << 20;
 const NS_PER_S: u64 = 1_000_000_000;
 /// How long the inflow of a journal is measured before its rate counts. Nanoseconds.
 const INFLOW_NS: u64 = NS_PER_S;
-/// A journal that grows more slowly has nobody whom background writes would disturb. Bytes a second.
+/// A journal that grows more slowly has no publishers whom background writes would disturb. Bytes a second.
 pub(crate) const QUIET_BYTES_PER_SEC: u64 = 1 << 20;
 /// The slowest pace of background writes, unless they are told a slower one. Bytes a second.
 pub(crate) const MERGE_BYTES_PER_SEC_MIN: u64 = 32 << 20;
@@ -574,7 +574,7 @@ impl Inner {
     }
 
     /// How fast background writes may go. Each of them is something that a flush of the journal waits behind, so while messages
-    /// come in, no faster than is needed to keep up with them twice over; when too much waits, or nobody would be disturbed, as
+    /// come in, no faster than is needed to keep up with them twice over; when too much waits, or no publisher would be disturbed, as
     /// fast as they may at the most.
     fn merge_pace(&self, shard: &Shard) -> u64 {
         let most = self.tunables.merge_bytes_per_sec();

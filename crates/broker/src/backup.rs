@@ -1,9 +1,9 @@
-//! A copy of the whole data directory while the broker runs (`polylogue_log::backup`), handed out piece by piece to whoever writes it down.
+//! A copy of the whole data directory while the broker runs (`polylogue_log::backup`), handed out piece by piece to the client that writes it down.
 //!
 //! ```text
 //!   begin ─> cut of all shards ─> next, next, ... ─> none: it was handed out as a whole
 //!                  │                   │
-//!                  └── held until ─────┴── handed out, dropped, or broken off: no room on the disk, nobody takes it, too late, the end
+//!                  └── held until ─────┴── handed out, dropped, or broken off: no room on the disk, no client takes it, too late, the end
 //! ```
 //!
 //! A cut holds room on the disk: what is merged, trimmed or deleted meanwhile goes when it is over. So there is one at a time, and it ends by
@@ -84,7 +84,7 @@ struct Underway {
     began_ms: u64,
     asked_ms: AtomicU64,
     broken: Mutex<Option<Why>>,
-    /// What is to be copied; none when that is over. Held while a piece is read, by nobody that others wait for.
+    /// What is to be copied; none when that is over. Held while a piece is read, never by a thread that others wait for.
     held: Mutex<Option<Held>>,
 }
 
@@ -202,7 +202,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Busy, "journals are being made for first topics: try again"))
     }
 
-    /// Breaks a backup off that holds room which is wanted, that takes too long, or that nobody takes.
+    /// Breaks a backup off that holds room which is wanted, that takes too long, or that no client takes.
     pub(crate) fn check_backup(&self, lacks_room: bool) {
         let Some(underway) = self.backups.current.lock().clone() else { return };
         let now_ms = self.now().monotonic_ms;
@@ -240,7 +240,7 @@ impl Backups {
     fn break_off(&self, why: Why) {
         let Some(underway) = self.current.lock().clone() else { return };
         underway.broken.lock().get_or_insert(why);
-        // Whoever reads a piece of it lets go of it when that is read.
+        // The thread that reads a piece lets go of it afterwards.
         if let Some(mut held) = underway.held.try_lock() {
             *held = None;
         }

@@ -57,7 +57,7 @@ pub struct BrokerConfig {
     pub disk_free_limit_bytes: u64,
     /// The longest that an acknowledged record of an `async` shard stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,
-    /// The longest that a record nobody waits for stays unflushed. Milliseconds.
+    /// The longest that a record without a waiter stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,
     /// Whether queues that may (`QueueSettings::early`) hand out messages before they are flushed.
     pub early_deliveries: bool,

@@ -46,7 +46,7 @@ pub struct Identity {
     pub layout: u32,
 }
 
-/// The node that a directory is made for where nobody says which.
+/// The node that a directory is made for by default.
 const FIRST_NODE: NodeId = NodeId(1);
 
 /// An open, locked data directory.

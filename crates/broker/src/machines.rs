@@ -145,7 +145,7 @@ impl Machines {
         answered
     }
 
-    /// Tells machines something of which nobody waits for the reply.
+    /// Tells machines something whose reply has no waiter.
     pub(crate) fn tell(
         &mut self,
         commands: Vec<(MachineId, Command)>,
@@ -158,7 +158,7 @@ impl Machines {
         }
     }
 
-    /// What machines want done of which nobody waits for the reply.
+    /// What machines want done whose reply has no waiter.
     fn handled(&mut self, commands: Vec<(MachineId, Command)>, context: &Context<'_>) -> Vec<(MachineId, Effects)> {
         let mut all = Vec::with_capacity(commands.len());
         for (id, command) in commands {

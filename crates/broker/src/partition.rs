@@ -96,7 +96,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Entries up to `end` were lost to damage, as a repair recorded it (`None`: nobody knows which).
+    /// Entries up to `end` were lost to damage, as a repair recorded it (`None`: unknown which).
     pub(crate) fn lose(&mut self, end: Option<Offset>) {
         self.high_watermark = self.high_watermark.max(end.unwrap_or_default());
         self.gap_allowed = true;

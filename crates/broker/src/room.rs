@@ -40,7 +40,7 @@ impl Alarm {
 /// Publishes that wait for room.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPublishes {
-    /// Some wait, or are being tried: whoever comes waits behind them. Changes under the lock of `queue`.
+    /// Some wait, or are being tried: new ones wait behind them. Changes under the lock of `queue`.
     any: AtomicBool,
     queue: Mutex<Held>,
 }

@@ -247,7 +247,7 @@ impl Shard {
         self.propose_own(state, partition, record, Urgency::Urgent)
     }
 
-    /// The same, for a record that somebody waits for or not.
+    /// The same, for a record with or without a waiter.
     pub(crate) fn propose_own(
         &self,
         state: &mut ShardState,

@@ -17,7 +17,7 @@ const PLACES_KEPT: usize = 4;
 /// Names a watch inside one table.
 type WatchId = u64;
 
-/// Those who wait for one partition. They are kept with it, so that whoever has found the partition need not look for them.
+/// The watches of one partition. They are kept with it, so that a lookup of the partition finds them, too.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     waiting: Places<Offset>,
@@ -121,7 +121,7 @@ impl Watches {
         }
     }
 
-    /// The partition is gone: whoever watched it looks again and finds out.
+    /// The partition is gone: its watches fire, and their requests look again.
     pub(crate) fn gone(&mut self, partitions: &mut Partitions, gone: Partition, fired: &mut Fired) {
         let due = gone.watchers.waiting.ids().collect();
         self.fire(partitions, due, fired);

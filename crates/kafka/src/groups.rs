@@ -116,7 +116,7 @@ impl KafkaGroups {
         self.live_bytes + self.applied.bytes()
     }
 
-    /// What groups take, for whoever watches.
+    /// What groups take, for metrics.
     #[must_use]
     pub fn usage(&self) -> Arc<GroupUsage> {
         self.usage.clone()
@@ -390,7 +390,7 @@ impl StateMachine for KafkaGroups {
 
     fn on_ready(&mut self, context: &Context<'_>) {
         self.ready = true;
-        // nobody waits yet, so that nobody can be answered
+        // there are no waiters yet that could be answered
         self.derive(context.now, &BTreeMap::new(), &mut Effects::default());
     }
 

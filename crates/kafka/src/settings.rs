@@ -1,4 +1,4 @@
-//! What an operator decides about the Kafka protocol as a whole; a session reads it, nobody changes it in place.
+//! What an operator decides about the Kafka protocol as a whole; a session reads it, it is never changed in place.
 
 use crate::config::Fixed;
 use polylogue_api::TopicConfig;

@@ -23,7 +23,7 @@
 //! **Invariants**
 //! - Everything that was acknowledged before [`cut`] was called is in the copy; what was not written when it returned is not.
 //! - The journal in the copy reaches back to what checkpoint and segments in the copy cover.
-//! - Nothing waits for whoever copies. What a cut holds is room on the disk, and it is given back when the cut is dropped.
+//! - Nothing waits for the copying client. What a cut holds is room on the disk, and it is given back when the cut is dropped.
 
 use crate::checkpoint::{CHECKPOINT_DIR, CheckpointStore, file_names};
 use crate::error::{Error, ErrorKind, Result};

@@ -100,9 +100,9 @@ struct Inner {
     env: Env,
     dir: PathBuf,
     manifest: Arc<Keeper>,
-    /// Held by whoever writes a checkpoint.
+    /// Held by the writer of a checkpoint.
     writing: Mutex<()>,
-    /// Changed by whoever writes, for a moment.
+    /// Changed by the writer, for a moment.
     chain: RwLock<Chain>,
     /// A copy could not be read: the next checkpoint begins a new chain.
     wounded: AtomicBool,

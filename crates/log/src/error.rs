@@ -10,7 +10,7 @@ pub enum ErrorKind {
     OutOfRange,
     /// The queue in front of the writer is full: try again.
     Busy,
-    /// The writer's term is over; whoever held it must stop proposing.
+    /// The writer's term is over; its holder must stop proposing.
     Fenced,
     /// The journal has stopped (shutdown or a fatal error).
     Stopped,

@@ -113,7 +113,7 @@ pub struct LogView {
 pub struct AdoptedFile {
     /// What was in it.
     pub sealed: SealedFile,
-    /// Where it is. Whoever adopted it renames it out of the journal's directory and flushes both directories.
+    /// Where it is. The adopter renames it out of the journal's directory and flushes both directories.
     pub path: PathBuf,
     /// The open file.
     pub file: Arc<dyn DiskFile>,
@@ -352,7 +352,7 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Ends the threads. What is queued still gets its outcome, but without [`Journal::shutdown`] nobody waits for that.
+    /// Ends the threads. What is queued still gets its outcome, but without [`Journal::shutdown`] that is not waited for.
     fn drop(&mut self) {
         if !self.inner.threads.lock().is_empty() {
             self.inner.stop_threads();

@@ -118,7 +118,7 @@ pub struct StoreStats {
     pub segment_runs: usize,
     /// Runs in the journal.
     pub journal_runs: usize,
-    /// Native bytes in segments that somebody may want.
+    /// Native bytes in segments that may be wanted.
     pub live_bytes: u64,
     /// Length of the segment files, holes included. Bytes.
     pub segment_bytes: u64,
@@ -276,7 +276,7 @@ impl ShardStore {
         self.shared.state.lock().expect(partition, log_start, end)
     }
 
-    /// Says that frames of the journal are missing and nobody knows what was in them: whatever [`ShardStore::expect`] finds
+    /// Says that frames of the journal are missing and that it is unknown what was in them: whatever [`ShardStore::expect`] finds
     /// to lack is lost, at the front too, and the manifest remembers it once the frames around are merged.
     pub fn lose_unknown(&self) {
         self.shared.state.lock().loss_unknown = true;
@@ -329,7 +329,7 @@ impl ShardStore {
         starts
     }
 
-    /// Ranges that are not served because their bytes do not verify, as far as somebody has met them.
+    /// Ranges that are not served because their bytes do not verify, as far as reads have met them.
     #[must_use]
     pub fn fenced(&self) -> Vec<FencedRange> {
         let state = self.shared.state.lock();

@@ -111,7 +111,7 @@ impl Inner {
             self.consumers.lock().remove(id);
             return origin.reply(Reply::Attach(Err(why)));
         }
-        // Whoever hears of messages has to know the consumer before: also of those that another thread finds meanwhile.
+        // A session has to know the consumer before it is told of messages, those included that another thread finds meanwhile.
         let sink = origin.sink.clone();
         origin.reply(Reply::Attach(Ok(ConsumerId(id))));
         let is_there = {

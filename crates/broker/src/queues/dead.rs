@@ -1,6 +1,6 @@
 //! Dead messages on their way out of a queue: told to the session that moves them, settled when it says that they are there.
 //!
-//! That a message is dead is a record; that somebody was told of it is not. So whoever moves them may go at any time: the next one is
+//! That a message is dead is a record; that a session was told of it is not. So the session that moves them may go at any time: the next one is
 //! told anew, and what had been moved already is moved once more.
 
 use crate::broker::Inner;
@@ -44,7 +44,7 @@ pub(crate) struct Mover {
     refused: Refused,
 }
 
-/// Messages that full queues refused, on their way. They have a bound of their own: nobody keeps them until there is room.
+/// Messages that full queues refused, on their way. They have a bound of their own: they are not kept until there is room.
 #[derive(Debug, Default)]
 struct Refused {
     /// What each counts for, by its number. Bytes.
@@ -66,7 +66,7 @@ impl Refused {
     }
 }
 
-/// Messages of a queue that are dead, on their way to whoever moves them.
+/// Dead messages of a queue, on their way to `DeadLetters`.
 pub(crate) struct Burying {
     queue: PartitionId,
     sink: Arc<dyn ReplySink>,
@@ -94,7 +94,7 @@ impl Mover {
 
     /// The queues whose turn it is after so many messages were answered.
     fn take_waiting(&mut self, answered: usize) -> Vec<PartitionId> {
-        // When nothing is on its way any more nobody else would look at the others.
+        // When nothing is on its way any more no other event would look at the others.
         let count = if self.told.is_empty() { self.waiting.len() } else { answered.min(self.waiting.len()) };
         let queues: Vec<_> = self.waiting.drain(..count).collect();
         queues.iter().for_each(|queue| _ = self.waits.remove(queue));
@@ -302,7 +302,7 @@ impl Inner {
         }
     }
 
-    /// Tells of messages that full queues refused. What there is no room for, or nobody to tell of, is dropped.
+    /// Tells of messages that full queues refused. What there is no room for, or no session to tell of, is dropped.
     pub(crate) fn bury_refused(&self, refused: Vec<(PartitionId, Bytes)>) {
         let mut mover = self.mover.lock();
         let sink = mover.session.as_ref().map(|(_, sink)| sink.clone());
@@ -332,7 +332,7 @@ impl Inner {
         }
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
         match how {
-            // Nobody waits: a lost writer tells of it again.
+            // It has no waiter: a new writer tells of it again.
             DeadFate::Moved => _ = host.lease.dead_lettered(offset.0, 1),
             DeadFate::Later(ms) => {
                 host.lease.dead_letter_failed(offset.0, 1);

@@ -248,7 +248,7 @@ impl Queues {
 }
 
 impl ShardState {
-    /// When the index is to be looked at. Without a writer no timer is carried out, however late: whoever takes a new one looks.
+    /// When the index is to be looked at. Without a writer no timer is carried out, however late: the next insertion looks.
     fn next_timers_ms(&self) -> Option<u64> {
         self.queues.delays.next_ms().filter(|_| !self.lost)
     }

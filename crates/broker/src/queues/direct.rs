@@ -1,4 +1,4 @@
-//! Messages from one session to another without a queue, for answers that nobody wants to find later.
+//! Messages from one session to another without a queue, for answers that are not to be kept.
 //!
 //! Nothing of it is in the log: a message reaches its consumer now or never. What is on its way to a consumer is bounded; the consumer
 //! makes room by giving credit.
@@ -71,7 +71,7 @@ impl Directs {
         }
     }
 
-    /// Where a message goes; `None` when nobody is there or too much is on its way.
+    /// Where a message goes; `None` when no consumer is there or too much is on its way.
     fn take(&mut self, message: &Direct) -> Option<(Arc<dyn ReplySink>, Option<Delivery>)> {
         let DirectAddress { consumer, secret } = message.to;
         let recipient = self.all.get_mut(&consumer.0).filter(|recipient| recipient.secret == secret)?;

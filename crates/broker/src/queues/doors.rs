@@ -1,13 +1,13 @@
 //! Queues that a machine has closed, because it proposes that they go.
 //!
 //! ```text
-//!   machine: judges ──close──> the queue's shard: nobody consumes it, it is empty │ consumers that come now are refused
+//!   machine: judges ──close──> the queue's shard: no consumers, it is empty │ consumers that come now are refused
 //!      └──record──> log ──commit──> machine: the queue is gone ──> its topic is deleted, and the queue with it
 //!                    └──lost──> open again
 //! ```
 //!
 //! The look at a queue and its closing are one, under the state of its shard; the machine is locked from there until its record is
-//! proposed, so that whoever asks for the queue by its name afterwards finds none.
+//! proposed, so that requests for the queue by its name find none afterwards.
 
 use crate::broker::Inner;
 use crate::queues::Queues;

@@ -21,7 +21,7 @@ pub(super) struct Uncertain {
 }
 
 impl Uncertain {
-    /// The messages at the head of a queue of which nobody knows whether they have expired.
+    /// The messages at the head of a queue of which it is unknown whether they have expired.
     pub(super) fn of(queue: PartitionId, host: &QueueHost, now_ms: u64) -> Option<Uncertain> {
         let offsets = host.lease.uncertain(now_ms)?;
         Some(Uncertain { queue, offsets, life: host.life })
@@ -35,7 +35,7 @@ impl Uncertain {
 }
 
 impl Inner {
-    /// The messages at the head of a queue of which nobody knows whether they have expired, unless the log is being asked already.
+    /// The messages at the head of a queue of which it is unknown whether they have expired, unless the log is being asked already.
     pub(super) fn look_at_times(&self, state: &mut ShardState, id: PartitionId) -> Option<Uncertain> {
         let host = state.queues.hosts.get_mut(&id).filter(|host| !host.describing)?;
         let uncertain = Uncertain::of(id, host, lease_ms(self.env.clock.now_ms()))?;
@@ -55,7 +55,7 @@ impl Inner {
         }
     }
 
-    /// Asks the log for somebody who waits for these messages, whether it is being asked already or not. `false` where the disk is needed and
+    /// Asks the log for a request that waits for these messages, whether it is being asked already or not. `false` where the disk is needed and
     /// the caller may not wait for it, as it may if it `reads`. Call it without holding a lock.
     pub(super) fn describe_awaited(&self, shard: &Shard, uncertain: &Uncertain, reads: bool) -> bool {
         let read = match uncertain.read(shard) {

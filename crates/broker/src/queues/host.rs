@@ -24,13 +24,13 @@ pub(crate) struct Recipient {
     /// As it came, with the limits that hold now: for coming back when the writer is taken anew.
     pub(crate) config: ConsumerConfig,
     /// Messages are settled by being sent to it. It holds them until they are read: what is settled may be taken from the log, and then
-    /// nobody could read it any more.
+    /// it could not be read any more.
     pub(crate) settles: bool,
     /// It gets no more messages.
     pub(crate) stopped: bool,
 }
 
-/// Somebody who waits until a record is committed.
+/// A waiter for the commit of a record.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// Settlements; positions in the request.
@@ -212,7 +212,7 @@ impl QueueHost {
         self.lease.appended(entry)
     }
 
-    /// An entry is proposed: whoever waits may have it now, where the queue is like that.
+    /// An entry is proposed: waiting consumers may receive it before its commit if early delivery is enabled.
     pub(crate) fn proposed(&mut self, envelope: &Envelope, bytes: &Bytes, body: impl FnOnce() -> usize) -> bool {
         if !self.settings.early || !self.lease.is_writer() {
             return false;
@@ -239,17 +239,17 @@ impl QueueHost {
     }
 
     /// Whether messages are dead that are not committed, and nothing is on its way that has them flushed: they are moved when they are
-    /// committed, and whoever looks for them there waits.
+    /// committed, and requests for them wait.
     pub(crate) fn is_hurried(&self) -> bool {
         self.lease.dead_uncommitted().is_some_and(|end| end > self.hurried_to)
     }
 
-    /// Whether somebody waits for the next record.
+    /// Whether the next record has a waiter.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.iter().rev().any(|(number, _)| *number > self.recorded)
     }
 
-    /// Somebody waits for a record, with one more part of his request.
+    /// Adds a waiter for a record, which is one more part of a request.
     pub(crate) fn wait_for(&mut self, record: u64, pending: &Arc<PendingSettle>, position: u32) {
         if let Some((last, Waiter::Settle(other, positions))) = self.waiting.back_mut()
             && *last == record
@@ -262,7 +262,7 @@ impl QueueHost {
         self.waiting.push_back((record, Waiter::Settle(pending.clone(), vec![position])));
     }
 
-    /// Messages up to this offset were lost to damage (`None`: nobody knows which).
+    /// Messages up to this offset were lost to damage (`None`: unknown which).
     pub(crate) fn lose(&mut self, end: Option<Offset>) {
         self.lease.lose(end.map(|end| end.0));
         self.changed = true;
@@ -554,7 +554,7 @@ impl Queues {
         }
     }
 
-    /// A new writer for one queue. `seed` is a number that nobody can guess.
+    /// A new writer for one queue. `seed` is a number that cannot be guessed.
     pub(crate) fn begin(&mut self, id: PartitionId, now_ms: u64, seed: u64) {
         if let Some(host) = self.hosts.get_mut(&id) {
             let void = host.take_writer(now_ms, seed);

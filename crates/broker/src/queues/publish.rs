@@ -39,7 +39,7 @@ struct PublishOutcome {
     proposed: Vec<u32>,
     /// Messages may be handed out already.
     early: bool,
-    /// What full queues refused that is to be told to whoever moves dead messages.
+    /// What full queues refused and `DeadLetters` is to be told of.
     refused: Vec<(PartitionId, Bytes)>,
 }
 
@@ -87,7 +87,7 @@ impl Left {
     }
 }
 
-/// Whoever waits for the rest of a request: the request as a whole.
+/// The waiter for the rest of a request: the request as a whole.
 #[derive(Debug)]
 struct Rest {
     whole: Arc<PendingPublish>,

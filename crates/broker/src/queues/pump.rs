@@ -26,7 +26,7 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// When messages that the disk did not give are read again. Milliseconds.
 pub(crate) const READ_AGAIN_MS: u64 = 1_000;
 
-/// Messages of a queue on their way to sessions. Whoever has it is the only one that pumps the queue.
+/// Messages of a queue on their way to sessions. The thread that holds it is the only one that pumps the queue.
 pub(crate) struct Handing {
     queue: PartitionId,
     /// What is left to read, in order.
@@ -241,7 +241,7 @@ impl Inner {
         now.monotonic_ms.saturating_add(wait_ms)
     }
 
-    /// Lets time pass for the queues of all shards, and looks at those that somebody left to the timer.
+    /// Lets time pass for the queues of all shards, and looks at those that were left to the timer.
     pub(crate) fn run_queue_deadlines(&self) {
         let now_ms = lease_ms(self.env.clock.now_ms());
         for shard in self.all_shards() {
@@ -341,7 +341,7 @@ impl Handing {
         self.grants.iter().zip(first..).take(READ_ENTRIES_MAX).take_while(follows).count()
     }
 
-    /// An entry was read. Whether whoever is next had a message of it; perhaps others had, too.
+    /// An entry was read. Whether the next consumer had a message of it; perhaps others had, too.
     fn took_entry(&mut self, entry: &EntryAt) -> bool {
         let (base, end) = (entry.location.base.0, entry.location.end.0);
         let is_in = |wanted: &Wanted| wanted.early.is_none() && (base..end).contains(&wanted.offset);
@@ -425,7 +425,7 @@ impl Handing {
     }
 }
 
-/// What nobody receives takes no credit.
+/// What is not received takes no credit.
 fn give_credit_back(host: &mut QueueHost, delivery: &Delivery) {
     let _ = host.lease.add_permits(polylogue_lease::ConsumerId(delivery.consumer.0), 1, delivery.weight);
 }
@@ -438,7 +438,7 @@ impl Shard {
         let committed = state.partitions.get(&queue).is_some_and(|p| wanted.offset < p.high_watermark.0);
         let gone = gone && committed;
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
-        // What nobody receives gives nothing back.
+        // What is not received gives nothing back.
         let _ = host.lease.add_permits(wanted.grant.consumer, 1, u64::from(wanted.grant.bytes));
         // It may have come back by itself meanwhile, and another one may hold it now.
         let by = By::Lease(wanted.grant.lease);

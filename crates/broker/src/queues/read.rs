@@ -86,7 +86,7 @@ impl Inner {
             };
             state.queues.reader(queue, id).map(|reader| reader.begin_at(offset)).is_some()
         };
-        // Whoever hears of messages has to know the consumer before.
+        // A session has to know the consumer before it is told of messages.
         let attached = if begun { Ok(ConsumerId(id)) } else { Err(AttachError::UnknownQueue) };
         origin.reply(Reply::Attach(attached));
         self.turn_is_over(shard, queue, id);

@@ -85,7 +85,7 @@ impl ShardState {
         }
     }
 
-    /// Nobody looks at messages for that repair now.
+    /// No task looks at messages for that repair now.
     fn piece_done(&mut self, number: u64) {
         if let Some(repair) = self.repair(number) {
             repair.busy = false;
@@ -137,7 +137,7 @@ impl Inner {
         let queues = state.queues.hosts.keys().copied().collect();
         let delays = &mut state.queues.delays;
         let Some(timers) = delays.timers.as_deref() else { return };
-        // What went meanwhile is wanted by nobody.
+        // What went meanwhile is not needed any more.
         let spans = lost.into_iter().filter_map(|part| timers.span(&part).map(|times| (part, times)));
         let lost: BTreeMap<_, _> = spans.collect();
         if !lost.is_empty() {
@@ -165,7 +165,7 @@ impl Inner {
             let shard = shard.clone();
             Box::new(move || {
                 inner.repair_piece(&shard, number);
-                // Where it is to begin again, whoever keeps the time hears of it.
+                // Where it is to begin again, the timer is told.
                 inner.run_timers(&shard);
             })
         };

@@ -52,7 +52,7 @@ fn settle_one(host: &mut QueueHost, what: &Settlement, now_ms: u64) -> Result<Op
 }
 
 /// In a stream a message is done with as soon as it is read: its reader has room for others, whatever is said of it.
-/// Nothing goes back to its place: the reader is past it, and nobody else is waiting for it.
+/// Nothing goes back to its place: the reader is past it, and no other consumer waits for it.
 fn settle_in_stream(queues: &mut Queues, what: &Settlement) -> Result<(), SettleError> {
     if what.how == Settle::Unsent {
         return Err(SettleError::NotHeld);

@@ -141,7 +141,7 @@ impl Reader {
             return None;
         }
         let room = self.room()?;
-        // Of what is filtered nobody knows how much is wanted.
+        // It is unknown how much of what is filtered is wanted.
         let wanted = if self.filter.is_some() { u64::MAX } else { room.messages };
         let bytes = if self.filter.is_some() { u64::MAX } else { room.bytes };
         self.reading = true;
@@ -168,7 +168,7 @@ impl Reader {
             self.permits = self.permits.map(|permits| permits.saturating_sub(count));
             self.window_taken = self.window_taken.saturating_add(delivery.weight);
         }
-        // What made no room then may have made it since. In an empty window there is room for anything, and nobody would say so again.
+        // What made no room then may have made it since. In an empty window there is room for anything, and no event would tell so again.
         self.full = found.full && self.window_taken > 0;
         found.deliveries
     }

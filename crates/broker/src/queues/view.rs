@@ -109,7 +109,7 @@ fn unreadable(partition: PartitionId, at: &EntryLocation) -> Error {
 /// Reads messages of a queue as batches, from the one at the part's offset (or the next) on and below `upto`; waits for the disk.
 ///
 /// # Errors
-/// As [`ShardStore::entries_from`]; `Damaged` for a message that nobody can read.
+/// As [`ShardStore::entries_from`]; `Damaged` for a message that cannot be read.
 pub(crate) fn read(
     store: &ShardStore,
     view: &dyn LogView,
@@ -149,7 +149,7 @@ pub(crate) fn read(
 /// One message of a queue as a batch.
 ///
 /// # Errors
-/// `Damaged` for one that nobody can read.
+/// `Damaged` for one that cannot be read.
 pub(crate) fn batch_of(view: &dyn LogView, partition: PartitionId, entry: &EntryAt) -> Result<bytes::Bytes> {
     let mut batches = Batches::new(view, 0, true);
     batches.add(entry)?;

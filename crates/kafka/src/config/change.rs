@@ -169,7 +169,7 @@ fn no_nulls<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Refused> {
     Err(Refused::request(format!("Null value not supported for : {}", names.join(", "))))
 }
 
-/// Type and default of a name; `None` for one that nobody knows.
+/// Type and default of a name; `None` for an unknown one.
 fn kind_of(resource: Resource, name: &str) -> Option<(Kind, &'static str)> {
     let known = match resource {
         Resource::Topic => return topic_config_def(name).map(|def| (def.kind, def.default)),

@@ -20,7 +20,7 @@ pub enum ConfigSource {
     DynamicDefaultBroker = 3,
     /// The broker was started with it.
     StaticBroker = 4,
-    /// Nobody set it.
+    /// It is not set.
     Default = 5,
     /// It was set for the subscription to clients' metrics.
     ClientMetrics = 7,

@@ -11,14 +11,14 @@ use polylogue_api::machine::Command;
 use polylogue_api::{ConfigResolver, MachineId, Settings, TopicConfig, Tuning};
 use std::sync::Arc;
 
-/// What the broker was started with. It holds where nobody sets something else.
+/// What the broker was started with. It holds where nothing else is set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fixed {
     /// What topics are when no setting of Kafka's says anything.
     pub topic_base: TopicConfig,
     /// Kafka's broker settings as they were given, and our own where they are not the default.
     pub raw: Settings,
-    /// The data directory, for whoever asks.
+    /// The data directory, as it is shown.
     pub data_dir: String,
 }
 

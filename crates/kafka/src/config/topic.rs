@@ -64,7 +64,7 @@ pub enum Source {
     Topic,
     /// The topic inherits it, and it is not Kafka's own default.
     Broker,
-    /// Nobody set it.
+    /// It is not set.
     Default,
 }
 

@@ -100,7 +100,7 @@ fn pending_cost(id: &StrBytes) -> usize {
 /// What an id that was handed out costs in memory beside its text. Bytes.
 const PENDING_BYTES: usize = 192;
 
-/// A group that has members, or somebody about to become one.
+/// A group that has members, or clients about to become some.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) id: StrBytes,
@@ -109,7 +109,7 @@ pub(super) struct Live {
     pub(super) state: GroupState,
     /// While preparing: the group was empty before, and a time is waited for rather than the members.
     pub(super) initial: bool,
-    /// Somebody joined during the initial wait, which therefore goes on.
+    /// A member joined during the initial wait, which therefore goes on.
     pub(super) new_member_added: bool,
     /// The length of the present initial wait, and what may follow it at the most. Milliseconds.
     pub(super) initial_wait_ms: (u64, u64),
@@ -140,7 +140,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// A group as committed; one that nobody knows yet when there is no metadata.
+    /// A group as committed; an unknown one when there is no metadata.
     pub(super) fn new(id: StrBytes, metadata: Option<&Metadata>, told: i32) -> Live {
         let generation = metadata.map_or(0, |m| m.generation);
         let mut live = Live {
@@ -281,7 +281,7 @@ impl Live {
         u64::try_from(longest).unwrap_or(0)
     }
 
-    /// Whether nobody is waited for.
+    /// Whether no member is waited for.
     pub(super) fn all_joined(&self) -> bool {
         self.members.len() == self.joined && self.pending.is_empty()
     }

@@ -39,7 +39,7 @@ impl Turn<'_> {
             return;
         }
         match live.state {
-            // without members there is nobody who could have been validated
+            // without members there is none that could have been validated
             GroupState::Empty | GroupState::Dead => self.reply(caller, sync_error(ErrorCode::UnknownMemberId)),
             GroupState::PreparingRebalance => self.reply(caller, sync_error(ErrorCode::RebalanceInProgress)),
             GroupState::CompletingRebalance => {

@@ -1,4 +1,4 @@
-//! OffsetCommit, OffsetFetch, OffsetDelete, and the end of offsets that nobody uses any more.
+//! OffsetCommit, OffsetFetch, OffsetDelete, and the end of unused offsets.
 
 use super::KafkaGroups;
 use super::applied::{AppliedGroup, GROUP_BYTES, Stored, TOPIC_BYTES, TopicOffsets, offset_cost};

@@ -36,7 +36,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Has everybody join again. Whoever waits for an assignment of the old generation is told so.
+    /// Has all members join again. Waiters for an assignment of the old generation are told so.
     pub(super) fn prepare(&mut self, live: &mut Live) {
         if live.state == GroupState::CompletingRebalance {
             for id in live.member_ids() {

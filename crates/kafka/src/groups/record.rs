@@ -79,7 +79,7 @@ pub(super) enum Record {
     ForgetTopics { topics: Vec<TopicId> },
     /// A group that an operator deleted, with its offsets.
     Delete { group: StrBytes },
-    /// A group that has neither members nor offsets, if that is still so and nobody joined since.
+    /// A group that has neither members nor offsets, if that is still so and no member has joined since.
     Drop { group: StrBytes, generation: i32 },
     /// Nothing.
     Barrier,

@@ -73,7 +73,7 @@ impl From<&config::GroupSettings> for GroupSettings {
     }
 }
 
-/// How long a join of a member that nobody knows yet may stay unanswered: its client cannot send heartbeats before it
+/// How long a join of an unknown member may stay unanswered: its client cannot send heartbeats before it
 /// has its id, and would try again (Kafka's `group.new.member.join.timeout.ms`, which is internal there). Milliseconds.
 pub(super) const NEW_MEMBER_JOIN_MS: u64 = 5 * 60 * 1_000;
 

@@ -1,4 +1,4 @@
-//! What groups take, for whoever watches from another thread.
+//! What groups take, as other threads see it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

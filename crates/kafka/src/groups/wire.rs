@@ -88,7 +88,7 @@ impl Encoder {
     }
 }
 
-/// Reads a record or a chunk that nobody vouches for.
+/// Reads an untrusted record or chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decoder<'a> {
     left: &'a [u8],

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum CloseReason {
     /// A frame that is longer than `request_bytes_max`, or of negative length. Nothing was allocated for it.
     FrameLength(DecodeError),
-    /// A request header that is none, or an API that nobody knows.
+    /// A request header that is none, or an unknown API.
     Header(DecodeError),
     /// An API or a version of it that was not advertised (Kafka closes the connection too).
     Unsupported {
@@ -38,7 +38,7 @@ pub enum CloseReason {
         /// The API.
         api: ApiKey,
     },
-    /// Somebody could not log in.
+    /// A login failed.
     Login {
         /// Why, for the operator.
         why: String,

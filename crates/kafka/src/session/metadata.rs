@@ -140,7 +140,7 @@ impl Pending for Creating {
         let created = self.names.into_iter().zip(results).map(|(name, result)| {
             let outcome = match result {
                 Ok(CreatedTopic { topic }) => Ok(topic),
-                // somebody else was faster
+                // another client was faster
                 Err(TopicError::Exists) => work.catalog.topic(&name).ok_or(ErrorCode::LeaderNotAvailable),
                 Err(TopicError::TooManyPartitions { .. }) => Err(ErrorCode::UnknownTopicOrPartition),
                 // clients ask again on this one

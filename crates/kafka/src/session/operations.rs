@@ -9,7 +9,7 @@ pub(super) const CLUSTER_OPERATIONS: i32 =
     bits(&[CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE]);
 /// Everything that can be done to a group.
 pub(super) const GROUP_OPERATIONS: i32 = bits(&[READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS]);
-/// Nobody asked.
+/// Not asked for.
 pub(super) const NOT_ASKED: i32 = i32::MIN;
 
 const READ: u32 = 3;

@@ -206,7 +206,7 @@ impl<'w, 'a> Intake<'w, 'a> {
         if !self.acks_known {
             return Err(Refused::plain(ErrorCode::InvalidRequiredAcks).into());
         }
-        // Kafka lets the client id `__admin_client` through, which mends offsets that way: here nobody would read them.
+        // Kafka lets the client id `__admin_client` through, which mends offsets that way: here they would never be read.
         if topic.internal {
             return Err(Refused {
                 message: StrBytes::from_static("Clients may not write to internal topics."),
@@ -311,7 +311,7 @@ impl Producing {
         if self.ack == Ack::Committed {
             return work.answer(&self.response);
         }
-        // nobody waits for an answer: an error can only be told by closing the connection
+        // there is no answer: an error can only be told by closing the connection
         let mut rows = self.response.responses.iter().flat_map(|topic| &topic.partition_responses);
         match rows.find(|row| row.error_code != ErrorCode::None.code()) {
             Some(row) => Step::Close(CloseReason::Produce {

@@ -30,7 +30,7 @@ const TOPIC: i8 = 2;
 pub enum Room {
     /// No more than this.
     Bytes(usize),
-    /// Nobody knows before it is made.
+    /// Its size is unknown until it is built.
     Unknown,
 }
 

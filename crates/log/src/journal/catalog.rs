@@ -192,7 +192,7 @@ impl Catalog {
         }
     }
 
-    /// A file was made shorter, behind its last frame. For those that nobody reads yet.
+    /// A file was made shorter, behind its last frame. For those that have no readers yet.
     pub(crate) fn shorten(&mut self, sequence: u64, capacity: u64) {
         if let Some(file) = self.files.iter_mut().find(|f| f.live.sequence == sequence) {
             file.live = Arc::new(file.live.with_capacity(capacity));

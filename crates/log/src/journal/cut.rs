@@ -8,7 +8,7 @@ use crate::frame::header::Durable;
 use polylogue_types::Index;
 use std::sync::Arc;
 
-/// The files of a journal as they stood at one moment. They are not recycled while this is held: whoever reads a file of the log
+/// The files of a journal as they stood at one moment. They are not recycled while this is held: a reader of a file of the log
 /// keeps it, and one that is removed meanwhile can be read until it is let go.
 #[derive(Debug)]
 pub(crate) struct JournalCut {
@@ -21,7 +21,7 @@ pub(crate) struct JournalCut {
 }
 
 /// Cuts several journals at one moment. What was acknowledged by any of them before the call is before its cut, and what is before one
-/// cut has no cause behind another. No journal may be named twice. Blocks nobody for longer than it takes to list the files.
+/// cut has no cause behind another. No journal may be named twice. Blocks no thread for longer than it takes to list the files.
 pub(crate) fn cut_all(journals: &[&Journal]) -> Vec<JournalCut> {
     // Whatever is acknowledged, or shown to anybody, went through a pipeline first. So with all of these held nothing new can be, and
     // what has been is before their ends.
@@ -40,7 +40,7 @@ pub(crate) fn cut_all(journals: &[&Journal]) -> Vec<JournalCut> {
 }
 
 impl Journal {
-    /// Makes durable what is before a cut, and tells it to whoever waits.
+    /// Makes durable what is before a cut, and tells the waiters.
     ///
     /// # Errors
     /// `Stopped`.

@@ -42,7 +42,7 @@ const BLOCK: usize = 512;
 const CRC_AT: usize = 508;
 const SECOND_COPY: usize = 2048;
 
-/// The directory, in a shard's directory, of damaged bytes that are kept for whoever wants to look at them.
+/// The directory, in a shard's directory, of damaged bytes that are kept for inspection.
 pub(crate) const FENCED_DIR: &str = "fenced";
 
 /// The directory of the journal's files in a shard's directory.
@@ -195,7 +195,7 @@ impl FileHeader {
         }
     }
 
-    /// Refuses a file that belongs to somebody else.
+    /// Refuses a file that belongs to another directory.
     pub(crate) fn check_identity(&self, ours: &Identity, path: &Path) -> Result<()> {
         let theirs = &self.identity;
         let what = if theirs.cluster != ours.cluster {
@@ -213,7 +213,7 @@ impl FileHeader {
     }
 }
 
-/// A file of the log, open. Whoever holds it, or a clone of its handle, keeps it from being recycled.
+/// A file of the log, open. Its handle, or a clone of it, keeps it from being recycled.
 #[derive(Debug)]
 pub(crate) struct LiveFile {
     pub(crate) sequence: u64,

@@ -22,7 +22,7 @@ impl Inner {
     }
 
     /// Takes the flush role and flushes what is written; without `force` only if that is still due once the role is
-    /// taken: whoever had it before may have done it. A little that has come until then is written before, and goes with it.
+    /// taken: its holder before may have done it. A little that has come until then is written before, and goes with it.
     fn flush(&self, force: bool) -> bool {
         let _role = self.flush_role.lock();
         if !force {
@@ -41,7 +41,7 @@ impl Inner {
         self.queue.set_flushing(true);
         for file in &job.files {
             if let Err(e) = file.file.sync_data() {
-                // Nobody knows what is on the disk now, and asking again would not tell.
+                // It is unknown what is on the disk now, and asking again would not tell.
                 let path = file.path.display().to_string();
                 self.die(&final_error(&format!("cannot flush {path}"), e), job.groups);
                 return true;

@@ -6,7 +6,7 @@
 //!                                             checkpoint covers 13 or more
 //! ```
 //!
-//! A sealed file whose frames a checkpoint covers is needed by nobody but the partition store, for the entries that are in no
+//! A sealed file whose frames a checkpoint covers is needed by the partition store only, for the entries that are in no
 //! segment yet: what the frames did to state is in the checkpoint, and every file begins with the journal's own records. So
 //! the walk notes the damaged place and goes on. Frames that cannot be read get no place; the store fences the
 //! offsets that are missing. Of frames whose native bytes alone are damaged, the headers and the table are shown: the store

@@ -17,7 +17,7 @@ pub(crate) enum Demand {
     /// With the next flush, or when its time is up.
     #[default]
     Lazy,
-    /// At once: somebody waits for a commit that needs it.
+    /// At once: a commit that needs it has a waiter.
     Commit,
     /// At once: a vote, an engine's append, the end.
     Now,
@@ -43,7 +43,7 @@ pub(crate) struct Group {
     pub(crate) abandoned: bool,
     /// When the first proposal in it came, or when it was written. Monotonic nanoseconds.
     pub(crate) since_ns: u64,
-    /// How long the first of its proposals that somebody waits for was in the queue. Nanoseconds.
+    /// How long the first of its proposals with a waiter was in the queue. Nanoseconds.
     pub(crate) queued_ns: Option<u64>,
     /// How long building and writing its frames took. Nanoseconds.
     pub(crate) write_ns: u64,
@@ -56,7 +56,7 @@ impl Group {
         self.bytes == 0 && self.outcomes.is_empty() && self.flushed.is_empty()
     }
 
-    /// Whether nobody has to be told of its flush.
+    /// Whether its flush has no waiter.
     fn is_bare(&self) -> bool {
         self.frames.is_empty() && self.outcomes.is_empty() && self.flushed.is_empty()
     }
@@ -101,7 +101,7 @@ impl Group {
         }
     }
 
-    /// Whatever it would have become, nobody knows now.
+    /// What it would have become is unknown now.
     pub(crate) fn abandon(mut self) -> Group {
         for (_, outcome) in &mut self.outcomes {
             *outcome = Outcome::Unknown;

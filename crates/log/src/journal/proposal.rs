@@ -57,7 +57,7 @@ impl Draft {
     }
 }
 
-/// Whether somebody waits for the outcome.
+/// Whether the outcome has a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
     /// It is written at once, and flushed at once where its commit needs a flush.
@@ -102,7 +102,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Entries that somebody waits for.
+    /// Entries with a waiter.
     #[must_use]
     pub fn data(epoch: Term, ticket: u64, entries: Vec<Draft>) -> Proposal {
         Proposal {

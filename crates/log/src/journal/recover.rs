@@ -12,7 +12,7 @@
 //! The walk goes over all files in log order and verifies chain, indexes, headers, tables and native bytes. It stops at the
 //! first bad place, which is where the log ends when all is well. What is behind it is searched at every 64-byte boundary for
 //! frames of this file and of the files ahead: their marks tell whether the bad place was flushed once. If so it is
-//! damage: acknowledged bytes are gone, and cutting them off would be a lie. If not, nobody was promised them.
+//! damage: acknowledged bytes are gone, and cutting them off would be a lie. If not, they were never acknowledged.
 //!
 //! **Recovered is not durable.** What lies above the highest mark was read from the page cache, perhaps after a flush that
 //! failed, which may leave pages clean that never reached the disk; flushing them again would say nothing. So it

@@ -131,7 +131,7 @@ impl Inner {
         Ok(recycled + removed > 0)
     }
 
-    /// Keeps a file that held damage, for whoever wants to look at it.
+    /// Keeps a file that held damage, for inspection.
     fn set_aside(&self, live: &LiveFile) -> Result<()> {
         let (disk, dir) = (&*self.env.disk, self.config.dir.join(FENCED_DIR));
         let failed = |e| Error::io("cannot keep a damaged journal file", e);

@@ -38,7 +38,7 @@ pub(crate) struct Taken {
     pub(crate) direct: Option<Arc<dyn DiskFile>>,
 }
 
-/// A released file that somebody still reads.
+/// A released file that still has readers.
 #[derive(Debug)]
 struct Retired {
     live: Arc<LiveFile>,
@@ -213,7 +213,7 @@ impl Spares {
         self.retired.push(Retired { live, written_to });
     }
 
-    /// Recycles released files that nobody reads any more, removes what is too much, and says how many of each. Where the
+    /// Recycles released files without readers, removes what is too much, and says how many of each. Where the
     /// disk has no room for the change of a name, the file waits. On a full disk only the next file is kept.
     pub(crate) fn recycle(&mut self, disk: &dyn Disk, config: &Config, full: bool) -> Result<(u64, u64)> {
         let (mut recycled, mut removed) = (0, 0);
@@ -288,7 +288,7 @@ fn rename(disk: &dyn Disk, dir: &Path, from: &Path, to: Role) -> Result<()> {
     disk.sync_dir(dir).map_err(|e| final_error("cannot make a journal file's name durable", e))
 }
 
-/// An error after which nobody knows what is on the disk. A full disk is no excuse here: the kind must not look like one
+/// An error after which it is unknown what is on the disk. A full disk is no excuse here: the kind must not look like one
 /// that can be waited out.
 pub(crate) fn final_error(context: &str, source: std::io::Error) -> Error {
     Error { kind: ErrorKind::Io, context: context.to_owned(), source: Some(source) }

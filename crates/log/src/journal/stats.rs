@@ -63,13 +63,13 @@ pub struct Stats {
     pub groups_prompt: u64,
     /// Groups handed to a flush.
     pub groups: u64,
-    /// How long the first proposal of a group that somebody waits for was in the queue.
+    /// How long the first proposal of a group with a waiter was in the queue.
     pub queue: Stage,
     /// Building and writing the frames of a group.
     pub write: Stage,
     /// Flushes.
     pub flush: Stage,
-    /// Telling the sink of a group: whoever waits is answered by that.
+    /// Telling the sink of a group: that answers its waiters.
     pub deliver: Stage,
     /// Files begun.
     pub files_begun: u64,

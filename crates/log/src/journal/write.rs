@@ -63,13 +63,13 @@ impl Inner {
         wrote
     }
 
-    /// Writes what has come since the group was written that is about to be flushed, if somebody waits for it and it is little: it
+    /// Writes what has come since the group was written that is about to be flushed, if it has a waiter and is little: it
     /// would wait for this flush and then for one of its own.
     pub(crate) fn write_meanwhile(&self) {
         if !self.queue.is_urgent_within(GATHERED_BYTES_MAX) {
             return;
         }
-        // Whoever writes now may take it in.
+        // The thread that writes now may take it in.
         let Some(mut w) = self.write.try_lock() else { return };
         self.write_due(&mut w, self.now_ns(), false);
         self.finish_step(w);

@@ -48,7 +48,7 @@ pub(super) struct JournalFile {
     /// The last frame with entries.
     pub(super) last: Index,
     pub(super) last_time: TimestampMs,
-    /// Runs that somebody may still want.
+    /// Runs that may still be wanted.
     pub(super) live_runs: u64,
     pub(super) live_bytes: u64,
     /// How often a run was of another partition than the one before it.
@@ -59,7 +59,7 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Counts a run that somebody may want.
+    /// Counts a run that may be wanted.
     pub(super) fn add_run(&mut self, partition: PartitionId, bytes: u64) {
         self.live_runs += 1;
         self.live_bytes += bytes;
@@ -237,7 +237,7 @@ impl Frames {
         self.files.iter()
     }
 
-    /// The last frame of the oldest files in which nobody wants anything, at most `upto`.
+    /// The last frame of the oldest files in which nothing is wanted, at most `upto`.
     pub(super) fn empty_upto(&self, upto: Index) -> Option<Index> {
         let empty = self.files.iter().take_while(|f| f.live_runs == 0 && f.last <= upto);
         empty.last().map(|f| f.last)
@@ -248,7 +248,7 @@ impl Frames {
         self.slots.back().map_or(0, |slot| slot.position + u64::from(slot.len))
     }
 
-    /// Native bytes that somebody may still want, in the files that hold the frames up to `index`.
+    /// Native bytes that may still be wanted, in the files that hold the frames up to `index`.
     pub(super) fn live_bytes_upto(&self, index: Index) -> u64 {
         let whole = self.files.iter().take_while(|f| f.last < index).map(|f| f.live_bytes).sum::<u64>();
         whole + self.files.iter().find(|f| f.last >= index).map_or(0, |f| f.live_bytes)

@@ -185,7 +185,7 @@ pub(super) struct State {
     pub(super) applied: Option<Index>,
     /// The last frame whose entries are in segments.
     pub(super) merged_upto: Option<Index>,
-    /// A merge is at work up to this frame: runs up to it stay, even when nobody wants them any more, so that what the
+    /// A merge is at work up to this frame: runs up to it stay, even when they are not wanted any more, so that what the
     /// merge writes depends on the log alone.
     pub(super) merging: Option<Index>,
     /// A merge up to that frame has met an error of the disk, for the first time then. Monotonic nanoseconds.

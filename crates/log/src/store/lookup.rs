@@ -371,7 +371,7 @@ impl MaxTimeQuery {
         {
             (self.highest, self.cursor) = (highest, end);
         }
-        // A merge at work keeps runs that nobody wants any more.
+        // A merge at work keeps runs that are not wanted any more.
         let gone = |base: Offset, end: Offset| base < self.cursor || end <= first;
         let rows = partition.rows.iter().skip(partition.rows.partition_point(|r| gone(r.base, r.end)));
         let at = partition.runs.partition_point(|r| gone(r.base, r.end()));

@@ -22,7 +22,7 @@ const JOURNAL_DIR: &str = "journal";
 pub struct Opened {
     /// Segments that are served.
     pub segments: usize,
-    /// Runs in them that somebody may want.
+    /// Runs in them that may be wanted.
     pub runs: usize,
     /// Files left over by a crash, which were removed.
     pub removed: Vec<String>,
@@ -149,7 +149,7 @@ fn add(state: &mut State, named: &NamedSegment, table: &Table, opened: &mut Open
         oldest_s: u32::MAX,
         newest_s: 0,
         dead: named.dead.clone(),
-        // Nobody reads yet.
+        // There are no readers yet.
         free: named.dead.clone(),
         // A crash may have come between marking and punching: they are punched again.
         punched: Bits::default(),

@@ -1,4 +1,4 @@
-//! Giving back the room of what nobody wants any more.
+//! Giving back the room of what is not wanted any more.
 //!
 //! ```text
 //!   all runs dead        manifest without the segment ─> file removed
@@ -93,7 +93,7 @@ impl Shared {
     fn remove_dead(&self, out: &mut Reclaimed) -> Result<()> {
         let (dead, lost): (Vec<(u32, Segment)>, Vec<SegmentName>) = {
             let state = self.state.lock();
-            // Where nothing lacks any more, nobody wants what could not be read either.
+            // Where nothing lacks any more, what could not be read is not wanted either.
             let whole = state.expected && state.holes.is_empty();
             let dead = state.segments.iter().filter(|(_, s)| s.live_rows == 0 && (s.lost_rows == 0 || whole));
             let lost = if whole { state.segments.lost.clone() } else { Vec::new() };
@@ -106,7 +106,7 @@ impl Shared {
         let forget = || self.manifest.update(|m| m.segments.retain(|s| !names.contains(&s.name)));
         match forget() {
             Err(e) if e.kind == ErrorKind::StorageFull => {
-                // Not even the manifest has room. What nobody wants can be given back without it: its rows come to life
+                // Not even the manifest has room. What is not wanted can be given back without it: its rows come to life
                 // again at a start, but the log starts of their partitions do too.
                 for (number, segment) in dead.iter().filter(|(_, s)| s.is_unread() && !s.skip) {
                     // One that cannot be written to must not keep the others.

@@ -48,7 +48,7 @@ impl Shared {
 }
 
 /// Whether segments are small and alike enough to become one. The largest is at most half of all, so that no byte is written
-/// often; and as much room stays free as is written, because nobody waits for this.
+/// often; and as much room stays free as is written, because nothing waits for this.
 fn fit_together(group: &[(u32, &Segment)], room: u64) -> bool {
     let sum = |of: fn(&Segment) -> u64| group.iter().map(|(_, s)| of(s)).sum::<u64>();
     let (live, rows) = (sum(|s| s.live_bytes), sum(|s| u64::from(s.live_rows)));
