@@ -81,7 +81,7 @@ impl Inner {
             }
             gone = std::mem::take(&mut state.openings.gone);
             for gone in &gone {
-                // Nobody records anything of it any more that they could go behind.
+                // Nothing of it is recorded any more that they could go behind.
                 shard.record_ends(&mut state, gone.partition);
             }
             (settle(&mut state, outcomes), state.queues.has_work())

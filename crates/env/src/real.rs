@@ -341,7 +341,7 @@ impl RealFile {
         on_path(error, what, &self.path)
     }
 
-    /// Whether somebody writes whom large reads would hold up.
+    /// Whether there are writes that large reads would delay.
     fn is_gentle(&self) -> bool {
         !self.writes.are_quiet(self.writes.clock.monotonic_ns() / 1_000_000_000)
     }
@@ -604,7 +604,7 @@ mod tests {
         let writes = Arc::<Writes>::default();
         let file = RealFile::new(file, &path, &writes, &Arc::default());
         for gentle in [false, true] {
-            // Somebody writes: pieces are small.
+            // There are writes: pieces are small.
             (0..2 * QUIET_WRITES).filter(|_| gentle).for_each(|_| writes.note());
             for (start, position, len) in [(start, 4096, 200_000), (start + 1, 8192, 5_000), (start, 3, 5_000)] {
                 let into = &mut memory[start..];

@@ -42,7 +42,7 @@ impl Memory {
         Memory { limit_bytes, ..Memory::default() }
     }
 
-    /// From when on publishers wait; 0 where nobody knows what there is. Bytes.
+    /// From when on publishers wait; 0 where it is unknown what there is. Bytes.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
@@ -121,7 +121,7 @@ fn fitting_bytes() -> u64 {
     all_bytes() / 10 * LIMIT_TENTHS
 }
 
-/// What the machine or our control group has; 0 where nobody knows.
+/// What the machine or our control group has; 0 where it is unknown.
 fn all_bytes() -> u64 {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| total_bytes_in(&text));

@@ -306,7 +306,7 @@ fn what_a_full_queue_refuses_may_be_dead_and_never_was_there() {
     let without = node.queue("without", QueueSettings { dead_letters: false, ..settings });
     let both = ["a", "b"].map(|text| message(&[queue, without], text)).to_vec();
     assert_eq!(node.publish(both), [Ok(()), full]);
-    assert_eq!(node.broker.refused_dropped(), 1, "nobody is there who moves them");
+    assert_eq!(node.broker.refused_dropped(), 1, "no session moves them");
     node.start(Request::MoveDead);
     assert_eq!(node.publish(["c", "d"].map(|text| message(&[queue], text)).to_vec()), [full; 2]);
     let letters = std::mem::take(&mut *node.client.dead.lock());

@@ -32,7 +32,7 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     node.attach(queue, ConsumerSpec::default()).unwrap();
     let got = node.delivered();
     node.settle(&got[..2], Settle::Reject);
-    assert_eq!((told(&node), node.counts(queue).dead), (vec![], 2), "nobody is there who moves them");
+    assert_eq!((told(&node), node.counts(queue).dead), (vec![], 2), "no session moves them");
     node.start(Request::MoveDead);
     let expected = [(0, DeadReason::Rejected, "a".to_owned()), (1, DeadReason::Rejected, "b".to_owned())];
     assert_eq!(told(&node), expected);
@@ -48,7 +48,7 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     assert_eq!(told(&node), expected[..1]);
     answer(&mut node, queue, &[0], DeadFate::Moved);
     assert_eq!(node.counts(queue), QueueCounts::default());
-    // Nobody waits for the record: it goes with the next one.
+    // No request waits for the record: it goes with the next one.
     node.publish(vec![message(&[queue], "d")]);
     assert_eq!(node.broker.partition_status(queue).unwrap().log_start, Offset(3));
 }
