@@ -254,7 +254,7 @@ impl Inner {
 
     /// Opens partitions that are not there yet, and shows the topic.
     fn topic_placed(&self, topic: &Arc<TopicMeta>) {
-        let (ids, shards): (Vec<_>, BTreeSet<_>) = topic.placement().unzip();
+        let shards: BTreeSet<_> = topic.placement().map(|(_, shard)| shard).collect();
         let mut opened = BTreeMap::new();
         for id in shards {
             let shard = match self.shard(id) {
@@ -270,8 +270,10 @@ impl Inner {
             opened.insert(id, shard);
         }
         let mut routes = self.routes.write();
-        for (id, shard) in ids.into_iter().zip(topic.placement().filter_map(|(_, of)| opened.get(&of))) {
-            routes.insert(id, shard.clone());
+        for (id, of) in topic.placement() {
+            if let Some(shard) = opened.get(&of) {
+                routes.insert(id, shard.clone());
+            }
         }
         drop(routes);
         self.catalog.publish(topic, &|shard| self.term_of(shard));

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 /// Names a set inside one table.
 type SetId = u64;
 
-/// The sets that a partition is in, and whether it is in their lists. They are kept with it, so that whoever has found the partition need
-/// not look for them.
+/// The sets that a partition is in, and whether it is in their lists. They are kept with it: with the partition
+/// they are found.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     sets: Places<bool>,

@@ -180,9 +180,9 @@ pub(crate) fn load(state: &mut ShardState, chunks: &[(Option<TopicId>, Bytes)]) 
     Ok(())
 }
 
-/// Whether a record is applied before the entries of its frame, and not behind them.
-fn comes_first(record: &[u8]) -> bool {
-    matches!(record.first(), Some(&BrokerRecord::LEVEL | &BrokerRecord::OPENED))
+/// Whether a record with this tag is applied before the entries of its frame, and not behind them.
+fn comes_first(tag: u8) -> bool {
+    [BrokerRecord::LEVEL, BrokerRecord::OPENED].contains(&tag)
 }
 
 /// Applies what a frame says of levels and openings: its entries may be of these partitions. `loses` says that the frame tells of damage.
@@ -193,12 +193,16 @@ pub(crate) fn open_first(state: &mut ShardState, frame: &Frame, loses: bool) -> 
     // A frame has its entries by partition.
     let own = frame.entries.iter().take_while(|entry| entry.envelope.partition < FIRST_CLIENT_PARTITION);
     for entry in own.filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
-        let record = frame.native(entry);
-        if !comes_first(&record) {
+        // Nearly all of these records are of queues: what they are is told by a look.
+        if !frame.bytes.get(entry.native.start as usize).is_some_and(|tag| comes_first(*tag)) {
             continue;
         }
-        match BrokerRecord::decode(&record).map_err(|e| e.to_string())? {
-            BrokerRecord::Level { level } => (state.openings.level, state.openings.dirty) = (level, true),
+        match BrokerRecord::decode(&frame.native(entry)).map_err(|e| e.to_string())? {
+            BrokerRecord::Level { level } => {
+                // Whatever damage took is made good before a writer says so.
+                let openings = &mut state.openings;
+                (openings.level, openings.damaged, openings.dirty) = (level, false, true);
+            }
             BrokerRecord::Opened(opened) => open(state, opened).map_err(|e| e.to_string())?,
             _ => {}
         }
@@ -261,6 +265,7 @@ pub(crate) fn close(
 ) {
     let ShardState { partitions, watches, follows, queues, openings, removed, .. } = state;
     let left = openings.topics.get_mut(&topic).map(|open| {
+        let closed: Set<PartitionId> = closed.iter().copied().collect();
         open.partitions.retain(|id| !closed.contains(id));
         open.partitions.len()
     });
@@ -393,6 +398,10 @@ impl Inner {
         for (topic, mut partitions) in closing {
             partitions.sort_unstable();
             shard.close_partitions(&mut state, topic, partitions).map_err(refused)?;
+        }
+        if state.openings.damaged {
+            // All that is wanted is open: from here on an entry of anything else is a broken promise again.
+            shard.propose_opening(&mut state, &BrokerRecord::Level { level: LEVEL }).map_err(refused)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //!   1 log start   u64 partition, u64 offset: everything of the partition below it is gone
 //!   2 queue       u64 partition, then a record of the lease engine: what became of messages
 //!   3 timers      a record of the index of times: what was carried out, what was found again
-//!   4 level       u32 level: what kinds of records there may be from here on
+//!   4 level       u32 level: what kinds of records there may be from here on; openings that damage took are made good
 //!   5 opened      partitions of a topic: `Opened::encode`
 //!   6 closed      16 bytes topic, u32 count, count times u64 partition: they are gone, behind all that was written to them
 //! ```

@@ -214,6 +214,21 @@ fn an_entry_of_a_partition_that_is_not_open_is_refused_unless_damage_may_have_ta
     assert_eq!(is_open(&shard.store, &mut state, unknown, Offset(7)), Ok(false), "as before there were such records");
 }
 
+/// Once there had been damage, the broker never noticed an entry of a partition that is not open again.
+#[test]
+fn a_writer_that_has_made_good_what_damage_took_says_so() {
+    let world = SimWorld::new(4);
+    let node = Node::open(&world);
+    node.ask(Node::create("t", 1, TopicConfig::default()));
+    let inner = &node.broker.inner;
+    let shard = inner.shard_if_open(ShardId(0)).unwrap();
+    shard.state.lock().openings.damaged = true;
+    inner.reconcile(&shard, &inner.machines.lock().meta).unwrap();
+    assert!(shard.state.lock().openings.damaged, "not committed yet");
+    node.drive();
+    assert!(!shard.state.lock().openings.damaged);
+}
+
 #[test]
 fn records_come_back_and_truncated_ones_are_refused() {
     let config = Bytes::from(encode_topic_config(&TopicConfig::default()));

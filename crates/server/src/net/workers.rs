@@ -31,7 +31,7 @@ struct Job {
     run: Box<dyn FnOnce() + Send>,
 }
 
-/// What is done in a turn. From our own code only, so that nobody outside can make them many.
+/// What is done in a turn. From our own code only: clients cannot make them many.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,

@@ -442,13 +442,17 @@ pub(super) const TAIL_CACHE_BYTES_MAX: OptionDef = log(
     "tail_cache_bytes_max",
     OptionKind::Bytes { min: 0, max: TIB },
     "0",
-    "What that may grow to, over all journals, while readers are farther behind than it reaches and not farther than it may reach. What was kept      for a reader that has not come by for 20 seconds is given back. 0: a sixteenth of what the machine has, or its control group (version 2),      and at most 512 MiB.",
+    "What that may grow to, over all journals, while readers are farther behind than it reaches and not farther than it may reach. What was kept \
+     for a reader that has not come by for 20 seconds is given back. 0: a sixteenth of what the machine has, or its control group (version 2), \
+     and at most 512 MiB.",
 );
 pub(super) const READ_CACHE_BYTES: OptionDef = log(
     "read_cache_bytes",
     OptionKind::Bytes { min: 0, max: TIB },
     "64MiB",
-    "For each journal: what was read back of its files in pieces of 1 MiB, kept in memory for other partitions and readers of the same place,      as far as responses and new reads leave it. Taken only while there are readers behind; what was not used for 20 seconds is given back.      Below 1 MiB each batch is read by itself.",
+    "For each journal: what was read back of its files in pieces of 1 MiB, kept in memory for other partitions and readers of the same place, \
+     as far as responses and new reads leave it. Taken only while there are readers behind; what was not used for 20 seconds is given back. \
+     Below 1 MiB each batch is read by itself.",
 );
 pub(super) const INDEX_CACHE_BYTES: OptionDef = log(
     "index_cache_bytes",
@@ -486,7 +490,8 @@ pub(super) const AMQP_VERSION: OptionDef = amqp(
     "version",
     OptionKind::Text,
     "4.2.0",
-    "Its version, three numbers: clients and tools compare it with RabbitMQ's to know what the server can do. From 4.3.0 on delivery limits,      priorities of quorum queues and late acknowledgements follow the rules of RabbitMQ 4.3, else those of 4.2.",
+    "Its version, three numbers: clients and tools compare it with RabbitMQ's to know what the server can do. From 4.3.0 on delivery limits, \
+     priorities of quorum queues and late acknowledgements follow the rules of RabbitMQ 4.3, else those of 4.2.",
 );
 pub(super) const AMQP_CLUSTER_NAME: OptionDef = amqp(
     "cluster_name",
