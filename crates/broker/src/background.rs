@@ -46,6 +46,12 @@ const INFLOW_NS: u64 = NS_PER_S;
 pub(crate) const QUIET_BYTES_PER_SEC: u64 = 1 << 20;
 /// The slowest pace of background writes, unless they are told a slower one. Bytes a second.
 pub(crate) const MERGE_BYTES_PER_SEC_MIN: u64 = 32 << 20;
+/// What readers who are behind take of a shard before it counts. Bytes.
+const COLD_READS_BYTES_MIN: u64 = 1 << 20;
+/// And how long it counts. Nanoseconds.
+const COLD_READS_NS: u64 = NS_PER_S / 2;
+/// What a merge brings into memory takes so much less of its pace than what it writes.
+const PRELOAD_COST: u64 = 4;
 /// Sealed journal from which merges make haste, in times of what makes a merge due.
 const MERGES_BEHIND_MAX: u64 = 3;
 
@@ -62,6 +68,26 @@ pub(crate) struct Due {
     merges: Map<ShardId, MergePlan>,
     indexes: Map<ShardId, IndexGrowth>,
     inflows: Map<ShardId, Inflow>,
+    cold_reads: Map<ShardId, ColdReads>,
+}
+
+/// What readers who are behind take of a shard.
+#[derive(Clone, Copy, Debug, Default)]
+struct ColdReads {
+    /// The store's counter when it last counted. Bytes.
+    counted: u64,
+    /// When that was, if it was.
+    at_ns: Option<u64>,
+}
+
+impl ColdReads {
+    /// Whether they are reading, by the store's counter.
+    fn go_on(&mut self, now_ns: u64, bytes: u64) -> bool {
+        if bytes.saturating_sub(self.counted) >= COLD_READS_BYTES_MIN {
+            (self.counted, self.at_ns) = (bytes, Some(now_ns));
+        }
+        self.at_ns.is_some_and(|at| now_ns.saturating_sub(at) < COLD_READS_NS)
+    }
 }
 
 /// How fast a journal grows, looked at about once a second.
@@ -522,9 +548,9 @@ impl Inner {
         let plan = self.due.lock().merges.remove(&shard.id);
         if let Some(mut plan) = plan {
             match shard.store.run_merge_step(&mut plan, journal)? {
-                MergeProgress::More { written } => {
+                MergeProgress::More { written, preloaded } => {
                     self.due.lock().merges.insert(shard.id, plan);
-                    self.pace(shard, written);
+                    self.pace(shard, written + preloaded / PRELOAD_COST);
                 }
                 MergeProgress::Done(report) if report.damaged > 0 => {
                     let what = format!("{} runs of the journal cannot be read: they are fenced", report.damaged);
@@ -575,17 +601,26 @@ impl Inner {
 
     /// How fast background writes may go. Each of them is something that a flush of the journal waits behind, so while messages
     /// come in, no faster than is needed to keep up with them twice over; when too much waits, or no publisher would be disturbed, as
-    /// fast as they may at the most.
+    /// fast as they may at the most. Where nothing comes in, nothing can wait longer than readers read: these have the disk and the processor for themselves.
     fn merge_pace(&self, shard: &Shard) -> u64 {
         let most = self.tunables.merge_bytes_per_sec();
         let Some(journal) = &shard.journal else { return most };
         let incoming = self.inflow(shard);
+        if incoming < QUIET_BYTES_PER_SEC {
+            let is_read = self.is_read_cold(shard) && !self.alarm.is_on();
+            return if is_read { MERGE_BYTES_PER_SEC_MIN.min(most) } else { most };
+        }
         let sealed: u64 = journal.sealed_files().iter().map(|file| file.end).sum();
-        let behind = sealed > MERGES_BEHIND_MAX.saturating_mul(self.config.store.merge_bytes);
-        match behind || incoming < QUIET_BYTES_PER_SEC {
+        match sealed > MERGES_BEHIND_MAX.saturating_mul(self.config.store.merge_bytes) {
             true => most,
             false => incoming.saturating_mul(2).max(MERGE_BYTES_PER_SEC_MIN).min(most),
         }
+    }
+
+    /// Whether readers who are behind are reading a shard.
+    fn is_read_cold(&self, shard: &Shard) -> bool {
+        let (now_ns, bytes) = (self.env.clock.monotonic_ns(), shard.store.cold_read_bytes());
+        self.due.lock().cold_reads.entry(shard.id).or_default().go_on(now_ns, bytes)
     }
 
     /// How fast a shard's journal grows. Bytes a second.
@@ -673,5 +708,17 @@ mod tests {
         assert_eq!(growth.look(700, 1_600), IndexDemand::Seal);
         assert_eq!(growth.look(700, 1_600), IndexDemand::Nothing);
         assert_eq!(growth.look(900, 1_600), IndexDemand::Checkpoint);
+    }
+
+    #[test]
+    fn cold_reads_count_for_a_while_once_they_are_many() {
+        let mut reads = ColdReads::default();
+        let ms = |ms: u64| ms * 1_000_000;
+        assert!(!reads.go_on(ms(0), 0));
+        assert!(!reads.go_on(ms(10), COLD_READS_BYTES_MIN - 1), "a reader of little has the disk beside a merge");
+        assert!(reads.go_on(ms(20), COLD_READS_BYTES_MIN));
+        assert!(reads.go_on(ms(519), COLD_READS_BYTES_MIN));
+        assert!(!reads.go_on(ms(520), 2 * COLD_READS_BYTES_MIN - 1), "it has ended");
+        assert!(reads.go_on(ms(530), 2 * COLD_READS_BYTES_MIN));
     }
 }

@@ -396,6 +396,10 @@ impl RangeSource for RealFile {
         Ok(())
     }
 
+    fn forget(&self, position: u64, len: u32) {
+        sys::forget(&self.file, position, len);
+    }
+
     fn raw_fd(&self) -> Option<i32> {
         Some(self.file.as_raw_fd())
     }

@@ -195,6 +195,14 @@ pub(crate) fn begin_reading(file: &File, position: u64, len: u32) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), position, len, libc::POSIX_FADV_WILLNEED) };
 }
 
+/// Pages of a range leave the page cache, as far as they are on the disk and not in use. Only advice. Of at least one byte: none would mean the
+/// rest of the file.
+pub(crate) fn forget(file: &File, position: u64, len: u32) {
+    let (Ok(position), Ok(len)) = (offset(position), offset(u64::from(len.max(1)))) else { return };
+    // SAFETY: the call takes numbers, and the descriptor is open for as long as `file` is borrowed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), position, len, libc::POSIX_FADV_DONTNEED) };
+}
+
 /// What a page of the page cache holds. Bytes.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: the call takes a number and reads a constant of the process.

@@ -392,6 +392,12 @@ impl ShardStore {
         self.shared.state.lock().journal_index_bytes()
     }
 
+    /// What readers were given that is in no frame in memory, since the start. Bytes. Cheap to ask for.
+    #[must_use]
+    pub fn cold_read_bytes(&self) -> u64 {
+        self.shared.counters.file_bytes.load(Ordering::Relaxed) + self.shared.read_cache.stats().hit_bytes
+    }
+
     /// What the store has done and holds. Goes over all partitions: for metrics, not for each request.
     #[must_use]
     pub fn stats(&self) -> StoreStats {

@@ -51,6 +51,9 @@ pub trait RangeSource: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// These bytes are not wanted in memory any more. Only advice.
+    fn forget(&self, _position: u64, _len: u32) {}
+
     /// The descriptor to `sendfile` from, where there is one. A simulated file has none.
     fn raw_fd(&self) -> Option<i32>;
 }

@@ -48,6 +48,8 @@ pub struct StoreConfig {
     pub short_class_max: u8,
     /// What one step of a merge reads and writes before it returns. Bytes, unless one run alone is larger.
     pub merge_step_bytes: usize,
+    /// Journal files of short runs that a merge first brings into the page cache, at the most. Bytes.
+    pub merge_preload_bytes_max: u64,
     /// Whether segments are written past the page cache, where the file system can.
     pub direct_io: bool,
     /// Average length of the runs of a journal file from which the file becomes a segment as it is. Bytes.
@@ -86,6 +88,7 @@ impl Default for StoreConfig {
             short_class_max: 0,
             // The journal's flush waits for what the disk has been given meanwhile.
             merge_step_bytes: 256 << 10,
+            merge_preload_bytes_max: 512 << 20,
             direct_io: true,
             adopt_run_bytes_min: 256 << 10,
             adopt_stretch_bytes_min: 4 << 20,

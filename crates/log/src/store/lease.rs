@@ -64,6 +64,10 @@ impl RangeSource for LeasedFile {
         self.file.fetch(position, len)
     }
 
+    fn forget(&self, position: u64, len: u32) {
+        self.file.forget(position, len);
+    }
+
     fn raw_fd(&self) -> Option<i32> {
         self.file.raw_fd()
     }

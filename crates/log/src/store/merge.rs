@@ -12,13 +12,15 @@
 //!
 //! A merge works in steps of `merge_step_bytes`: it collects runs in the order of the segment, reads them in the order of
 //! the journal files, holds every byte against its checksum, writes. The caller paces the steps. Until the
-//! manifest names the result, a crash or an error costs nothing but the work. Of a file that is adopted only the envelope tables
+//! manifest names the result, a crash or an error costs nothing but the work. Files of short runs are brought into memory before (see
+//! [`preload`]). Of a file that is adopted only the envelope tables
 //! are read, where its bytes were verified since the start: they stay where they are.
 //!
 //! What is written depends on the log alone: on the frames up to the cut, and on which partitions, classes and log starts
 //! there are when the plan is made. From then on the index keeps the runs in place.
 
 mod adopt;
+mod preload;
 mod room;
 mod sorted;
 mod switch;
@@ -158,10 +160,12 @@ pub struct MergeReport {
 /// How far a merge is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MergeProgress {
-    /// There is more to do; so many bytes were written in this step.
+    /// There is more to do.
     More {
-        /// Bytes written.
+        /// Written in this step. Bytes.
         written: u64,
+        /// Brought into memory in this step, to be merged later. Bytes.
+        preloaded: u64,
     },
     /// It is done.
     Done(MergeReport),
@@ -174,6 +178,16 @@ pub struct MergePlan {
     work: Work,
     report: MergeReport,
     done: bool,
+}
+
+/// What a step of a merge did.
+enum Stepped {
+    /// Brought so many bytes of journal into memory.
+    Preloaded(u64),
+    /// Read and wrote.
+    Written,
+    /// The manifest names the last result, and the index uses it.
+    Done,
 }
 
 enum Work {
@@ -413,7 +427,7 @@ impl ShardStore {
                     let what = format!("a merge of {bytes} bytes has room for {room}: it waits until more is free");
                     return Err(Error::new(ErrorKind::StorageFull, what));
                 };
-                (upto, Work::Sorted(SortedWork::new(&state, first, upto)))
+                (upto, Work::Sorted(SortedWork::new(&state, first, upto, self.shared.config.merge_preload_bytes_max)))
             }
         };
         state.merging = Some(upto);
@@ -463,13 +477,14 @@ impl ShardStore {
         }
         let _maintenance = self.shared.maintenance.lock();
         let before = plan.report.written;
-        let finished = match &mut plan.work {
+        let stepped = match &mut plan.work {
             Work::Sorted(work) => work.step(&self.shared, plan.upto, &mut plan.report),
             Work::Adopt(work) => work.step(&self.shared, journal, &mut plan.report),
         };
-        match finished {
-            Ok(false) => Ok(MergeProgress::More { written: plan.report.written - before }),
-            Ok(true) => {
+        match stepped {
+            Ok(Stepped::Preloaded(bytes)) => Ok(MergeProgress::More { written: 0, preloaded: bytes }),
+            Ok(Stepped::Written) => Ok(MergeProgress::More { written: plan.report.written - before, preloaded: 0 }),
+            Ok(Stepped::Done) => {
                 plan.done = true;
                 switch::finish(&self.shared, plan.upto);
                 self.release_journal(journal)?;

@@ -543,6 +543,11 @@ pub(super) fn read_once(range: &FileRange) -> Result<Bytes> {
     read_by(range, |into, position| range.source.read_once_at(into, position))
 }
 
+/// As [`read`], of what is in memory.
+pub(super) fn read_kept(range: &FileRange) -> Result<Bytes> {
+    read_by(range, |into, position| range.source.read_exact_at(into, position))
+}
+
 fn read_by(range: &FileRange, by: impl FnOnce(&mut [u8], u64) -> std::io::Result<()>) -> Result<Bytes> {
     let mut bytes = vec![0; range.len as usize];
     by(&mut bytes, range.position).map_err(|e| {

@@ -11,6 +11,7 @@ mod hook;
 mod leases;
 mod lost;
 mod model;
+mod preload;
 mod read_back;
 mod rig;
 mod room;

@@ -9,8 +9,9 @@
 //!   5  the index is switched
 //! ```
 
+use super::preload::Preload;
 use super::sorted::{Moving, fetch_in_place};
-use super::{MergeReport, SealedJournal};
+use super::{MergeReport, SealedJournal, Stepped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::SealedFile;
 use crate::store::index::{JournalRun, State};
@@ -32,6 +33,7 @@ pub(super) struct AdoptWork {
 
 /// A file whose index is being written.
 struct Indexing {
+    preload: Preload,
     runs: Vec<(PartitionId, JournalRun)>,
     next: usize,
     writer: SegmentWriter,
@@ -48,27 +50,31 @@ impl AdoptWork {
         self.files.front().and_then(|f| Some(name_of(f, f.indexes?))).into_iter().collect()
     }
 
-    /// One piece; true when the last file is a segment.
+    /// One piece.
     pub(super) fn step(
         &mut self,
         shared: &Shared,
         journal: &dyn SealedJournal,
         report: &mut MergeReport,
-    ) -> Result<bool> {
+    ) -> Result<Stepped> {
         let Some((file, (first, last))) = self.files.front().and_then(|f| Some((f.clone(), f.indexes?))) else {
-            return Ok(true);
+            return Ok(Stepped::Done);
         };
         let mut current = match self.current.take() {
             Some(current) => current,
             None => begin(shared, name_of(&file, (first, last)))?,
         };
+        if let Some(bytes) = current.preload.step() {
+            self.current = Some(current);
+            return Ok(Stepped::Preloaded(bytes));
+        }
         if !current.step(shared, report)? {
             self.current = Some(current);
-            return Ok(false);
+            return Ok(Stepped::Written);
         }
         current.finish(shared, journal, &file, last, report)?;
         self.files.pop_front();
-        Ok(self.files.is_empty())
+        Ok(if self.files.is_empty() { Stepped::Done } else { Stepped::Written })
     }
 }
 
@@ -80,8 +86,10 @@ fn name_of(file: &SealedFile, (first, upto): (Index, Index)) -> SegmentName {
 fn begin(shared: &Shared, name: SegmentName) -> Result<Indexing> {
     let (first, last) = (name.first, name.upto);
     let mut runs = Vec::new();
+    let preload;
     {
         let state = shared.state.lock();
+        preload = Preload::in_place(&state.frames, name.journal_file, shared.config.merge_preload_bytes_max);
         for (id, partition) in &state.partitions {
             let start = partition.runs.partition_point(|r| index_of(&state, r).is_none_or(|i| i < first));
             let mine = partition.runs.range(start..).take_while(|r| index_of(&state, r).is_some_and(|i| i <= last));
@@ -90,7 +98,7 @@ fn begin(shared: &Shared, name: SegmentName) -> Result<Indexing> {
     }
     runs.sort_unstable_by_key(|(id, run)| (*id, run.base));
     let native_bytes = runs.iter().map(|(_, r)| u64::from(r.len)).sum();
-    Ok(Indexing { runs, next: 0, writer: shared.begin_segment(name)?, native_bytes })
+    Ok(Indexing { preload, runs, next: 0, writer: shared.begin_segment(name)?, native_bytes })
 }
 
 fn index_of(state: &State, run: &JournalRun) -> Option<Index> {

@@ -1,12 +1,13 @@
 //! Merging runs of journal files into sorted segments.
 
-use super::{Classes, MergeReport};
+use super::preload::Preload;
+use super::{Classes, MergeReport, Stepped};
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{EntryRef, Frame};
 use crate::store::config::{RUN_BYTES_MAX, RUNS_PER_LOCK_MAX, SEGMENT_BYTES_MAX};
 use crate::store::frames::read_entries;
 use crate::store::index::{FencedRange, JournalRun, State, VERIFIED};
-use crate::store::query::read_once;
+use crate::store::query::{read_kept, read_once};
 use crate::store::segment::writer::{Finished, NewEntry, SegmentWriter};
 use crate::store::segment::{SegmentKind, SegmentName, entries};
 use crate::store::shared::{Counters, Shared};
@@ -23,6 +24,7 @@ const READ_BYTES_MAX: u64 = 1 << 20;
 
 /// A sorted merge at work.
 pub(super) struct SortedWork {
+    preload: Preload,
     first: Index,
     /// What is merged, in the order of the segments.
     order: Vec<(u8, PartitionId)>,
@@ -54,10 +56,12 @@ enum From {
 }
 
 impl SortedWork {
-    pub(super) fn new(state: &State, first: Index, upto: Index) -> SortedWork {
+    /// At most so many bytes of journal are brought into memory for it at first.
+    pub(super) fn new(state: &State, first: Index, upto: Index, preload_bytes_max: u64) -> SortedWork {
         let ripe = |run: &JournalRun| state.frames.slot(run.slot).is_some_and(|s| s.index <= upto);
         let order = state.partitions.iter().filter(|(_, p)| p.runs.front().is_some_and(ripe)).map(|(id, _)| (0, *id));
         SortedWork {
+            preload: Preload::upto(&state.frames, upto, preload_bytes_max),
             first,
             order: order.collect(),
             next: 0,
@@ -81,8 +85,11 @@ impl SortedWork {
         self.order.sort_unstable();
     }
 
-    /// One piece; true when the manifest names the result and the index uses it.
-    pub(super) fn step(&mut self, shared: &Shared, upto: Index, report: &mut MergeReport) -> Result<bool> {
+    /// One piece.
+    pub(super) fn step(&mut self, shared: &Shared, upto: Index, report: &mut MergeReport) -> Result<Stepped> {
+        if let Some(bytes) = self.preload.step() {
+            return Ok(Stepped::Preloaded(bytes));
+        }
         let mut batch = self.collect(shared, upto)?;
         if batch.is_empty() {
             self.end_segment(shared, report)?;
@@ -90,7 +97,7 @@ impl SortedWork {
             let finished = std::mem::take(&mut self.finished);
             report.segments += finished.len();
             super::switch::install(shared, upto, finished, None)?;
-            return Ok(true);
+            return Ok(Stepped::Done);
         }
         fetch(shared, upto, &mut batch)?;
         for moving in &batch {
@@ -101,7 +108,7 @@ impl SortedWork {
             shared.flushed(writer.write_piece())?;
             count(shared, report, bytes);
         }
-        Ok(false)
+        Ok(Stepped::Written)
     }
 
     /// The next runs in the order of the segments, about as many as a step may move.
@@ -229,17 +236,22 @@ fn join(range: &mut FileRange, other: &FileRange) -> bool {
     true
 }
 
+/// From the page cache where it is there, else past it.
+fn read(range: &FileRange) -> Result<Bytes> {
+    if range.source.is_in_memory(range.position, range.len) { read_kept(range) } else { read_once(range) }
+}
+
 fn read_group(batch: &mut [Moving], range: Option<FileRange>, group: &[usize]) {
     let Some(range) = range else { return };
     // Where the file is too short, or a sector of it is bad, what of it can be read is read run by run.
-    let bytes = read_once(&range).ok();
+    let bytes = read(&range).ok();
     for i in group {
         let Some(moving) = batch.get_mut(*i) else { continue };
         let Some(mine) = moving.locate() else { continue };
         let start = (mine.position - range.position) as usize;
         match &bytes {
             Some(bytes) => moving.bytes = bytes.slice(start..start + mine.len as usize),
-            None => match read_once(&mine) {
+            None => match read(&mine) {
                 Ok(bytes) => moving.bytes = bytes,
                 // It stays without bytes, which is damage.
                 Err(e) => moving.failed(e),
@@ -264,7 +276,7 @@ fn list(batch: &mut [Moving], wanted: impl Fn(&Moving) -> bool) {
             }
             From::File(frame) => match &last {
                 Some((slot, entries)) if *slot == run.slot => entries,
-                _ => match read_entries(frame, read_once) {
+                _ => match read_entries(frame, read) {
                     Ok(entries) => &last.insert((run.slot, entries)).1,
                     Err(e) => {
                         moving.failed(e);
