@@ -333,6 +333,8 @@ fn on_fetched(place: &Place, next: &mut i64, response: Response, turn: &mut Turn
     let Some(partition) = response.responses.into_iter().flat_map(|t| t.partitions).next() else { return Ok(()) };
     match code(partition.error_code) {
         ErrorCode::None => turn.oracle.high_watermark(place, partition.high_watermark),
+        // The power was cut, and took what this client has read.
+        ErrorCode::OffsetOutOfRange if turn.oracle.may_end_before(place, *next) => *next = 0,
         ErrorCode::OffsetOutOfRange => {
             // Retention is off in these runs: only a reader of what a client has deleted may meet this.
             match turn.oracle.start_at_most(place) {

@@ -29,6 +29,10 @@ struct Partition {
     known: BTreeMap<i64, String>,
     /// The largest high watermark that somebody was told.
     high_watermark: i64,
+    /// What it promises survives a kill, and not a power cut (durability `async`).
+    weak: bool,
+    /// Of a weak one: what stood there at the last power cut, as far as it was known.
+    at_power_cut: BTreeMap<i64, String>,
     /// The largest first offset that somebody was told, and the largest that was asked for: the partition begins between them.
     start: (i64, i64),
 }
@@ -69,6 +73,27 @@ impl Oracle {
         if self.violations.len() < 20 {
             self.violations.push(what);
         }
+    }
+
+    /// A partition promises less: what it acknowledges survives a kill, and not a power cut.
+    pub fn is_weak_from_now_on(&mut self, place: &Place) {
+        self.partitions.entry(place.clone()).or_default().weak = true;
+    }
+
+    /// The power was cut: weak partitions may end anywhere, and their offsets may be given out again.
+    pub fn power_was_cut(&mut self) {
+        for partition in self.partitions.values_mut().filter(|partition| partition.weak) {
+            partition.at_power_cut = std::mem::take(&mut partition.known);
+            partition.high_watermark = 0;
+            partition.sent.values_mut().for_each(|sent| sent.acknowledged.clear());
+        }
+    }
+
+    /// Whether a partition may end before an offset that a client has read before.
+    #[must_use]
+    pub fn may_end_before(&self, place: &Place, offset: i64) -> bool {
+        let known_end = |p: &Partition| p.known.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.partitions.get(place).is_some_and(|p| p.weak && known_end(p) < offset)
     }
 
     /// A message is about to be sent.
@@ -247,6 +272,12 @@ impl Oracle {
                 self.violation(format!("{place:?} offset {offset}: {value:?} is lost, {:?} is there", at.get(offset)));
             }
         }
+        // A power cut takes the end of a log, and nothing out of its middle.
+        let stands = |(offset, value): &(&i64, &String)| at.get(*offset) == Some(&value.as_str());
+        let mut behind_loss = partition.at_power_cut.range(start..).skip_while(stands);
+        if let Some((offset, value)) = behind_loss.find(stands).filter(|_| !self.damaged) {
+            self.violation(format!("{place:?} offset {offset}: {value:?} survived a power cut, and not all before it"));
+        }
         let mut first_seen: BTreeMap<&str, i64> = BTreeMap::new();
         for (offset, value) in content {
             let Some(sent) = partition.sent.get(value) else {
@@ -318,6 +349,28 @@ mod tests {
             0,
             "back"
         );
+    }
+
+    #[test]
+    fn a_power_cut_takes_the_end_of_a_weak_partition_and_nothing_else() {
+        let none = BTreeSet::new();
+        let found = |cut: bool, left: &[(i64, &str)]| {
+            found(|o| {
+                o.is_weak_from_now_on(&place());
+                o.sends(&place(), "p-3", false);
+                o.acknowledged(&place(), 1, "p-2");
+                if cut {
+                    o.power_was_cut();
+                }
+                assert_eq!(o.may_end_before(&place(), 2), cut);
+                o.final_content(&place(), 0, &content(left), &none);
+            })
+        };
+        assert_eq!(found(true, &[]), 0);
+        assert_eq!(found(true, &[(0, "p-1"), (1, "p-3")]), 0, "the offset is given out again");
+        assert_eq!(found(true, &[(0, "p-1"), (1, "p-2")]), 0);
+        assert_ne!(found(true, &[(1, "p-2")]), 0, "a hole");
+        assert_ne!(found(false, &[(0, "p-1")]), 0, "a kill takes nothing");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::oracle::{Oracle, Place};
 use crate::queues::{self, DELAY_MS_MAX, Queues};
 use polylogue_amqp_gateway::AmqpMachine;
 use polylogue_amqp_model::Limits;
-use polylogue_api::{CreateTopics, MachineId, NewTopic, Reply, Request, StateMachine, TopicConfig};
+use polylogue_api::{CreateTopics, Durability, MachineId, NewTopic, Reply, Request, StateMachine, TopicConfig};
 use polylogue_broker::{Broker, BrokerConfig, ErrorKind, ReplySink, SessionId};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
 use polylogue_env::{Disk, OpenMode};
@@ -126,6 +126,8 @@ const SETTLE_STEPS_MAX: u64 = 200_000;
 const SETUP_STEPS_MAX: u32 = 100;
 /// Topics that are written to, and their partitions. The oldest messages of `t` are deleted now and then.
 const TOPICS: [(&str, i32); 4] = [("a", 3), ("b", 2), ("c", 1), ("t", 1)];
+/// The topic whose acknowledgements wait for no flush.
+const WEAK: &str = "w";
 /// Topics that get more partitions, and others' settings.
 const GROWING: &str = "n";
 const SET: &str = "s";
@@ -213,6 +215,11 @@ impl World {
             }
         }
         let place = |topic: &str| (topic.to_owned(), 0);
+        let weak = place(WEAK);
+        clients.extend(["w0p", "w0q"].map(|name| Client::producer(&weak, name, false)));
+        clients.push(Client::consumer(&weak));
+        let mut oracle = Oracle::default();
+        oracle.is_weak_from_now_on(&weak);
         let mut admins = vec![
             Admin::topic_config("a", false),
             Admin::topic_config(SET, true),
@@ -225,7 +232,7 @@ impl World {
             sim: SimWorld::new(seed),
             rng: SimRng::derive(seed, "driver"),
             live: Arc::new(LiveSettings::new(KafkaSettings::default())),
-            oracle: Oracle::default(),
+            oracle,
             clients,
             admins,
             queues: Queues::default(),
@@ -285,12 +292,14 @@ impl World {
                     last = e.to_string();
                     self.flip_back();
                     self.sim.crash();
+                    self.oracle.power_was_cut();
                 }
                 // A fault struck while it was opening: the power goes and comes back.
                 Err(e) => {
                     last = e.to_string();
                     self.sim.disk.clear_faults();
                     self.sim.crash();
+                    self.oracle.power_was_cut();
                     self.crashes += 1;
                 }
             }
@@ -421,6 +430,7 @@ impl World {
         }
         self.faults += 1;
         self.sim.crash();
+        self.oracle.power_was_cut();
         if self.rng.chance(250_000) {
             self.flip_a_bit();
         }
@@ -480,13 +490,15 @@ impl World {
         // What is set is what counts: the rest is inherited.
         let raw = [("retention.ms".to_owned(), "-1".to_owned())].into();
         let config = TopicConfig { retention_ms: None, raw, ..TopicConfig::default() };
+        let mut weak = TopicConfig { durability: Durability::Async, ..config.clone() };
+        weak.raw.insert("polylogue.durability".to_owned(), "async".to_owned());
         let new = |(name, partitions): (&str, i32)| NewTopic {
             name: name.to_owned(),
             partitions: partitions.unsigned_abs(),
-            config: config.clone(),
+            config: if name == WEAK { weak.clone() } else { config.clone() },
             internal: false,
         };
-        let topics = TOPICS.into_iter().chain([(GROWING, 1), (SET, 1)]).map(new).collect();
+        let topics = TOPICS.into_iter().chain([(GROWING, 1), (SET, 1), (WEAK, 1)]).map(new).collect();
         self.oracle.begins(&admin::partitions_of(GROWING), 1);
         for request in [Request::CreateTopics(CreateTopics { topics, validate_only: false }), queues::create()] {
             let answer = Arc::new(Answer::default());
