@@ -146,6 +146,8 @@ pub struct StoreStats {
     pub read_file_bytes: u64,
     /// Bytes written by merges and rewrites, since the start.
     pub merged_bytes: u64,
+    /// Brought into the page cache for merges. Bytes.
+    pub preloaded_bytes: u64,
     /// Native bytes that became segments in place, since the start.
     pub adopted_bytes: u64,
     /// Bytes given back to the file system inside segments, since the start.
@@ -428,6 +430,7 @@ impl ShardStore {
             read_cache_bytes: read_cache.bytes,
             read_file_bytes: counters.file_bytes.load(Ordering::Relaxed),
             merged_bytes: counters.merged_bytes.load(Ordering::Relaxed),
+            preloaded_bytes: counters.preloaded_bytes.load(Ordering::Relaxed),
             adopted_bytes: counters.adopted_bytes.load(Ordering::Relaxed),
             punched_bytes: counters.punched_bytes.load(Ordering::Relaxed),
             fenced: state.fences.len(),

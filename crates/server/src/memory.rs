@@ -28,8 +28,6 @@ const TAILS_BYTES_MAX: usize = 512 << 20;
 
 /// Of what there is, what a merge may bring into the page cache at first: one in so many parts.
 const MERGES_SHARE: u64 = 8;
-/// And at the most so much: twice what a merge has by default. Bytes.
-const MERGES_BYTES_MAX: u64 = 512 << 20;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -121,9 +119,12 @@ pub(crate) fn share_for_tails() -> usize {
     usize::try_from(all_bytes() / TAILS_SHARE).unwrap_or(usize::MAX).min(TAILS_BYTES_MAX)
 }
 
-/// What a merge may bring into the page cache at first: an eighth of what there is, where that is known. Bytes.
-pub(crate) fn share_for_merges() -> u64 {
-    (all_bytes() / MERGES_SHARE).min(MERGES_BYTES_MAX)
+/// What a merge may bring into the page cache at first: no more than an eighth of what there is, where that is known. Bytes.
+pub(crate) fn share_for_merges(wanted: u64) -> u64 {
+    match all_bytes() {
+        0 => wanted,
+        all => wanted.min(all / MERGES_SHARE),
+    }
 }
 
 /// Six tenths of what there is.

@@ -385,7 +385,7 @@ fn open(
             merge_bytes: log.merge_bytes,
             merge_ms_max: log.merge_ms_max,
             journal_keep_bytes_max: log.journal_keep_bytes_max,
-            merge_preload_bytes_max: crate::memory::share_for_merges(),
+            merge_preload_bytes_max: crate::memory::share_for_merges(log.merge_preload_bytes),
             direct_io: log.journal_io != JournalIo::Cached,
             ..StoreConfig::default()
         },

@@ -34,7 +34,7 @@ use super::open::still_lost;
 use super::registry::{Bits, Segment};
 use super::segment::writer::{Finished, FlushError, SegmentWriter};
 use super::segment::{SegmentKind, SegmentName};
-use super::shared::Shared;
+use super::shared::{Counters, Shared};
 use super::{ShardStore, invalid};
 use crate::error::{Error, ErrorKind, Result};
 use crate::journal::pages::open_direct;
@@ -482,7 +482,10 @@ impl ShardStore {
             Work::Adopt(work) => work.step(&self.shared, journal, &mut plan.report),
         };
         match stepped {
-            Ok(Stepped::Preloaded(bytes)) => Ok(MergeProgress::More { written: 0, preloaded: bytes }),
+            Ok(Stepped::Preloaded(bytes)) => {
+                Counters::add(&self.shared.counters.preloaded_bytes, bytes);
+                Ok(MergeProgress::More { written: 0, preloaded: bytes })
+            }
             Ok(Stepped::Written) => Ok(MergeProgress::More { written: plan.report.written - before, preloaded: 0 }),
             Ok(Stepped::Done) => {
                 plan.done = true;

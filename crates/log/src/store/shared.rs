@@ -92,6 +92,7 @@ pub(super) struct Counters {
     pub(super) tail_bytes: AtomicU64,
     pub(super) file_bytes: AtomicU64,
     pub(super) merged_bytes: AtomicU64,
+    pub(super) preloaded_bytes: AtomicU64,
     pub(super) adopted_bytes: AtomicU64,
     pub(super) punched_bytes: AtomicU64,
 }

@@ -220,6 +220,7 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         all.gauge("store_segments_lost", "Segments that cannot be read at all", store.segments_lost as u64);
         read_figures(shard, &mut all);
         all.counter("store_merged_bytes", "Bytes written by merges", store.merged_bytes);
+        all.counter("store_preloaded_bytes", "Bytes brought into the page cache for merges", store.preloaded_bytes);
     }
     credit_figures(broker, &mut all);
     all.counter(

@@ -115,6 +115,8 @@ pub struct LogConfig {
     pub open_segments_max: usize,
     /// Long-lived data that makes a merge due. Bytes.
     pub merge_bytes: u64,
+    /// Journal files that a merge brings into the page cache at first, at the most. Bytes.
+    pub merge_preload_bytes: u64,
     /// Age of long-lived data that makes a merge due. Milliseconds.
     pub merge_ms_max: u64,
     /// Sealed journal that makes a merge of everything due. Bytes.
@@ -297,6 +299,7 @@ fn log(r: &Resolved) -> LogConfig {
         index_cache_bytes: small(r.number(&t::INDEX_CACHE_BYTES)),
         open_segments_max: small(r.number(&t::OPEN_SEGMENTS_MAX)),
         merge_bytes: r.number(&t::MERGE_BYTES),
+        merge_preload_bytes: r.number(&t::MERGE_PRELOAD_BYTES),
         merge_ms_max: r.number(&t::MERGE_MS_MAX),
         journal_keep_bytes_max: r.number(&t::JOURNAL_KEEP_BYTES_MAX),
     }

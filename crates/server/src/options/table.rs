@@ -468,6 +468,13 @@ pub(super) const MERGE_BYTES: OptionDef = log(
     "256MiB",
     "Sealed journal files are merged into sorted segments when they hold this much long-lived data.",
 );
+pub(super) const MERGE_PRELOAD_BYTES: OptionDef = log(
+    "merge_preload_bytes",
+    OptionKind::Bytes { min: 0, max: TIB },
+    "512MiB",
+    "What a merge of many small batches brings into the page cache of the system before it begins, at most an eighth of what the machine has, or \
+     its control group (version 2). Beyond that each batch is read from the disk by itself. 0: all of them are.",
+);
 pub(super) const MERGE_MS_MAX: OptionDef = log(
     "merge_ms_max",
     OptionKind::Millis { min: 1_000, max: 365 * DAY_MS },
@@ -639,6 +646,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &INDEX_CACHE_BYTES,
     &OPEN_SEGMENTS_MAX,
     &MERGE_BYTES,
+    &MERGE_PRELOAD_BYTES,
     &MERGE_MS_MAX,
     &JOURNAL_KEEP_BYTES_MAX,
     &AMQP_PRODUCT,
