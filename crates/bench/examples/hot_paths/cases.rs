@@ -1,6 +1,7 @@
 //! The paths that are counted, and how: what is inside [`Meter::count`] is, and nothing else.
 
 use crate::node::{Consumer, Node, Place, Producer, Result, Topic};
+use crate::queue;
 use polylogue_broker::BrokerConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -44,16 +45,16 @@ pub(crate) trait Meter {
 }
 
 impl Case {
-    fn new(path: &str) -> Case {
+    pub(crate) fn new(path: &str) -> Case {
         Case { path: path.to_owned(), ..Case::default() }
     }
 
-    fn with(mut self, parameter: &str, value: impl Into<u64>) -> Case {
+    pub(crate) fn with(mut self, parameter: &str, value: impl Into<u64>) -> Case {
         self.parameters.insert(parameter.to_owned(), value.into());
         self
     }
 
-    fn unit(mut self, unit: &str, count: impl Into<u64>) -> Case {
+    pub(crate) fn unit(mut self, unit: &str, count: impl Into<u64>) -> Case {
         self.units.insert(unit.to_owned(), count.into() as f64);
         self
     }
@@ -335,13 +336,36 @@ fn recovery(meter: &mut dyn Meter, stored_bytes: u64, segments: bool) -> Result<
     meter.end(case)
 }
 
-/// Every path.
-pub(crate) fn run(meter: &mut dyn Meter) -> Result<()> {
-    for (partitions, messages, batches) in
-        [(1, SMALL, 1), (1, LARGE, 1), (100, SMALL, 1), (100, SMALL, 50), (100, LARGE, 1)]
-    {
-        produce(meter, Shape { partitions, messages, batches })?;
+/// Paths that belong together, by name.
+type Group = (&'static str, fn(&mut dyn Meter) -> Result<()>);
+
+/// All of them, in the order of the table.
+const GROUPS: [Group; 5] = [
+    ("produce", produces),
+    ("fetch", fetches),
+    ("group-commit", group_commits),
+    ("amqp", queues),
+    ("recovery", recoveries),
+];
+
+/// Every path, or those of one group.
+pub(crate) fn run(meter: &mut dyn Meter, only: Option<&str>) -> Result<()> {
+    let wanted = |(name, _): &&Group| only.is_none_or(|only| only == *name);
+    let mut groups = GROUPS.iter().filter(wanted).peekable();
+    if groups.peek().is_none() {
+        let names = GROUPS.map(|(name, _)| name).join(", ");
+        return Err(format!("there is no group {only:?}: there are {names}").into());
     }
+    groups.try_for_each(|(_, run)| run(meter))
+}
+
+fn produces(meter: &mut dyn Meter) -> Result<()> {
+    [(1, SMALL, 1), (1, LARGE, 1), (100, SMALL, 1), (100, SMALL, 50), (100, LARGE, 1)]
+        .into_iter()
+        .try_for_each(|(partitions, messages, batches)| produce(meter, Shape { partitions, messages, batches }))
+}
+
+fn fetches(meter: &mut dyn Meter) -> Result<()> {
     for (partitions, messages, batches, waits) in [
         (1, SMALL, 1, false),
         (1, SMALL, 1, true),
@@ -353,12 +377,27 @@ pub(crate) fn run(meter: &mut dyn Meter) -> Result<()> {
         fetch_at_the_tail(meter, Shape { partitions, messages, batches }, waits)?;
     }
     fetch_behind(meter, 1)?;
-    fetch_behind(meter, 100)?;
+    fetch_behind(meter, 100)
+}
+
+fn group_commits(meter: &mut dyn Meter) -> Result<()> {
     for connections in [1, 100] {
         for phase in [Phase::Ask, Phase::Commit, Phase::Answer] {
             group_commit(meter, connections, phase)?;
         }
     }
+    Ok(())
+}
+
+fn queues(meter: &mut dyn Meter) -> Result<()> {
+    for (body_bytes, exchange) in [(100, ""), (100, "amq.fanout"), (1_024, "")] {
+        queue::publish(meter, body_bytes, exchange)?;
+        queue::deliver(meter, body_bytes, exchange)?;
+    }
+    Ok(())
+}
+
+fn recoveries(meter: &mut dyn Meter) -> Result<()> {
     recovery(meter, 0, false)?;
     recovery(meter, STORED_BYTES, false)?;
     recovery(meter, STORED_BYTES, true)

@@ -10,10 +10,11 @@
 //! into the page cache, flushing) is not in them. Valgrind knows no AVX-512: checksums and copies run here with AVX2 and
 //! PCLMULQDQ, and take several times as many instructions as on a processor that has more. The allocator is the binary's.
 //!
-//! Arguments: `--out FILE` for another file of results.
+//! Arguments: `--out FILE` for another file of results, `--only GROUP` for some of the paths.
 
 mod cases;
 mod node;
+mod queue;
 
 use cases::{Case, Meter};
 use node::Result;
@@ -114,9 +115,11 @@ fn instructions(file: &Path) -> Result<u64> {
 }
 
 /// Every path once with each of the two counters.
-fn measure(profiles: &Path) -> Result<Vec<(Case, u64)>> {
+fn measure(profiles: &Path, only: Option<&str>) -> Result<Vec<(Case, u64)>> {
     let own = std::env::current_exe()?;
-    let heap = cases_of(Command::new(own.with_file_name("hot_paths_heap")))?;
+    let mut heap = Command::new(own.with_file_name("hot_paths_heap"));
+    heap.args(only);
+    let heap = cases_of(heap)?;
     if profiles.exists() {
         std::fs::remove_dir_all(profiles)?;
     }
@@ -126,7 +129,7 @@ fn measure(profiles: &Path) -> Result<Vec<(Case, u64)>> {
     // Compressed names are only explained in the first of the files.
     valgrind.args(["--dump-after=*case_ends_for_callgrind*", "--compress-strings=no"]);
     valgrind.arg(format!("--callgrind-out-file={}", profiles.join("part").display()));
-    valgrind.arg(own).arg("--count").env("GLIBC_TUNABLES", TUNABLES).env("_RJEM_MALLOC_CONF", MALLOC);
+    valgrind.arg(own).arg("--count").args(only).env("GLIBC_TUNABLES", TUNABLES).env("_RJEM_MALLOC_CONF", MALLOC);
     let counted = cases_of(valgrind)?;
     let same = counted.len() == heap.len() && counted.iter().zip(&heap).all(|(a, b)| a.path == b.path);
     if !same {
@@ -184,16 +187,21 @@ fn row(line: &Line<'_>) -> String {
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|a| a == "--count") {
-        return cases::run(&mut Callgrind);
+    if let [option, only @ ..] = arguments.as_slice()
+        && option == "--count"
+    {
+        return cases::run(&mut Callgrind, only.first().map(String::as_str));
     }
-    let results = match arguments.as_slice() {
-        [] => PathBuf::from(RESULTS),
-        [option, file] if option == "--out" => PathBuf::from(file),
-        other => return Err(format!("unknown arguments {other:?}: there is --out FILE").into()),
-    };
+    let (mut results, mut only) = (PathBuf::from(RESULTS), None);
+    for pair in arguments.chunks(2) {
+        match pair {
+            [option, file] if option == "--out" => results = PathBuf::from(file),
+            [option, group] if option == "--only" => only = Some(group.as_str()),
+            other => return Err(format!("unknown arguments {other:?}: there are --out FILE and --only GROUP").into()),
+        }
+    }
     let stamped = Stamped::here(false)?;
-    let measured = measure(Path::new(PROFILES))?;
+    let measured = measure(Path::new(PROFILES), only)?;
     let mut out = OpenOptions::new().create(true).append(true).open(&results)?;
     println!("{HEAD}\n{}", "|---".repeat(HEAD.matches('|').count() - 1) + "|");
     for (case, instructions) in &measured {

@@ -10,6 +10,8 @@
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
+use polylogue_amqp_gateway::{AmqpMachine, Directory};
+use polylogue_amqp_model::Limits;
 use polylogue_api::{
     Catalog, CreateTopics, Event, MachineId, NewTopic, Reply, Request as Asked, StateMachine, Token, TopicConfig,
 };
@@ -74,14 +76,29 @@ impl Place {
         Ok(Place { dir, clock, env })
     }
 
+    /// Opens what is there, and the world that clients of AMQP declare.
+    pub(crate) fn open_for_queues(&self) -> Result<(Node, Arc<Directory>)> {
+        let declared = AmqpMachine::new(Limits::default());
+        let directory = declared.directory();
+        Ok((self.open_with(|_| (), BTreeMap::from([(MachineId::Amqp, Box::new(declared) as _)]))?, directory))
+    }
+
     /// Opens what is there.
     pub(crate) fn open(&self, change: impl FnOnce(&mut BrokerConfig)) -> Result<Node> {
+        self.open_with(change, BTreeMap::new())
+    }
+
+    fn open_with(
+        &self,
+        change: impl FnOnce(&mut BrokerConfig),
+        mut machines: BTreeMap<MachineId, Box<dyn StateMachine>>,
+    ) -> Result<Node> {
         let mut config = BrokerConfig::new(self.dir.join("data"));
         config.disk_reserve_bytes = 0;
         config.store.tail_cache_bytes = TAIL_CACHE_BYTES;
         change(&mut config);
-        let groups: Box<dyn StateMachine> = Box::new(KafkaGroups::new(GroupSettings::default()));
-        let broker = Broker::open(self.env.clone(), config, BTreeMap::from([(MachineId::KafkaGroups, groups)]))?;
+        machines.insert(MachineId::KafkaGroups, Box::new(KafkaGroups::new(GroupSettings::default())));
+        let broker = Broker::open(self.env.clone(), config, machines)?;
         let catalog = broker.catalog();
         Ok(Node { broker, catalog, settings: KafkaSettings::default(), clock: self.clock.clone() })
     }
@@ -97,7 +114,7 @@ impl Drop for Place {
 /// The broker.
 pub(crate) struct Node {
     pub(crate) broker: Broker,
-    catalog: Arc<dyn Catalog>,
+    pub(crate) catalog: Arc<dyn Catalog>,
     settings: KafkaSettings,
     clock: SimClock,
 }
@@ -162,16 +179,16 @@ impl Node {
 
 /// What the broker says to one connection.
 #[derive(Debug)]
-enum Mail {
+pub(crate) enum Mail {
     Reply(Token, Reply),
     Event(Event),
 }
 
 #[derive(Debug, Default)]
-struct Mailbox(Mutex<VecDeque<Mail>>);
+pub(crate) struct Mailbox(Mutex<VecDeque<Mail>>);
 
 impl Mailbox {
-    fn take(&self, into: &mut VecDeque<Mail>) {
+    pub(crate) fn take(&self, into: &mut VecDeque<Mail>) {
         std::mem::swap(&mut *self.0.lock(), into);
     }
 }

@@ -5,6 +5,8 @@
 mod cases;
 #[path = "../hot_paths/node.rs"]
 mod node;
+#[path = "../hot_paths/queue.rs"]
+mod queue;
 
 use allocation_counter::{AllocationInfo, measure};
 use cases::{Case, Meter};
@@ -26,5 +28,5 @@ impl Meter for Heap {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    cases::run(&mut Heap::default())
+    cases::run(&mut Heap::default(), std::env::args().nth(1).as_deref())
 }
