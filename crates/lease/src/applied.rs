@@ -155,6 +155,9 @@ impl Applied {
 
     pub(crate) fn set_class(&mut self, range: Range<u64>, class: Class) {
         self.coarse |= class.coarse > 0;
+        if class == Class::default() && self.classes.last().is_none_or(|last| last.end <= range.start) {
+            return;
+        }
         note(&self.classes, &range, &mut self.changed);
         if class == Class::default() {
             self.classes.clear(&range);

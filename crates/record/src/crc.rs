@@ -18,23 +18,51 @@
 //! | crc-fast 1.10 | 6.5 | 7.6 | 5.0 | 11 | 20 | 186 | 12,042 |
 //! | crc32c 0.6.9 | 8.6 | 9.4 | 8.4 | 14 | 55 | 869 | 45,385 |
 //!
-//! Combining is done here: with tables of powers it takes 33 to 150 ns, one multiplication of 33 ns for each byte of the
-//! length that is not zero; both libraries square matrices, which takes 10,000 to 100,000 ns.
+//! Combining is done here: with tables of powers it takes one multiplication for each byte of the length that is not zero; both libraries square matrices, which takes 10,000 to 100,000 ns.
 
 /// The generator polynomial, bits reversed: x^31 is bit 0.
 const POLY: u32 = 0x82f6_3b78;
 /// The polynomial "1" in the same reversed notation.
 const ONE: u32 = 1 << 31;
 
-/// The product of two polynomials modulo [`POLY`].
-const fn multiply(mut a: u32, mut b: u32) -> u32 {
-    let mut product = 0;
+/// The product of a polynomial and x.
+const fn by_x(a: u32) -> u32 {
+    // No branches on the bits: they are as good as random, so that a branch would be mispredicted half of the time.
+    (a >> 1) ^ (POLY & 0u32.wrapping_sub(a & 1))
+}
+
+/// What the lowest four bits of a sum become when it is multiplied by x^4.
+const CARRIES: [u32; 16] = carries();
+
+const fn carries() -> [u32; 16] {
+    let mut table = [0; 16];
+    let mut bits = 0;
+    while bits < 16 {
+        table[bits] = by_x(by_x(by_x(by_x(bits as u32))));
+        bits += 1;
+    }
+    table
+}
+
+/// The product of two polynomials modulo [`POLY`], four bits of the first at a time: a fifth of the instructions of one at a time.
+const fn multiply(a: u32, b: u32) -> u32 {
+    // The products of `b` and the polynomials below x^4.
+    let mut products = [0; 16];
+    let (mut bit, mut shifted) = (8, b);
+    while bit > 0 {
+        let mut lower = 0;
+        while lower < 16 {
+            products[lower | bit] = products[lower] ^ shifted;
+            lower += 2 * bit;
+        }
+        bit /= 2;
+        shifted = by_x(shifted);
+    }
+    let mut product = 0u32;
     let mut i = 0;
-    while i < 32 {
-        // No branches on the bits: they are as good as random, so that a branch would be mispredicted half of the time.
-        product ^= b & 0u32.wrapping_sub(a >> 31);
-        a <<= 1;
-        b = (b >> 1) ^ (POLY & 0u32.wrapping_sub(b & 1));
+    while i < 8 {
+        let bits = (a >> (4 * i)) & 15;
+        product = (product >> 4) ^ CARRIES[(product & 15) as usize] ^ products[bits as usize];
         i += 1;
     }
     product
@@ -95,6 +123,9 @@ pub fn replace_front(sum: u32, old_front: u32, new_front: u32, rest_len: u64) ->
 
 /// What `len` bytes of zeros make of `sum`.
 fn shift(mut sum: u32, len: u32) -> u32 {
+    if sum == 0 {
+        return 0;
+    }
     for (powers, byte) in POWERS.iter().zip(len.to_le_bytes()) {
         if byte != 0 {
             sum = multiply(powers[usize::from(byte)], sum);

@@ -169,7 +169,8 @@ fn row(line: &Line<'_>) -> String {
     let of = |unit: &str, figure: fn(&Cost) -> f64, digits: usize| {
         line.per.get(unit).map_or(String::new(), |cost| format!("{:.digits$}", figure(cost)))
     };
-    let whole = ["request", "flush", "start"].into_iter().find(|unit| line.per.contains_key(unit)).unwrap_or("start");
+    let whole =
+        ["request", "flush", "burst", "start"].into_iter().find(|unit| line.per.contains_key(unit)).unwrap_or("start");
     let connections = parameter("connections");
     let many = if connections.is_empty() { parameter("partitions") } else { format!("({connections})") };
     format!(

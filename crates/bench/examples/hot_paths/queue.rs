@@ -188,7 +188,7 @@ impl Rig {
 
     fn case(&self, path: &str) -> Case {
         let case = Case::new(path).with("burst_messages", BURST).with("body_bytes", self.body.len() as u64);
-        case.unit("batch", COUNTED_BURSTS * BURST).unit("message", COUNTED_BURSTS * BURST)
+        case.unit("burst", COUNTED_BURSTS).unit("batch", COUNTED_BURSTS * BURST).unit("message", COUNTED_BURSTS * BURST)
     }
 }
 
