@@ -45,6 +45,9 @@ pub(crate) fn unavailable(why: Unavailable) -> Refusal {
         Unavailable::NotCommitted | Unavailable::Busy => {
             return Refusal::new(Code::PreconditionFailed, "the broker is busy, try again");
         }
+        Unavailable::TooLarge => {
+            return Refusal::new(Code::PreconditionFailed, "it is larger than a record of the log may be");
+        }
         Unavailable::Stopping => return Refusal::forced("broker is shutting down"),
     };
     Refusal::internal(text)

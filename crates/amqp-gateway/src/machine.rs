@@ -104,6 +104,10 @@ pub struct AmqpMachine {
     start_ms: u64,
     /// How many records of it were proposed of which nobody knows yet whether they are there.
     starting: usize,
+    /// Queues that the call under way closed, because it proposes that they go.
+    closing: Vec<PartitionId>,
+    /// Exclusive queues may have outlived their connections, and topics their queues: it is looked at when [`AmqpMachine::start_ms`] comes.
+    looks_for_left: bool,
     rights_changed: bool,
     /// Queues whose topics may have other settings than hold for them.
     unchecked: BTreeSet<QueueId>,
@@ -131,6 +135,8 @@ impl AmqpMachine {
             start: Vec::new(),
             start_ms: 0,
             starting: 0,
+            closing: Vec::new(),
+            looks_for_left: false,
             rights_changed: false,
             unchecked: BTreeSet::new(),
             federated: false,
@@ -243,6 +249,7 @@ impl AmqpMachine {
             }
             Ok(plan) => {
                 let reply = answer(AmqpAnswer::Done(plan.reply));
+                self.closing.extend(closed);
                 match plan.record {
                     Some(record) => effects.proposals.push(Proposal { record, replies: reply.into_iter().collect() }),
                     None => effects.replies.extend(reply),
@@ -381,6 +388,22 @@ impl AmqpMachine {
         self.start_ms = context.now.monotonic_ms + in_ms;
     }
 
+    /// What was asked for may be lost or refused: it is asked for again a little later.
+    fn try_again(&mut self, context: &Context<'_>) {
+        self.starting = 0;
+        if !self.directory.has_begun() {
+            return self.begin(context, START_RETRY_MS);
+        }
+        self.looks_for_left = true;
+        self.start_ms = context.now.monotonic_ms + START_RETRY_MS;
+    }
+
+    /// The log has taken what the last call proposed.
+    fn taken(&mut self) {
+        self.model.taken();
+        self.closing.clear();
+    }
+
     /// The first user, where there is nothing yet; the salt comes from the host's random numbers.
     fn first_user(random: u64) -> PutUser {
         let mut salt = [0; SALT_BYTES];
@@ -395,6 +418,7 @@ impl AmqpMachine {
 
 impl StateMachine for AmqpMachine {
     fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Boxed, effects: &mut Effects) {
+        self.taken();
         match command.downcast::<AmqpAsk>() {
             Ok(ask) => match *ask {
                 AmqpAsk::Do(who, command) => self.plan(&who, *command, context, Some(caller), effects),
@@ -454,28 +478,40 @@ impl StateMachine for AmqpMachine {
         self.begin(context, 0);
     }
 
+    fn on_refused(&mut self, context: &Context<'_>, _: &[Bytes], _: &mut Effects) {
+        self.model.take_back();
+        std::mem::take(&mut self.closing).into_iter().for_each(|queue| context.queues.open(queue));
+        // It may have been what a start asks for, or that a connection is gone.
+        self.try_again(context);
+    }
+
+    fn on_topics_refused(&mut self, context: &Context<'_>) {
+        self.check_all_topics();
+        self.try_again(context);
+    }
+
     fn on_writer_lost(&mut self, context: &Context<'_>, _: &mut Effects) {
         self.model.on_writer_lost();
+        self.closing.clear();
         // What was to be changed may have been lost.
         self.check_all_topics();
-        if !self.directory.has_begun() {
-            return self.begin(context, START_RETRY_MS);
-        }
-        self.starting = 0;
-        // That their owners are gone may have been lost as well.
-        let owners: BTreeSet<_> = self.model.world().queues().filter_map(|queue| queue.owner).collect();
-        let gone = owners.into_iter().filter(|owner| !self.directory.is_connected(*owner));
-        self.start.extend(gone.map(Command::OwnerGone));
-        self.start_ms = context.now.monotonic_ms + START_RETRY_MS;
+        // That owners of queues are gone may have been lost as well.
+        self.try_again(context);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {
-        (!self.start.is_empty()).then_some(self.start_ms)
+        (self.looks_for_left || !self.start.is_empty()).then_some(self.start_ms)
     }
 
     fn on_deadline(&mut self, context: &Context<'_>, effects: &mut Effects) {
         if context.now.monotonic_ms < self.start_ms {
             return;
+        }
+        self.taken();
+        if std::mem::take(&mut self.looks_for_left) {
+            let owners = self.model.proposed().owners();
+            let gone = owners.into_iter().filter(|owner| !self.directory.is_connected(*owner));
+            self.start.extend(gone.map(Command::OwnerGone));
         }
         let left = context.catalog.topics();
         let gone =
@@ -484,9 +520,11 @@ impl StateMachine for AmqpMachine {
         for command in std::mem::take(&mut self.start) {
             self.plan(&Who::broker(), command, context, None, effects);
         }
-        self.starting = effects.proposals.len();
-        if self.starting == 0 {
-            self.directory.set_begun();
+        if !self.directory.has_begun() {
+            self.starting = effects.proposals.len();
+            if self.starting == 0 {
+                self.directory.set_begun();
+            }
         }
     }
 
@@ -651,6 +689,42 @@ mod tests {
         let mut effects = Effects::default();
         world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "what was asked for may be lost");
+    }
+
+    /// A record that the log refused counted as a lost writer. Now the machine takes it back alone: a queue that was to go is there and takes
+    /// consumers again, and that a connection is gone is said again.
+    #[test]
+    fn what_is_refused_is_taken_back_and_said_again_where_no_client_does() {
+        let mut world = World::new();
+        let who = Who { owner: owner(3), ..Who::broker() };
+        let declare = polylogue_amqp_model::DeclareQueue {
+            vhost: world.vhost,
+            name: "mine".into(),
+            exclusive: true,
+            ..polylogue_amqp_model::DeclareQueue::default()
+        };
+        world.act_as(who.clone(), Command::DeclareQueue(declare));
+        let before = world.machine.model().proposed().clone();
+        let mut effects = Effects::default();
+        let gone = AmqpAsk::Do(Who::broker(), Box::new(Command::OwnerGone(owner(3))));
+        world.machine.handle(&crate::testing::context(), Caller(1), Box::new(gone), &mut effects);
+        let records: Vec<_> = effects.proposals.into_iter().map(|proposal| proposal.record).collect();
+        assert_eq!(records.len(), 1);
+        world.machine.on_refused(&crate::testing::context(), &records, &mut Effects::default());
+        assert!(*world.machine.model().proposed() == before);
+        let later = Context { now: Now { monotonic_ms: START_RETRY_MS, wall_ms: 0 }, ..crate::testing::context() };
+        assert_eq!(world.machine.next_deadline_ms(), Some(START_RETRY_MS));
+        let mut effects = Effects::default();
+        world.machine.on_deadline(&later, &mut effects);
+        world.commit(effects);
+        assert_eq!((world.directory.queues().len(), world.machine.next_deadline_ms()), (0, None));
+        // What topics were asked to become is asked for again.
+        world.queue("kept", json!({"x-max-length": 10}));
+        world.machine.on_ready(&crate::testing::context());
+        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 1);
+        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0);
+        world.machine.on_topics_refused(&later);
+        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 1);
     }
 
     /// An exclusive queue stayed for ever when the record that its connection is gone was lost.

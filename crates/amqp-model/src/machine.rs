@@ -13,7 +13,7 @@ use crate::queue::{Queue, check_exclusive};
 use crate::settings::Effective;
 use crate::world::{Did, Effects, World};
 use bytes::Bytes;
-use polylogue_router::{Exchange, Kind, Router, RouterEvent, SharedRouter, VhostId};
+use polylogue_router::{Exchange, Kind, Proposed, Router, RouterEvent, SharedRouter, VhostId};
 use polylogue_types::bin::BinError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +39,19 @@ pub struct Model {
     in_flight: u64,
     /// Replay is over: a tail is kept.
     live: bool,
+    /// How the records of the call under way are taken back if the log refuses them, in their order.
+    undo: Vec<Undo>,
     changed: BTreeSet<Key>,
+}
+
+/// How one planned record is taken back.
+#[derive(Debug)]
+struct Undo {
+    /// To be made in reverse order.
+    changes: Vec<Change>,
+    /// The next numbers of virtual hosts and queues.
+    next: (u32, u64),
+    router: Proposed,
 }
 
 impl Model {
@@ -53,6 +65,7 @@ impl Model {
             router: Router::new(limits.router),
             in_flight: 0,
             live: false,
+            undo: Vec::new(),
             changed: BTreeSet::new(),
         }
     }
@@ -67,6 +80,12 @@ impl Model {
     #[must_use]
     pub fn proposed(&self) -> &World {
         &self.tail
+    }
+
+    /// The exchanges and bindings that will be there when all that is on its way is committed.
+    #[must_use]
+    pub fn proposed_routes(&self) -> &polylogue_router::Definitions {
+        self.router.proposed()
     }
 
     /// The committed exchanges and bindings.
@@ -151,8 +170,8 @@ impl Model {
         Ok(Some(exchange))
     }
 
-    /// Judges a command and makes one record of what it changes. The record must be proposed, or [`Model::on_writer_lost`]
-    /// called. `random` is for names and must differ from call to call.
+    /// Judges a command and makes one record of what it changes. The record must be proposed, or [`Model::take_back`] or
+    /// [`Model::on_writer_lost`] called. `random` is for names and must differ from call to call.
     ///
     /// # Errors
     /// Why it cannot be done. Nothing is changed then.
@@ -163,17 +182,37 @@ impl Model {
         let changes = std::mem::take(&mut draft.changes);
         let (routes, about): (Vec<_>, Vec<_>) = std::mem::take(&mut draft.routes).into_iter().unzip();
         drop(draft);
-        let mut routed = None;
+        let (mut routed, mark) = (None, self.router.mark());
         if !routes.is_empty() {
             let planned = self.router.plan(&routes).map_err(|(at, error)| name_it(&about, at, &error))?;
             routed = planned.record;
         }
-        let mut effects = Effects::default();
+        let next = (self.tail.next_vhost, self.tail.next_queue);
+        let mut effects = Effects::with_undo();
         changes.iter().for_each(|change| self.tail.apply(change, &mut effects));
         let nothing = changes.is_empty() && routed.is_none();
         let record = (!nothing || self.in_flight > 0).then(|| encode(&changes, routed.as_deref()));
-        self.in_flight += u64::from(record.is_some());
+        if record.is_some() {
+            self.in_flight += 1;
+            self.undo.push(Undo { changes: effects.undo.unwrap_or_default(), next, router: mark });
+        }
         Ok(Plan { record, reply })
+    }
+
+    /// The log has taken all records that were planned.
+    pub fn taken(&mut self) {
+        self.undo.clear();
+    }
+
+    /// The log refused all records that were planned since [`Model::taken`]: what is proposed is what it was then. Nothing was applied since.
+    pub fn take_back(&mut self) {
+        while let Some(undo) = self.undo.pop() {
+            let mut effects = Effects::default();
+            undo.changes.iter().rev().for_each(|change| self.tail.apply(change, &mut effects));
+            (self.tail.next_vhost, self.tail.next_queue) = undo.next;
+            self.router.take_back(undo.router);
+            self.in_flight -= 1;
+        }
     }
 
     /// Applies a committed record and says what it did.
@@ -184,6 +223,7 @@ impl Model {
         let (changes, routed) =
             decode(record).map_err(|e: BinError| format!("a record of the declared world cannot be read: {e}"))?;
         let before = self.policies_before(&changes);
+        self.undo.clear();
         let mut effects = Effects::default();
         changes.iter().for_each(|change| self.applied.apply(change, &mut effects));
         let routed = routed.map(|record| self.router.apply(record)).transpose()?.unwrap_or_default();
@@ -267,6 +307,7 @@ impl Model {
     /// What was proposed and not committed is void: the tail is derived from applied state again.
     pub fn on_writer_lost(&mut self) {
         self.in_flight = 0;
+        self.undo.clear();
         self.tail = self.applied.clone();
         self.router.reset_tail();
     }

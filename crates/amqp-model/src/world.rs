@@ -43,9 +43,24 @@ pub(crate) enum Did {
 pub(crate) struct Effects {
     pub(crate) did: Vec<Did>,
     pub(crate) keys: BTreeSet<Key>,
+    /// The changes that take back what was done, where they are wanted: to be made in reverse order. They leave the next
+    /// numbers of virtual hosts and queues as they are.
+    pub(crate) undo: Option<Vec<Change>>,
 }
 
 impl Effects {
+    /// Effects that say how they are taken back.
+    pub(crate) fn with_undo() -> Effects {
+        Effects { undo: Some(Vec::new()), ..Effects::default() }
+    }
+
+    /// This takes back what was just done.
+    fn undone_by(&mut self, change: impl FnOnce() -> Change) {
+        if let Some(undo) = &mut self.undo {
+            undo.push(change());
+        }
+    }
+
     fn note(&mut self, did: Did, key: Key) {
         self.did.push(did);
         self.keys.insert(key);
@@ -222,6 +237,12 @@ impl World {
         self.queue_counts.get(&vhost).copied().unwrap_or(0)
     }
 
+    /// The connections that have exclusive queues.
+    #[must_use]
+    pub fn owners(&self) -> BTreeSet<OwnerId> {
+        self.owned.iter().map(|(owner, _)| *owner).collect()
+    }
+
     /// The queues that are exclusive to a connection.
     pub fn owned_by(&self, owner: OwnerId) -> impl Iterator<Item = QueueId> {
         self.owned.range((owner, QueueId(0))..=(owner, QueueId(u64::MAX))).map(|(_, id)| *id)
@@ -278,50 +299,29 @@ impl World {
         match change {
             Change::Vhost(vhost) => self.set_vhost(vhost, effects),
             Change::VhostRemoved(id) => self.remove_vhost(*id, effects),
-            Change::User(user) => {
-                self.users.insert(user.name.clone(), user.clone());
-                effects.note(Did::UserSet(user.clone()), Key::User(user.name.clone()));
-            }
+            Change::User(user) => self.set_user(user, effects),
             Change::UserRemoved(name) => self.remove_user(name, effects),
-            Change::Permission(vhost, user, permission) => {
-                let before = self.permissions.entry(*vhost).or_default().insert(user.clone(), permission.clone());
-                self.permission_count += usize::from(before.is_none());
-                effects.note(Did::Permissions(*vhost, user.clone()), Key::Permission(*vhost, user.clone()));
-            }
+            Change::Permission(vhost, user, permission) => self.set_permission(*vhost, user, permission, effects),
             Change::PermissionRemoved(vhost, user) => self.remove_permission(*vhost, user, effects),
             Change::Topic(vhost, user, exchange, permission) => {
-                let users = self.topics.entry(*vhost).or_default();
-                let before = users.entry(user.clone()).or_default().insert(exchange.clone(), permission.clone());
-                self.permission_count += usize::from(before.is_none());
-                let key = Key::Topic(*vhost, user.clone(), exchange.clone());
-                effects.note(Did::Permissions(*vhost, user.clone()), key);
+                self.set_topic(*vhost, user, exchange, permission, effects);
             }
             Change::TopicRemoved(vhost, user, exchange) => self.remove_topic(*vhost, user, exchange, effects),
             Change::Parameter(vhost, component, name, value, author) => {
-                let key = (*vhost, component.clone(), name.clone());
-                self.parameters.insert(key, (value.clone(), author.clone()));
+                let before =
+                    self.parameters.insert((*vhost, component.clone(), name.clone()), (value.clone(), author.clone()));
+                effects.undone_by(|| match before {
+                    Some((value, author)) => Change::Parameter(*vhost, component.clone(), name.clone(), value, author),
+                    None => Change::ParameterRemoved(*vhost, component.clone(), name.clone()),
+                });
                 note_parameter(*vhost, component, name, Some(value), effects);
             }
             Change::ParameterRemoved(vhost, component, name) => {
-                if self.parameters.remove(&(*vhost, component.clone(), name.clone())).is_some() {
-                    note_parameter(*vhost, component, name, None, effects);
-                }
+                self.remove_parameter(*vhost, component, name, effects);
             }
-            Change::Global(name, value) => {
-                self.globals.insert(name.clone(), value.clone());
-                effects.note(Did::Global(name.clone(), Some(value.clone())), Key::Global(name.clone()));
-            }
-            Change::GlobalRemoved(name) => {
-                if self.globals.remove(name).is_some() {
-                    effects.note(Did::Global(name.clone(), None), Key::Global(name.clone()));
-                }
-            }
-            Change::Policy(policy) => {
-                let key = (policy.vhost, policy.operator, policy.name.clone());
-                self.policies.insert(key, policy.clone());
-                let key = Key::Policy(policy.vhost, policy.operator, policy.name.clone());
-                effects.note(Did::Policies(policy.vhost), key);
-            }
+            Change::Global(name, value) => self.set_global(name, Some(value), effects),
+            Change::GlobalRemoved(name) => self.set_global(name, None, effects),
+            Change::Policy(policy) => self.set_policy(policy, effects),
             Change::PolicyRemoved(vhost, operator, name) => self.remove_policy(*vhost, *operator, name, effects),
             Change::Queue(queue) => self.add_queue(queue, effects),
             Change::QueueRemoved(id, gone) => self.remove_queue(*id, *gone, effects),
@@ -344,6 +344,73 @@ impl World {
         }
     }
 
+    fn set_user(&mut self, user: &Arc<User>, effects: &mut Effects) {
+        let name = user.name.clone();
+        let before = self.users.insert(name.clone(), user.clone());
+        effects.undone_by(|| before.map_or(Change::UserRemoved(name), Change::User));
+        effects.note(Did::UserSet(user.clone()), Key::User(user.name.clone()));
+    }
+
+    fn set_permission(
+        &mut self,
+        vhost: VhostId,
+        user: &ByteString,
+        permission: &Arc<Permission>,
+        effects: &mut Effects,
+    ) {
+        let before = self.permissions.entry(vhost).or_default().insert(user.clone(), permission.clone());
+        self.permission_count += usize::from(before.is_none());
+        effects.undone_by(|| match before {
+            Some(before) => Change::Permission(vhost, user.clone(), before),
+            None => Change::PermissionRemoved(vhost, user.clone()),
+        });
+        effects.note(Did::Permissions(vhost, user.clone()), Key::Permission(vhost, user.clone()));
+    }
+
+    fn set_topic(
+        &mut self,
+        vhost: VhostId,
+        user: &ByteString,
+        exchange: &ByteString,
+        permission: &Arc<TopicPermission>,
+        effects: &mut Effects,
+    ) {
+        let users = self.topics.entry(vhost).or_default();
+        let before = users.entry(user.clone()).or_default().insert(exchange.clone(), permission.clone());
+        self.permission_count += usize::from(before.is_none());
+        effects.undone_by(|| match before {
+            Some(before) => Change::Topic(vhost, user.clone(), exchange.clone(), before),
+            None => Change::TopicRemoved(vhost, user.clone(), exchange.clone()),
+        });
+        let key = Key::Topic(vhost, user.clone(), exchange.clone());
+        effects.note(Did::Permissions(vhost, user.clone()), key);
+    }
+
+    fn set_global(&mut self, name: &ByteString, value: Option<&Json>, effects: &mut Effects) {
+        let before = match value {
+            Some(value) => self.globals.insert(name.clone(), value.clone()),
+            None => self.globals.remove(name),
+        };
+        if before.is_none() && value.is_none() {
+            return;
+        }
+        effects.undone_by(|| match before {
+            Some(before) => Change::Global(name.clone(), before),
+            None => Change::GlobalRemoved(name.clone()),
+        });
+        effects.note(Did::Global(name.clone(), value.cloned()), Key::Global(name.clone()));
+    }
+
+    fn set_policy(&mut self, policy: &Arc<Policy>, effects: &mut Effects) {
+        let before = self.policies.insert((policy.vhost, policy.operator, policy.name.clone()), policy.clone());
+        effects.undone_by(|| match before {
+            Some(before) => Change::Policy(before),
+            None => Change::PolicyRemoved(policy.vhost, policy.operator, policy.name.clone()),
+        });
+        let key = Key::Policy(policy.vhost, policy.operator, policy.name.clone());
+        effects.note(Did::Policies(policy.vhost), key);
+    }
+
     /// What is not durable goes.
     fn restart(&mut self, effects: &mut Effects) {
         let transient = self.queues.values().filter(|queue| !queue.durable);
@@ -352,11 +419,16 @@ impl World {
     }
 
     fn set_quotas(&mut self, entity: &QuotaEntity, limits: QuotaLimits, effects: &mut Effects) {
+        let before = self.quotas.get(entity).copied();
         if limits.is_empty() {
             self.quotas.remove(entity);
         } else {
             self.quotas.insert(entity.clone(), limits);
         }
+        effects.undone_by(|| match before {
+            Some(before) => Change::Quotas(entity.clone(), before),
+            None => Change::QuotasRemoved(entity.clone()),
+        });
         effects.note(Did::Quotas(entity.clone(), limits), Key::Quotas(entity.clone()));
     }
 
@@ -366,14 +438,19 @@ impl World {
             false if self.acls.remove(acl) => Did::AclRemoved(acl.clone()),
             _ => return,
         };
+        effects.undone_by(|| if is_there { Change::AclRemoved(acl.clone()) } else { Change::Acl(acl.clone()) });
         effects.note(did, Key::Acl(acl.clone()));
     }
 
     fn set_topic_read(&mut self, exchange: ExchangeId, partition: u64, offset: Option<u64>, effects: &mut Effects) {
-        match offset {
-            Some(offset) => _ = self.topic_reads.insert((exchange, partition), offset),
-            None => _ = self.topic_reads.remove(&(exchange, partition)),
-        }
+        let before = match offset {
+            Some(offset) => self.topic_reads.insert((exchange, partition), offset),
+            None => self.topic_reads.remove(&(exchange, partition)),
+        };
+        effects.undone_by(|| match before {
+            Some(before) => Change::TopicRead(exchange, partition, before),
+            None => Change::TopicReadRemoved(exchange, partition),
+        });
         effects.keys.insert(Key::TopicRead(exchange, partition));
         if partition == READS_BEGUN && offset.is_some() {
             effects.did.push(Did::TopicReadsBegun(exchange));
@@ -390,9 +467,11 @@ impl World {
 
     fn set_vhost(&mut self, vhost: &Arc<Vhost>, effects: &mut Effects) {
         self.next_vhost = self.next_vhost.max(vhost.id.0.saturating_add(1));
-        if let Some(before) = self.vhosts.insert(vhost.id, vhost.clone()) {
+        let before = self.vhosts.insert(vhost.id, vhost.clone());
+        if let Some(before) = &before {
             self.vhost_names.remove(&before.name);
         }
+        effects.undone_by(|| before.map_or(Change::VhostRemoved(vhost.id), Change::Vhost));
         self.vhost_names.insert(vhost.name.clone(), vhost.id);
         effects.note(Did::VhostSet(vhost.clone()), Key::Vhost(vhost.id));
         effects.keys.insert(Key::Counters);
@@ -401,6 +480,7 @@ impl World {
     fn remove_vhost(&mut self, id: VhostId, effects: &mut Effects) {
         let Some(vhost) = self.vhosts.remove(&id) else { return };
         self.vhost_names.remove(&vhost.name);
+        effects.undone_by(|| Change::Vhost(vhost.clone()));
         let queues: Vec<_> = self.queues.values().filter(|queue| queue.vhost == id).map(|queue| queue.id).collect();
         queues.into_iter().for_each(|queue| self.remove_queue(queue, Gone::Vhost, effects));
         let users: Vec<_> = self.permissions.get(&id).into_iter().flat_map(BTreeMap::keys).cloned().collect();
@@ -410,10 +490,7 @@ impl World {
         topics.iter().for_each(|(user, exchange)| self.remove_topic(id, user, exchange, effects));
         let parameters: Vec<_> =
             self.parameters().filter(|(of, ..)| *of == id).map(|(_, c, n, _)| (c.clone(), n.clone())).collect();
-        for (component, name) in parameters {
-            self.parameters.remove(&(id, component.clone(), name.clone()));
-            note_parameter(id, &component, &name, None, effects);
-        }
+        parameters.iter().for_each(|(component, name)| self.remove_parameter(id, component, name, effects));
         for operator in [false, true] {
             let names: Vec<_> = self.policies_of(id, operator).map(|policy| policy.name.clone()).collect();
             names.iter().for_each(|name| self.remove_policy(id, operator, name, effects));
@@ -423,6 +500,7 @@ impl World {
 
     fn remove_user(&mut self, name: &ByteString, effects: &mut Effects) {
         let Some(user) = self.users.remove(name) else { return };
+        effects.undone_by(|| Change::User(user.clone()));
         let hosts: Vec<VhostId> = self.permissions.keys().copied().collect();
         hosts.into_iter().for_each(|vhost| self.remove_permission(vhost, name, effects));
         let topics: Vec<_> =
@@ -433,8 +511,9 @@ impl World {
 
     fn remove_permission(&mut self, vhost: VhostId, user: &ByteString, effects: &mut Effects) {
         let Some(users) = self.permissions.get_mut(&vhost) else { return };
-        if users.remove(user).is_some() {
+        if let Some(before) = users.remove(user) {
             self.permission_count -= 1;
+            effects.undone_by(|| Change::Permission(vhost, user.clone(), before));
             effects.note(Did::Permissions(vhost, user.clone()), Key::Permission(vhost, user.clone()));
         }
         if users.is_empty() {
@@ -445,8 +524,9 @@ impl World {
     fn remove_topic(&mut self, vhost: VhostId, user: &ByteString, exchange: &ByteString, effects: &mut Effects) {
         let Some(users) = self.topics.get_mut(&vhost) else { return };
         let Some(exchanges) = users.get_mut(user) else { return };
-        if exchanges.remove(exchange).is_some() {
+        if let Some(before) = exchanges.remove(exchange) {
             self.permission_count -= 1;
+            effects.undone_by(|| Change::Topic(vhost, user.clone(), exchange.clone(), before));
             let key = Key::Topic(vhost, user.clone(), exchange.clone());
             effects.note(Did::Permissions(vhost, user.clone()), key);
         }
@@ -458,8 +538,16 @@ impl World {
         }
     }
 
+    fn remove_parameter(&mut self, vhost: VhostId, component: &ByteString, name: &ByteString, effects: &mut Effects) {
+        if let Some((value, author)) = self.parameters.remove(&(vhost, component.clone(), name.clone())) {
+            effects.undone_by(|| Change::Parameter(vhost, component.clone(), name.clone(), value, author));
+            note_parameter(vhost, component, name, None, effects);
+        }
+    }
+
     fn remove_policy(&mut self, vhost: VhostId, operator: bool, name: &ByteString, effects: &mut Effects) {
-        if self.policies.remove(&(vhost, operator, name.clone())).is_some() {
+        if let Some(before) = self.policies.remove(&(vhost, operator, name.clone())) {
+            effects.undone_by(|| Change::Policy(before));
             effects.note(Did::Policies(vhost), Key::Policy(vhost, operator, name.clone()));
         }
     }
@@ -471,6 +559,7 @@ impl World {
         *self.queue_counts.entry(queue.vhost).or_default() += 1;
         self.owned.extend(queue.owner.map(|owner| (owner, queue.id)));
         self.queues.insert(queue.id, queue.clone());
+        effects.undone_by(|| Change::QueueRemoved(queue.id, Gone::Asked));
         effects.note(Did::QueueAdded(queue.clone()), Key::Queue(queue.id));
         effects.keys.insert(Key::Counters);
     }
@@ -486,6 +575,7 @@ impl World {
         if let Some(owner) = queue.owner {
             self.owned.remove(&(owner, id));
         }
+        effects.undone_by(|| Change::Queue(queue.clone()));
         effects.note(Did::QueueRemoved(queue, gone), Key::Queue(id));
     }
 

@@ -202,6 +202,8 @@ pub enum Unavailable {
     NotCommitted,
     /// Too much is in flight. Try again.
     Busy,
+    /// It is larger than a record of the log may be. Trying again does not help.
+    TooLarge,
     /// The broker is shutting down.
     Stopping,
 }

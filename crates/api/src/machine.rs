@@ -93,7 +93,8 @@ pub struct Proposal {
 /// What a call wants done. Order is kept.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Records to write; each is applied after it is committed, in this order.
+    /// Records to write; each is applied after it is committed, in this order. The log takes all records of a call or none of them, see
+    /// [`StateMachine::on_refused`].
     pub proposals: Vec<Proposal>,
     /// Replies that depend on nothing new.
     pub replies: Vec<(Caller, Box<dyn Any + Send>)>,
@@ -116,6 +117,16 @@ pub trait StateMachine: Send + Debug {
 
     /// Called once after replay, before the first command: soft state starts from applied state here.
     fn on_ready(&mut self, context: &Context<'_>);
+
+    /// The log refused the proposals of the call before, all of them: the queue or the disk is full, or a record is too large. None of
+    /// these records will ever be applied; the machine takes back what it derived from them. `records` are all records of that call, in
+    /// their order, and nothing was called in between. What was proposed before is on its way as it was, and the writer stays. The host
+    /// answers the callers of the refused proposals; `effects` takes replies to other callers, and its proposals are not carried out.
+    fn on_refused(&mut self, context: &Context<'_>, records: &[Bytes], effects: &mut Effects);
+
+    /// The host could not have topics changed or deleted as the machine wanted ([`StateMachine::take_topic_changes`],
+    /// [`StateMachine::take_dead_topics`]): the machine asks for all of that again, at a deadline of its own.
+    fn on_topics_refused(&mut self, _: &Context<'_>) {}
 
     /// Proposals that were not committed are void and the writer was taken anew: whatever was derived from them
     /// (tail state) is derived again from applied state.

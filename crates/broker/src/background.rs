@@ -290,6 +290,7 @@ impl Inner {
         if room {
             self.check_room();
             self.take_lost_writers();
+            self.all_shards().iter().for_each(|shard| self.catch_up(shard));
         }
         for shard in self.all_shards() {
             if let Some(looked_ms) = retention {
@@ -313,8 +314,6 @@ impl Inner {
         let context = self.context();
         let mut machines = self.machines.lock();
         machines.run_deadlines(&context, &shard, &mut outbox);
-        let dead = machines.take_dead_topics();
-        machines.tell(dead, &context, &shard, &mut outbox);
         drop(machines);
         self.send(outbox);
     }
@@ -367,12 +366,13 @@ impl Inner {
         if self.recovered.load(Ordering::Acquire)
             && let Err(e) = self.reconcile(shard, &machines.meta)
         {
-            // The next writer tries again.
+            // Nothing may be proposed before partitions are open that the last writer was about to open: the next writer tries again.
+            shard.state.lock().lost = true;
             self.gauges.background_failed("openings", &e.text);
         }
         if let Some(outbox) = lost {
             for (id, effects) in effects {
-                machines.carry_out(id, effects, shard, outbox);
+                machines.carry_out(id, effects, &context, shard, outbox);
             }
         }
         let topics: Vec<_> = machines.meta.topics().cloned().collect();

@@ -189,8 +189,7 @@ impl Inner {
             self.retune();
             machines.tell(self.config.resolver.machine_commands(), &context, shard, outbox);
         }
-        let dead = machines.take_dead_topics();
-        machines.tell(dead, &context, shard, outbox);
+        machines.delete_dead_topics(&context, shard, outbox);
         let due = machines.change_topics(due, &context, shard, outbox);
         if !deleted.is_empty() {
             for id in machines.ids().into_iter().filter(|id| *id != MachineId::Meta) {
@@ -198,7 +197,7 @@ impl Inner {
                 if let Some(machine) = machines.get_mut(id) {
                     machine.on_topics_deleted(&context, &deleted, &mut effects);
                 }
-                machines.carry_out(id, effects, shard, outbox);
+                machines.carry_out(id, effects, &context, shard, outbox);
             }
         }
         for (caller, reply) in due {
@@ -265,7 +264,7 @@ impl Inner {
                 }
             };
             let (seed, now_ms) = (self.env.rng.next_u64(), lease_ms(self.env.clock.now_ms()));
-            // Where it is refused the writer is lost, and the next one opens them.
+            // Where it is refused the shard is behind, and it is tried again.
             let _ = shard.open_partitions(&mut shard.state.lock(), topic, seed, now_ms);
             opened.insert(id, shard);
         }
@@ -288,7 +287,7 @@ impl Inner {
             closing.entry(of).or_insert_with(|| (shard, Vec::new())).1.push(id);
         }
         for (shard, partitions) in closing.into_values() {
-            // Where it is refused the writer is lost, and the next one closes them.
+            // Where it is refused the shard is behind, and it is tried again.
             let _ = shard.close_partitions(&mut shard.state.lock(), topic.id(), partitions);
         }
         topic.info(&|shard| self.term_of(shard))

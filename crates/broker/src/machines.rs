@@ -13,6 +13,7 @@ use polylogue_api::{
     StateMachine, TopicError, TopicRef, Unavailable,
 };
 use polylogue_log::Frame;
+use polylogue_log::journal::Urgency;
 use polylogue_meta::{
     AMQP_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, MetaCommand, MetaEvent, MetaMachine, MetaReply,
 };
@@ -33,6 +34,9 @@ pub(crate) fn partition_of(machine: MachineId) -> PartitionId {
 pub(crate) fn machine_of(partition: PartitionId) -> Option<MachineId> {
     [MachineId::Meta, MachineId::KafkaGroups, MachineId::Amqp].into_iter().find(|m| partition_of(*m) == partition)
 }
+
+/// Calls of one machine for deadlines that have passed, in one turn of the timer; the rest follows at once in the next one.
+const DEADLINES_PER_TICK_MAX: usize = 256;
 
 /// What a caller expects to be answered with.
 #[derive(Clone, Copy, Debug)]
@@ -99,11 +103,11 @@ impl Machines {
         machine.handle(context, caller, command, &mut effects);
         self.callers_of.insert((origin.session.0, caller.0));
         self.callers.insert(caller.0, (origin, expects, id));
-        self.carry_out(id, effects, shard, outbox);
+        self.carry_out(id, effects, context, shard, outbox);
     }
 
     /// Commands to delete the topics that machines need no more.
-    pub(crate) fn take_dead_topics(&mut self) -> Vec<(MachineId, Command)> {
+    fn take_dead_topics(&mut self) -> Vec<(MachineId, Command)> {
         let topics: Vec<_> = self.others.values_mut().flat_map(|machine| machine.take_dead_topics()).collect();
         if topics.is_empty() {
             return Vec::new();
@@ -112,15 +116,12 @@ impl Machines {
         vec![(MachineId::Meta, Box::new(MetaCommand::DeleteTopics(delete)))]
     }
 
-    /// Commands to change topics as machines want them.
-    pub(crate) fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Vec<(MachineId, Command)> {
+    /// The command to change topics as machines want them.
+    fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Option<(MachineId, Command)> {
         let machines = self.others.values_mut();
         let changes: Vec<_> = machines.flat_map(|machine| machine.take_topic_changes(catalog)).collect();
-        if changes.is_empty() {
-            return Vec::new();
-        }
         let alter = AlterTopics { changes, validate_only: false };
-        vec![(MachineId::Meta, Box::new(MetaCommand::AlterTopics(alter)))]
+        (!alter.changes.is_empty()).then(|| (MachineId::Meta, Box::new(MetaCommand::AlterTopics(alter)) as Command))
     }
 
     /// Has topics changed as machines want them, by what was applied. Who waits for a reply gets it when that holds: a policy holds for the
@@ -132,8 +133,8 @@ impl Machines {
         shard: &Shard,
         outbox: &mut Outbox,
     ) -> Vec<(Caller, MachineReply)> {
-        let changes = self.take_topic_changes(context.catalog);
-        let Some((id, mut effects)) = self.handled(changes, context).pop() else { return due };
+        let Some((id, command)) = self.take_topic_changes(context.catalog) else { return due };
+        let mut effects = self.handled(id, command, context);
         let mut answered = Vec::new();
         for (caller, reply) in due {
             match (reply, effects.proposals.last_mut()) {
@@ -141,62 +142,97 @@ impl Machines {
                 (reply, _) => answered.push((caller, reply)),
             }
         }
-        self.carry_out(id, effects, shard, outbox);
+        if !self.carry_out(id, effects, context, shard, outbox) {
+            self.topics_refused(context);
+        }
         answered
     }
 
-    /// Tells machines something whose reply has no waiter.
+    /// Deletes the topics that machines need no more.
+    pub(crate) fn delete_dead_topics(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+        let dead = self.take_dead_topics();
+        if !self.tell(dead, context, shard, outbox) {
+            self.topics_refused(context);
+        }
+    }
+
+    /// What the machines wanted of topics is not to be.
+    fn topics_refused(&mut self, context: &Context<'_>) {
+        self.others.values_mut().for_each(|machine| machine.on_topics_refused(context));
+    }
+
+    /// Tells machines something whose reply has no waiter. Whether the log took all that they proposed then.
     pub(crate) fn tell(
         &mut self,
         commands: Vec<(MachineId, Command)>,
         context: &Context<'_>,
         shard: &Shard,
         outbox: &mut Outbox,
-    ) {
-        for (id, effects) in self.handled(commands, context) {
-            self.carry_out(id, effects, shard, outbox);
-        }
-    }
-
-    /// What machines want done whose reply has no waiter.
-    fn handled(&mut self, commands: Vec<(MachineId, Command)>, context: &Context<'_>) -> Vec<(MachineId, Effects)> {
-        let mut all = Vec::with_capacity(commands.len());
+    ) -> bool {
+        let mut taken = true;
         for (id, command) in commands {
-            let caller = Caller(self.next_caller);
-            self.next_caller += 1;
-            let mut effects = Effects::default();
-            if let Some(machine) = self.get_mut(id) {
-                machine.handle(context, caller, command, &mut effects);
-            }
-            all.push((id, effects));
+            let effects = self.handled(id, command, context);
+            taken &= self.carry_out(id, effects, context, shard, outbox);
         }
-        all
+        taken
     }
 
-    /// Proposes what a machine wants written and sends what it wants said.
-    pub(crate) fn carry_out(&mut self, id: MachineId, effects: Effects, shard: &Shard, outbox: &mut Outbox) {
+    /// What a machine wants done by a command whose reply has no waiter.
+    fn handled(&mut self, id: MachineId, command: Command, context: &Context<'_>) -> Effects {
+        let caller = Caller(self.next_caller);
+        self.next_caller += 1;
+        let mut effects = Effects::default();
+        if let Some(machine) = self.get_mut(id) {
+            machine.handle(context, caller, command, &mut effects);
+        }
+        effects
+    }
+
+    /// Proposes what one call of a machine wants written, and sends what it wants said. The log takes all records of the call or none:
+    /// then the machine takes back what it counts on, before it is called again, and nobody else notices. Whether the log took them.
+    pub(crate) fn carry_out(
+        &mut self,
+        id: MachineId,
+        effects: Effects,
+        context: &Context<'_>,
+        shard: &Shard,
+        outbox: &mut Outbox,
+    ) -> bool {
         for (caller, reply) in effects.replies {
             self.answer(caller, Ok(reply), outbox);
         }
-        let partition = partition_of(id);
-        for proposal in effects.proposals {
-            let mut state = shard.state.lock();
-            match shard.propose_record(&mut state, partition, proposal.record) {
-                Ok(ticket) => {
-                    if !proposal.replies.is_empty() {
-                        Shard::park(&mut state, ticket, Parked::Machine(proposal.replies));
-                    }
-                }
-                Err(why) => {
-                    // The machine counts on what it proposed: its tail is thrown away with the writer.
-                    state.lost = true;
-                    drop(state);
-                    for (caller, _) in proposal.replies {
-                        self.answer(caller, Err(why), outbox);
-                    }
-                }
-            }
+        if effects.proposals.is_empty() {
+            return true;
         }
+        let mut replies = Vec::new();
+        let mut records = Vec::with_capacity(effects.proposals.len());
+        for proposal in effects.proposals {
+            records.push(proposal.record);
+            replies.extend(proposal.replies);
+        }
+        let refused = {
+            let mut state = shard.state.lock();
+            match shard.propose_records(&mut state, partition_of(id), records.iter().cloned(), Urgency::Urgent) {
+                Ok(ticket) => {
+                    if !replies.is_empty() {
+                        Shard::park(&mut state, ticket, Parked::Machine(replies));
+                    }
+                    return true;
+                }
+                Err(why) => why,
+            }
+        };
+        let mut effects = Effects::default();
+        if let Some(machine) = self.get_mut(id) {
+            machine.on_refused(context, &records, &mut effects);
+        }
+        for (caller, _) in replies {
+            self.answer(caller, Err(refused), outbox);
+        }
+        for (caller, reply) in effects.replies {
+            self.answer(caller, Ok(reply), outbox);
+        }
+        false
     }
 
     /// Answers a caller; a caller that is gone is forgotten.
@@ -220,7 +256,7 @@ impl Machines {
             if let Some(machine) = self.get_mut(id) {
                 machine.on_gone(context, Caller(of.1), &mut effects);
             }
-            self.carry_out(id, effects, shard, outbox);
+            self.carry_out(id, effects, context, shard, outbox);
         }
     }
 
@@ -238,20 +274,23 @@ impl Machines {
         Ok(self.meta.take_events())
     }
 
-    /// Calls the machines whose deadline has come.
+    /// Calls the machines whose deadline has come. Of several that are due a machine may leave some for the next calls, so that what is
+    /// refused is one of them.
     pub(crate) fn run_deadlines(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
         for id in self.ids() {
-            let mut effects = Effects::default();
-            match self.get_mut(id) {
-                Some(m) if m.next_deadline_ms().is_some_and(|d| d <= context.now.monotonic_ms) => {
-                    m.on_deadline(context, &mut effects);
+            for _ in 0..DEADLINES_PER_TICK_MAX {
+                let mut effects = Effects::default();
+                match self.get_mut(id) {
+                    Some(m) if m.next_deadline_ms().is_some_and(|d| d <= context.now.monotonic_ms) => {
+                        m.on_deadline(context, &mut effects);
+                    }
+                    _ => break,
                 }
-                _ => continue,
+                self.carry_out(id, effects, context, shard, outbox);
             }
-            self.carry_out(id, effects, shard, outbox);
         }
-        let changes = self.take_topic_changes(context.catalog);
-        self.tell(changes, context, shard, outbox);
+        self.change_topics(Vec::new(), context, shard, outbox);
+        self.delete_dead_topics(context, shard, outbox);
     }
 
     /// The earliest deadline of all machines.

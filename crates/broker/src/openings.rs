@@ -105,6 +105,8 @@ pub(crate) struct Openings {
     pub(crate) level: u32,
     /// Damage may have taken openings away.
     pub(crate) damaged: bool,
+    /// Tail: the log refused to open or to close partitions. The writer proposes that again ([`Inner::catch_up`]).
+    pub(crate) behind: bool,
     /// `level` or `damaged` changed since the last checkpoint.
     dirty: bool,
     topics: Map<TopicId, OpenTopic>,
@@ -286,8 +288,8 @@ pub(crate) fn close(
 }
 
 impl Shard {
-    /// Opens partitions of a topic that are not open, at the writer: nothing of them is proposed before. The writer is lost where that is
-    /// refused, and the next one opens them.
+    /// Opens partitions of a topic that are not open, at the writer: nothing of them is proposed before. Where that is refused none of them is
+    /// opened, and the shard is behind ([`Openings::behind`]).
     pub(crate) fn open_partitions(
         &self,
         state: &mut ShardState,
@@ -314,7 +316,7 @@ impl Shard {
         let epochs: Map<PartitionId, i32> = info.partitions.iter().map(|p| (p.id, p.leader_epoch)).collect();
         let config = Bytes::from(encode_topic_config(topic.recorded_config()));
         let record = BrokerRecord::Opened(Opened { topic: topic.id(), places: places.clone(), config });
-        self.propose_opening(state, &record)?;
+        self.propose_change(state, &record)?;
         for Place { partition: id, first, .. } in places {
             let epoch = epochs.get(&id).copied().unwrap_or(0);
             let begin = || Partition::new(id, topic.config().clone(), epoch, first);
@@ -328,7 +330,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Closes partitions at the writer: they go when the record is committed, behind all that is on its way.
+    /// Closes partitions at the writer: they go when the record is committed, behind all that is on its way. Where that is refused they stay,
+    /// and the shard is behind.
     pub(crate) fn close_partitions(
         &self,
         state: &mut ShardState,
@@ -343,7 +346,7 @@ impl Shard {
             return Ok(());
         }
         let record = BrokerRecord::Closed { topic, partitions: partitions.clone() };
-        self.propose_opening(state, &record)?;
+        self.propose_change(state, &record)?;
         for id in partitions {
             if let Some(partition) = state.partitions.get_mut(&id) {
                 partition.proposed = Some(Change::Closing);
@@ -352,15 +355,31 @@ impl Shard {
         Ok(())
     }
 
-    fn propose_opening(&self, state: &mut ShardState, record: &BrokerRecord) -> std::result::Result<u64, Unavailable> {
+    fn propose_change(&self, state: &mut ShardState, record: &BrokerRecord) -> std::result::Result<u64, Unavailable> {
         let proposed = self.propose_record(state, BROKER_PARTITION, record.encode().into());
-        // What follows counts on it.
-        state.lost |= proposed.is_err();
+        state.openings.behind |= proposed.is_err();
         proposed
     }
 }
 
 impl Inner {
+    /// Proposes the openings and closings that the log refused, where there are any.
+    pub(crate) fn catch_up(&self, shard: &Shard) {
+        let behind = |shard: &Shard| {
+            let state = shard.state.lock();
+            state.openings.behind && !state.lost
+        };
+        if !behind(shard) {
+            return;
+        }
+        // No topic comes or goes meanwhile.
+        let meta = self.shard_if_open(self.meta_shard);
+        let _no_events = meta.as_ref().map(|meta| meta.applying.lock());
+        if let Err(e) = self.reconcile(shard, &self.machines.lock().meta) {
+            self.gauges.background_failed("openings", &e.text);
+        }
+    }
+
     /// Proposes what lacks for the shard to have the partitions that the metadata names, and no others. For the writer, before it proposes
     /// anything else.
     pub(crate) fn reconcile(&self, shard: &Shard, meta: &MetaMachine) -> Result<()> {
@@ -368,8 +387,9 @@ impl Inner {
             Error::new(ErrorKind::Io, format!("shard {}: its partitions cannot be opened: {why:?}", shard.id))
         };
         let mut state = shard.state.lock();
+        state.openings.behind = false;
         if state.openings.level < LEVEL {
-            shard.propose_opening(&mut state, &BrokerRecord::Level { level: LEVEL }).map_err(refused)?;
+            shard.propose_change(&mut state, &BrokerRecord::Level { level: LEVEL }).map_err(refused)?;
         }
         let mut wanted: Set<PartitionId> = Set::default();
         for topic in meta.topics() {
@@ -401,7 +421,7 @@ impl Inner {
         }
         if state.openings.damaged {
             // All that is wanted is open: from here on an entry of anything else is a broken promise again.
-            shard.propose_opening(&mut state, &BrokerRecord::Level { level: LEVEL }).map_err(refused)?;
+            shard.propose_change(&mut state, &BrokerRecord::Level { level: LEVEL }).map_err(refused)?;
         }
         Ok(())
     }

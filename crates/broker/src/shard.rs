@@ -220,8 +220,8 @@ impl Shard {
                     LogErrorKind::StorageFull => Unavailable::StorageFull,
                     LogErrorKind::Busy => Unavailable::Busy,
                     LogErrorKind::Stopped => Unavailable::Stopping,
-                    // Too large for a frame: nothing is wrong with the writer.
-                    LogErrorKind::Invalid => Unavailable::NotCommitted,
+                    // Nothing is wrong with the writer.
+                    LogErrorKind::Invalid => Unavailable::TooLarge,
                     _ => {
                         state.lost = true;
                         Unavailable::NotCommitted
@@ -255,17 +255,31 @@ impl Shard {
         record: Bytes,
         urgency: Urgency,
     ) -> Result<u64, Unavailable> {
+        self.propose_records(state, partition, [record], urgency)
+    }
+
+    /// The same, for several records: the log takes all of them or none.
+    pub(crate) fn propose_records(
+        &self,
+        state: &mut ShardState,
+        partition: PartitionId,
+        records: impl IntoIterator<Item = Bytes>,
+        urgency: Urgency,
+    ) -> Result<u64, Unavailable> {
         let Some(p) = state.partitions.get_mut(&partition) else { return Err(Unavailable::Stopping) };
-        let mut envelope = Envelope::new(partition, Form::Record);
-        envelope.base_offset = p.next_offset;
-        envelope.ordinal = p.next_ordinal;
-        envelope.count = 1;
-        envelope.max_timestamp = -1;
-        envelope.body = Body::Inline { len: record.len() as u32, checksum: crc::crc32c(&record) };
-        p.next_offset = p.next_offset.plus(1);
-        p.next_ordinal.0 += 1;
-        let draft = Draft::new(envelope, record);
-        self.propose(state, Proposal { reserve: true, urgency, ..Proposal::data(state.term, 0, vec![draft]) })
+        let draft = |record: Bytes| {
+            let mut envelope = Envelope::new(partition, Form::Record);
+            envelope.base_offset = p.next_offset;
+            envelope.ordinal = p.next_ordinal;
+            envelope.count = 1;
+            envelope.max_timestamp = -1;
+            envelope.body = Body::Inline { len: record.len() as u32, checksum: crc::crc32c(&record) };
+            p.next_offset = p.next_offset.plus(1);
+            p.next_ordinal.0 += 1;
+            Draft::new(envelope, record)
+        };
+        let drafts = records.into_iter().map(draft).collect();
+        self.propose(state, Proposal { reserve: true, urgency, ..Proposal::data(state.term, 0, drafts) })
     }
 
     /// Proposes that the log up to an index becomes segments.

@@ -30,6 +30,7 @@ mod members;
 mod offsets;
 mod rebalance;
 mod record;
+mod refused;
 mod settings;
 mod timers;
 mod turn;
@@ -160,6 +161,9 @@ impl KafkaGroups {
     }
 
     fn command(&mut self, context: &Context<'_>, caller: Caller, command: GroupCommand, effects: &mut Effects) {
+        if let Some(reply) = self.void_reply(&command) {
+            return effects.replies.push((caller, Box::new(reply)));
+        }
         let reply = match command {
             GroupCommand::Join(request) => return self.join(context, caller, request, effects),
             GroupCommand::Sync(request) => return self.sync(context, caller, &request, effects),
@@ -292,23 +296,28 @@ impl KafkaGroups {
         let ids: Vec<StrBytes> = self.applied.groups().map(|(id, _)| id.clone()).collect();
         for id in ids {
             self.watch(now, &id);
-            let metadata = self.applied.group(&id).and_then(|group| group.metadata.as_ref());
-            let Some(metadata) = metadata.filter(|m| !m.members.is_empty()) else { continue };
-            let mut live = Live::new(id.clone(), Some(metadata), told.get(&id).copied().unwrap_or(0));
-            live.owner = self.applied.group(&id).and_then(|group| group.owner.clone()).unwrap_or_default();
-            self.live_bytes += live.bytes();
-            *self.live_bytes_of.entry(live.owner.clone()).or_default() += live.bytes();
-            self.live.insert(id.clone(), live);
-            self.visit(now, effects, &id, |turn, live| {
-                for member in live.member_ids() {
-                    turn.heard_of(live, &member);
-                }
-                if live.len() > turn.settings.group_size() {
-                    // the bound was lowered: joining again sorts out who stays
-                    turn.prepare(live);
-                }
-            });
+            self.derive_group(now, &id, told.get(&id).copied().unwrap_or(0), effects);
         }
+    }
+
+    /// Makes soft state of one group, which is not live, if it has members.
+    fn derive_group(&mut self, now: Now, id: &StrBytes, told: i32, effects: &mut Effects) {
+        let metadata = self.applied.group(id).and_then(|group| group.metadata.as_ref());
+        let Some(metadata) = metadata.filter(|m| !m.members.is_empty()) else { return };
+        let mut live = Live::new(id.clone(), Some(metadata), told);
+        live.owner = self.applied.group(id).and_then(|group| group.owner.clone()).unwrap_or_default();
+        self.live_bytes += live.bytes();
+        *self.live_bytes_of.entry(live.owner.clone()).or_default() += live.bytes();
+        self.live.insert(id.clone(), live);
+        self.visit(now, effects, id, |turn, live| {
+            for member in live.member_ids() {
+                turn.heard_of(live, &member);
+            }
+            if live.len() > turn.settings.group_size() {
+                // the bound was lowered: joining again sorts out who stays
+                turn.prepare(live);
+            }
+        });
     }
 
     fn timer(&mut self, context: &Context<'_>, key: &TimerKey, effects: &mut Effects) {
@@ -316,6 +325,7 @@ impl KafkaGroups {
         let group = &key.group;
         match &key.kind {
             TimerKind::Offsets => self.check_offsets(context, group, effects),
+            TimerKind::Void => self.renew(now, group, effects),
             TimerKind::Join => {
                 self.visit(now, effects, group, |turn, live| {
                     if live.join_deadline.came_up(turn.timers, now.monotonic_ms, || key.clone()) {
@@ -394,6 +404,11 @@ impl StateMachine for KafkaGroups {
         self.derive(context.now, &BTreeMap::new(), &mut Effects::default());
     }
 
+    fn on_refused(&mut self, context: &Context<'_>, records: &[Bytes], effects: &mut Effects) {
+        self.take_back(context.now, records, effects);
+        self.usage.set(self.memory());
+    }
+
     fn on_writer_lost(&mut self, context: &Context<'_>, effects: &mut Effects) {
         let mut told = BTreeMap::new();
         for (id, live) in &mut self.live {
@@ -417,9 +432,13 @@ impl StateMachine for KafkaGroups {
 
     fn on_deadline(&mut self, context: &Context<'_>, effects: &mut Effects) {
         self.count(effects, |groups, effects| {
+            // A record that is refused takes those of the same call with it: they are of one group.
             for _ in 0..TIMERS_PER_CALL_MAX {
                 let Some(key) = groups.timers.pop_due(context.now.monotonic_ms) else { return };
                 groups.timer(context, &key, effects);
+                if !effects.proposals.is_empty() {
+                    return;
+                }
             }
         });
     }

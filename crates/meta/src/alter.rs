@@ -10,7 +10,7 @@ use polylogue_api::{
     SettingsScope, TopicChange, TopicConfig,
 };
 use polylogue_types::{PartitionId, TopicId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// The largest document of settings: names and values together. Bytes.
@@ -25,25 +25,24 @@ pub(crate) struct Altering {
     documents: BTreeMap<SettingsScope, Pending>,
 }
 
-#[derive(Debug)]
-struct Pending {
-    current: Current,
-    /// Records on their way; when the last is applied, applied state says it all.
-    records: u32,
+/// What each record on its way makes of it, in order. Never empty: when the last record is applied, applied state says it all.
+type Pending = VecDeque<Current>;
+
+/// What holds once all records on their way are applied.
+fn newest(pending: &Pending) -> Current {
+    pending.back().cloned().unwrap_or_default()
 }
 
 /// One more record for it is on its way.
 fn expect<K: Ord + Clone>(pending: &mut BTreeMap<K, Pending>, key: &K, current: Current) {
-    let entry = pending.entry(key.clone()).or_insert_with(|| Pending { current: Current::default(), records: 0 });
-    entry.current = current;
-    entry.records += 1;
+    pending.entry(key.clone()).or_default().push_back(current);
 }
 
-/// One record for it has arrived.
-fn arrived<K: Ord>(pending: &mut BTreeMap<K, Pending>, key: &K) {
-    let Some(entry) = pending.get_mut(key) else { return };
-    entry.records -= 1;
-    if entry.records == 0 {
+/// One record for it is not on its way any more: the first, which was applied, or the last, which was refused.
+fn ended<K: Ord>(pending: &mut BTreeMap<K, Pending>, key: &K, take: fn(&mut Pending) -> Option<Current>) {
+    let Some(records) = pending.get_mut(key) else { return };
+    take(records);
+    if records.is_empty() {
         pending.remove(key);
     }
 }
@@ -78,7 +77,7 @@ impl MetaMachine {
     /// What holds of a topic once all is committed that was accepted.
     pub(crate) fn current_topic(&self, topic: &TopicMeta) -> Current {
         match self.tail.altering.topics.get(&topic.id()) {
-            Some(pending) => pending.current.clone(),
+            Some(pending) => newest(pending),
             None => {
                 let record = topic.record();
                 Current { settings: record.config.raw.clone(), partitions: count(record.partitions.len()) }
@@ -147,7 +146,7 @@ impl MetaMachine {
         let pending = self.tail.altering.documents.get(scope);
         let applied = self.documents.get(scope);
         let settings = match pending {
-            Some(pending) => pending.current.settings.clone(),
+            Some(pending) => newest(pending).settings,
             None => applied.map(|document| Settings::clone(document)).unwrap_or_default(),
         };
         if settings != change.expected {
@@ -169,21 +168,21 @@ impl MetaMachine {
 
     /// A committed change of a topic's settings.
     pub(crate) fn topic_configured(&mut self, id: TopicId, config: TopicConfig) {
-        arrived(&mut self.tail.altering.topics, &id);
+        ended(&mut self.tail.altering.topics, &id, VecDeque::pop_front);
         // Placement stays as it is, whatever the durability: what is written to a journal says for itself when it is durable.
         self.rewrite_topic(id, |record| record.config = config);
     }
 
     /// Committed new partitions of a topic.
     pub(crate) fn partitions_added(&mut self, id: TopicId, partitions: &[PartitionRecord]) {
-        arrived(&mut self.tail.altering.topics, &id);
+        ended(&mut self.tail.altering.topics, &id, VecDeque::pop_front);
         self.note_partitions(partitions);
         self.rewrite_topic(id, |record| record.partitions.extend_from_slice(partitions));
     }
 
     /// A committed document.
     pub(crate) fn settings_replaced(&mut self, scope: SettingsScope, settings: Settings) {
-        arrived(&mut self.tail.altering.documents, &scope);
+        ended(&mut self.tail.altering.documents, &scope, VecDeque::pop_front);
         self.note_document_changed(&scope);
         let settings = Arc::new(settings);
         if settings.is_empty() {
@@ -200,6 +199,16 @@ impl MetaMachine {
         if self.live && concerns_topics {
             self.resolve_all();
         }
+    }
+
+    /// The log refused the newest change of a topic.
+    pub(crate) fn topic_change_refused(&mut self, id: TopicId) {
+        ended(&mut self.tail.altering.topics, &id, VecDeque::pop_back);
+    }
+
+    /// The log refused the newest document of a scope.
+    pub(crate) fn document_refused(&mut self, scope: &SettingsScope) {
+        ended(&mut self.tail.altering.documents, scope, VecDeque::pop_back);
     }
 
     fn rewrite_topic(&mut self, id: TopicId, change: impl FnOnce(&mut TopicRecord)) {
@@ -241,6 +250,14 @@ impl MetaMachine {
             Some((_, shard)) if shard == self.settings.async_shard => Durability::Async,
             Some((_, shard)) if shard == self.settings.memory_shard => Durability::Memory,
             _ => Durability::Sync,
+        }
+    }
+
+    /// The newest partitions that were placed will not be there.
+    pub(crate) fn unplace(&mut self, partitions: &[PartitionRecord]) {
+        if let Some(first) = partitions.first() {
+            self.tail.next_partition = first.id.0;
+            self.tail.partitions -= partitions.len() as u64;
         }
     }
 

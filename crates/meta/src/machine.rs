@@ -359,6 +359,30 @@ impl MetaMachine {
         propose_all(effects, caller, &[record], MetaReply::Producer(ProducerId(id)));
     }
 
+    /// The log refused a record, the newest of those proposed: the tail is what it was before. No caller has seen the ids in it.
+    fn take_back(&mut self, record: MetaRecord) {
+        match record {
+            MetaRecord::TopicCreated(topic) => {
+                self.tail.creating.remove(&topic.name);
+                self.unplace(&topic.partitions);
+            }
+            MetaRecord::TopicDeleted(id) => {
+                self.tail.deleting.remove(&id);
+                if let Some(topic) = self.by_id.get(&id).cloned() {
+                    self.tail.partitions += u64::from(self.current_topic(&topic).partitions);
+                }
+            }
+            // The next caller waits for a record of its own, because this block is not applied.
+            MetaRecord::ProducerIds { .. } => {}
+            MetaRecord::TopicConfigured(id, _) => self.topic_change_refused(id),
+            MetaRecord::PartitionsAdded(id, partitions) => {
+                self.unplace(&partitions);
+                self.topic_change_refused(id);
+            }
+            MetaRecord::Settings(scope, _) => self.document_refused(&scope),
+        }
+    }
+
     pub(crate) fn note_partitions(&mut self, partitions: &[PartitionRecord]) {
         for p in partitions {
             self.next_partition = self.next_partition.max(p.id.0 + 1);
@@ -486,6 +510,12 @@ impl StateMachine for MetaMachine {
         self.reset_tail();
         self.live = true;
         self.resolve_all();
+    }
+
+    fn on_refused(&mut self, _: &Context<'_>, records: &[Bytes], _: &mut Effects) {
+        // Its own records can be read.
+        let records = records.iter().rev().filter_map(|record| MetaRecord::decode(record).ok());
+        records.for_each(|record| self.take_back(record));
     }
 
     fn on_writer_lost(&mut self, _: &Context<'_>, _: &mut Effects) {

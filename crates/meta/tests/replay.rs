@@ -101,12 +101,20 @@ impl World {
         World { machine, on_their_way: Vec::new(), log: Vec::new(), checkpoint: Default::default(), calls: 0, terms: 1 }
     }
 
-    fn ask(&mut self, command: MetaCommand) -> MetaReply {
+    /// The log refuses the command once: everything is as before then, and the same command does the same.
+    fn ask(&mut self, command: impl Fn() -> MetaCommand) -> MetaReply {
         self.calls += 1;
         let catalog = catalog();
         let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: self.calls };
+        let mut refused = Effects::default();
+        self.machine.handle(&context, Caller(self.calls), Box::new(command()), &mut refused);
+        let records: Vec<_> = refused.proposals.iter().map(|proposal| proposal.record.clone()).collect();
+        if !records.is_empty() {
+            self.machine.on_refused(&context, &records, &mut Effects::default());
+        }
         let mut effects = Effects::default();
-        self.machine.handle(&context, Caller(self.calls), Box::new(command), &mut effects);
+        self.machine.handle(&context, Caller(self.calls), Box::new(command()), &mut effects);
+        assert_eq!(format!("{:?}", effects.proposals), format!("{:?}", refused.proposals));
         let mut replies: Vec<_> = effects.replies;
         for proposal in effects.proposals {
             self.on_their_way.push(proposal.record);
@@ -128,7 +136,8 @@ impl World {
         let mut current = Current { settings: topic.config.raw.clone(), partitions };
         for _ in 0..2 {
             let command = AlterTopics { changes: vec![change(&topic, &current)], validate_only: false };
-            let MetaReply::AlteredTopics(mut results) = self.ask(MetaCommand::AlterTopics(command)) else { panic!() };
+            let reply = self.ask(|| MetaCommand::AlterTopics(command.clone()));
+            let MetaReply::AlteredTopics(mut results) = reply else { panic!() };
             match results.remove(0) {
                 Err(AlterError::Conflict(newer)) => current = newer,
                 _ => return,
@@ -146,7 +155,8 @@ impl World {
             let change =
                 SettingsChange { scope: scope.clone(), expected: expected.clone(), settings: settings.clone() };
             let command = AlterSettings { changes: vec![change], validate_only: false };
-            let MetaReply::AlteredSettings(mut results) = self.ask(MetaCommand::AlterSettings(command)) else {
+            let MetaReply::AlteredSettings(mut results) = self.ask(|| MetaCommand::AlterSettings(command.clone()))
+            else {
                 panic!()
             };
             match results.remove(0) {
@@ -166,11 +176,12 @@ impl World {
                     config: TopicConfig::default(),
                     internal: false,
                 };
-                self.ask(MetaCommand::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false }));
+                let create = CreateTopics { topics: vec![topic], validate_only: false };
+                self.ask(|| MetaCommand::CreateTopics(create.clone()));
             }
             Step::Delete(name) => {
                 let topics = vec![TopicRef::Name(format!("t{name}"))];
-                self.ask(MetaCommand::DeleteTopics(DeleteTopics { topics }));
+                self.ask(|| MetaCommand::DeleteTopics(DeleteTopics { topics: topics.clone() }));
             }
             Step::Configure(name, value) => self.change(name, |topic, current| {
                 let raw: Settings = [("x".to_owned(), value.to_string())].into();

@@ -39,7 +39,7 @@ pub use kind::{
     DELAYED_TYPE, DOWNSTREAM_NAME, DOWNSTREAM_VHOST, Downstream, FEDERATION_UPSTREAM, HASH_HEADER, HASH_PROPERTY,
     HashOn, Kind, MAX_HOPS, Property, WEIGHT_MAX,
 };
-pub use machine::{Plan, Router};
+pub use machine::{Plan, Proposed, Router};
 pub use snapshot::{
     Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Hops, Message, MessageView, Outcome, PausedRouting, Route,
     Routed, Scratch, SharedRouter, Snapshot,

@@ -25,6 +25,13 @@ pub struct Plan {
     pub replies: Vec<Reply>,
 }
 
+/// What was proposed, at one moment; costs the same however much there is.
+#[derive(Clone, Debug)]
+pub struct Proposed {
+    tail: Definitions,
+    in_flight: u64,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Router {
@@ -79,8 +86,19 @@ impl Router {
         &self.tail
     }
 
+    /// What is proposed now, for [`Router::take_back`].
+    #[must_use]
+    pub fn mark(&self) -> Proposed {
+        Proposed { tail: self.tail.clone(), in_flight: self.in_flight }
+    }
+
+    /// The log refused all records that were planned since the mark: nothing of them will be committed. Nothing was applied since.
+    pub fn take_back(&mut self, mark: Proposed) {
+        (self.tail, self.in_flight) = (mark.tail, mark.in_flight);
+    }
+
     /// Judges commands, all of them or none, and makes one record of what they change. The record must be proposed, or
-    /// [`Router::reset_tail`] called.
+    /// [`Router::take_back`] or [`Router::reset_tail`] called.
     ///
     /// # Errors
     /// The position of the command that cannot be done, and why. Nothing is changed then.

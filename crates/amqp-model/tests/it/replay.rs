@@ -174,7 +174,15 @@ fn live(model: &mut Model, steps: Vec<Step>) -> Life {
     for (at, step) in steps.into_iter().chain(end).enumerate() {
         match step {
             Step::Do(owner, command) => {
+                model.taken();
+                let (before, routes) = (model.proposed().clone(), model.proposed_routes().exchanges());
+                let refused = model.plan(&connection(owner), &command, [at as u8; 16]);
+                // The log refuses it once: everything is as before, and the same command does the same.
+                model.take_back();
+                assert!(*model.proposed() == before, "{command:?} left something behind");
+                assert_eq!(model.proposed_routes().exchanges(), routes);
                 let planned = model.plan(&connection(owner), &command, [at as u8; 16]);
+                assert_eq!(planned, refused);
                 life.on_their_way.extend(planned.ok().and_then(|plan| plan.record));
             }
             Step::Commit(count) => {

@@ -20,6 +20,7 @@ mod queue_view;
 mod queues;
 mod queues_dead;
 mod read_back;
+mod refused;
 mod room;
 mod short_times;
 mod small_entries;

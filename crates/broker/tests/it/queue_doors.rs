@@ -58,6 +58,7 @@ impl StateMachine for Owner {
         Ok(())
     }
     fn on_ready(&mut self, _: &Context<'_>) {}
+    fn on_refused(&mut self, _: &Context<'_>, _: &[Bytes], _: &mut Effects) {}
     fn on_writer_lost(&mut self, _: &Context<'_>, _: &mut Effects) {}
     fn next_deadline_ms(&self) -> Option<u64> {
         None

@@ -207,7 +207,7 @@ fn not_found(id: &StrBytes, version: i16) -> DescribedGroup {
 
 impl Turn<'_> {
     /// Forgets all ids that were handed out.
-    fn forget_pending(&mut self, live: &mut Live) {
+    pub(super) fn forget_pending(&mut self, live: &mut Live) {
         for id in live.pending_ids() {
             self.remove_pending(live, &id);
         }

@@ -134,6 +134,9 @@ pub(super) struct Live {
     pub(super) sync_deadline: Deadline,
     /// Metadata records that were proposed and not yet applied.
     pub(super) unapplied: u32,
+    /// The log refused metadata of the group: what stands here holds no longer, and members are told to find the coordinator again until
+    /// it is made anew out of what is applied.
+    pub(super) void: bool,
     /// See [`Live::metadata_bytes`].
     metadata_bytes: usize,
     bytes: usize,
@@ -164,6 +167,7 @@ impl Live {
             join_deadline: Deadline::default(),
             sync_deadline: Deadline::default(),
             unapplied: 0,
+            void: false,
             metadata_bytes: 0,
             bytes: 0,
         };

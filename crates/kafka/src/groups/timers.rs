@@ -17,6 +17,8 @@ pub(super) enum TimerKind {
     Session(StrBytes),
     /// Offsets may have outlived their use.
     Offsets,
+    /// A void group may be made anew.
+    Void,
 }
 
 /// Whose timer, and what for.

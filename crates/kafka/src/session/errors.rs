@@ -19,6 +19,7 @@ pub(super) fn of_append(error: AppendError, by_id: bool) -> (ErrorCode, Option<S
                     (ErrorCode::NotLeaderOrFollower, "nothing was written: the writer changed")
                 }
                 Unavailable::Busy => (ErrorCode::RequestTimedOut, "too much is in flight; nothing was written"),
+                Unavailable::TooLarge => (ErrorCode::MessageTooLarge, "larger than a record of the log may be"),
                 Unavailable::Stopping => (ErrorCode::NotLeaderOrFollower, "the broker is shutting down"),
             };
             (code, Some(StrBytes::from_static(text)))
@@ -35,12 +36,14 @@ pub(super) fn of_read(error: ReadError, by_id: bool) -> ErrorCode {
     }
 }
 
-/// Why a coordinator cannot say anything. All of these make clients try again.
+/// Why a coordinator cannot say anything. All of these make clients try again, but for the one where that cannot help.
 pub(super) fn of_coordinator(why: Unavailable) -> ErrorCode {
     match why {
         Unavailable::StorageFull | Unavailable::Unknown => ErrorCode::CoordinatorNotAvailable,
         Unavailable::NotCommitted | Unavailable::Stopping => ErrorCode::NotCoordinator,
         Unavailable::Busy => ErrorCode::CoordinatorLoadInProgress,
+        // As Kafka answers where a record of a group does not fit into its log.
+        Unavailable::TooLarge => ErrorCode::UnknownServerError,
     }
 }
 
@@ -87,7 +90,7 @@ pub(super) fn of_trim(error: TrimError) -> ErrorCode {
     match error {
         TrimError::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
         TrimError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
-        TrimError::Unavailable(Unavailable::StorageFull) => ErrorCode::KafkaStorageError,
+        TrimError::Unavailable(Unavailable::StorageFull | Unavailable::TooLarge) => ErrorCode::KafkaStorageError,
         TrimError::Unavailable(Unavailable::Unknown | Unavailable::Busy) => ErrorCode::RequestTimedOut,
         TrimError::Unavailable(Unavailable::NotCommitted | Unavailable::Stopping) => ErrorCode::NotLeaderOrFollower,
     }
@@ -105,12 +108,14 @@ pub(super) fn of_metadata(why: Unavailable) -> (ErrorCode, StrBytes) {
         Unavailable::Unknown => "The outcome is not known.",
         Unavailable::NotCommitted => "Nothing was changed: the writer changed. Try again.",
         Unavailable::Busy => "Too much is in flight. Try again.",
+        Unavailable::TooLarge => "It is larger than a record of the log may be.",
         Unavailable::Stopping => "The broker is shutting down.",
     };
     let code = match why {
         Unavailable::StorageFull => ErrorCode::KafkaStorageError,
         Unavailable::Unknown | Unavailable::Busy => ErrorCode::RequestTimedOut,
         Unavailable::NotCommitted | Unavailable::Stopping => ErrorCode::NotController,
+        Unavailable::TooLarge => ErrorCode::PolicyViolation,
     };
     (code, StrBytes::from_static(text))
 }

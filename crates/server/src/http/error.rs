@@ -21,6 +21,7 @@ pub(super) fn text_of(why: Unavailable) -> &'static str {
         Unavailable::Unknown => "the outcome is not known: look whether it took effect",
         Unavailable::NotCommitted => "it did not take effect: try again",
         Unavailable::Busy => "too much is in work: try again",
+        Unavailable::TooLarge => "it is larger than a record of the log may be",
         Unavailable::Stopping => "the server is stopping",
     }
 }

@@ -52,6 +52,14 @@ impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
         self.seeing(context, StateMachine::on_ready);
     }
 
+    fn on_refused(&mut self, context: &Context<'_>, records: &[Bytes], effects: &mut Effects) {
+        self.seeing(context, |machine, context| machine.on_refused(context, records, effects));
+    }
+
+    fn on_topics_refused(&mut self, context: &Context<'_>) {
+        self.seeing(context, StateMachine::on_topics_refused);
+    }
+
     fn on_writer_lost(&mut self, context: &Context<'_>, effects: &mut Effects) {
         self.seeing(context, |machine, context| machine.on_writer_lost(context, effects));
     }

@@ -114,6 +114,7 @@ impl Failure {
             Unavailable::Unknown => "the outcome is not known: look whether it took effect",
             Unavailable::NotCommitted => "it did not take effect: try again",
             Unavailable::Busy => "too much is in work: try again",
+            Unavailable::TooLarge => "it is larger than a record of the log may be",
             Unavailable::Stopping => "the server is stopping",
         };
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)

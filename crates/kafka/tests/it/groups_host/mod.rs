@@ -96,6 +96,8 @@ pub(crate) struct Host {
     pub(crate) in_flight: VecDeque<Proposal>,
     /// How often a deadline was called.
     pub(crate) deadlines: u64,
+    /// The log refuses what is proposed.
+    pub(crate) refuses: bool,
     /// Whether proposals are committed as soon as they are made.
     pub(crate) commit_at_once: bool,
     /// The checkpoint: its chunks, and how much of the log it covers.
@@ -117,6 +119,7 @@ impl Host {
             log: Vec::new(),
             in_flight: VecDeque::new(),
             deadlines: 0,
+            refuses: false,
             commit_at_once: true,
             chunks: BTreeMap::new(),
             covered: 0,
@@ -138,11 +141,29 @@ impl Host {
         for (caller, reply) in effects.replies {
             self.tell(caller, reply);
         }
-        self.in_flight.extend(effects.proposals);
+        if self.refuses && !effects.proposals.is_empty() {
+            self.refuse(effects.proposals);
+        } else {
+            self.in_flight.extend(effects.proposals);
+        }
         if self.commit_at_once {
             self.commit_all();
         }
         result
+    }
+
+    fn refuse(&mut self, proposals: Vec<Proposal>) {
+        let records: Vec<_> = proposals.iter().map(|proposal| proposal.record.clone()).collect();
+        let context = Context { now: self.now, catalog: &self.topics, queues: &NoQueues, random: 0 };
+        let mut effects = Effects::default();
+        self.machine.on_refused(&context, &records, &mut effects);
+        assert!(effects.proposals.is_empty(), "nothing is proposed instead");
+        for (caller, _) in proposals.into_iter().flat_map(|proposal| proposal.replies) {
+            self.told_once(caller, Told::Unavailable);
+        }
+        for (caller, reply) in effects.replies {
+            self.tell(caller, reply);
+        }
     }
 
     fn tell(&mut self, caller: Caller, reply: Box<dyn std::any::Any + Send>) {

@@ -197,3 +197,62 @@ fn a_member_keeps_nothing_of_the_frame_it_came_in() {
     host.commit(request);
     assert!(frame.is_unique(), "something holds on to the frame");
 }
+
+/// A refused record took the writer with it, and all groups had to find the coordinator again.
+#[test]
+fn a_refused_assignment_concerns_its_group_alone() {
+    let mut host = Host::quick();
+    let other = host.stable("other", 2);
+    let ids = host.stable("g", 1);
+    let before = host.machine.described("g");
+    let (second, new) = host.newcomer(join("g", ""));
+    host.join(join("g", &ids[0]));
+    assert_eq!(host.joined(new).generation, 2);
+    let follower = host.send(GroupCommand::Sync(sync("g", 2, &second, &[])));
+    host.refuses = true;
+    let leader = host.send(GroupCommand::Sync(sync("g", 2, &ids[0], &[(&ids[0], "a"), (&second, "b")])));
+    host.refuses = false;
+    assert!(matches!(host.take(leader), Some(Told::Unavailable)));
+    assert!(!host.is_waiting(follower), "whoever waits for the assignment hears of it");
+    // The group is what was committed last, and goes on from there.
+    assert_eq!(host.machine.described("g"), before);
+    assert_eq!(host.beat(beat("g", 2, &ids[0])), ErrorCode::IllegalGeneration);
+    assert_eq!(host.beat(beat("g", 1, &ids[0])), ErrorCode::None);
+    assert_eq!(host.join(join("g", &second)).error, ErrorCode::UnknownMemberId);
+    let generation = host.machine.summary("other").unwrap().generation;
+    assert!(other.iter().all(|id| host.beat(beat("other", generation, id)) == ErrorCode::None));
+    let memory = host.machine.memory();
+    host.crash();
+    assert_eq!(host.machine.memory(), memory, "nothing of it is left");
+}
+
+/// The assignment before the refused one is still on its way: the group is made anew when it has come.
+#[test]
+fn a_group_waits_for_what_is_on_its_way_when_a_later_record_is_refused() {
+    let mut host = Host::quick();
+    host.topics.create("t", 1);
+    let ids = host.stable("g", 1);
+    host.commit_at_once = false;
+    let members = vec![leaving(&ids[0], None)];
+    host.send(GroupCommand::Leave(LeaveGroup { version: 5, group_id: text("g"), members }));
+    let (second, new) = host.newcomer(join("g", ""));
+    assert_eq!(host.joined(new).generation, 3);
+    host.refuses = true;
+    host.send(GroupCommand::Sync(sync("g", 3, &second, &[(&second, "b")])));
+    host.refuses = false;
+    for _ in 0..3 {
+        assert_eq!(host.beat(beat("g", 3, &second)), ErrorCode::NotCoordinator);
+        let told = host.call(GroupCommand::CommitOffsets(commit("g", "t", &[(0, 7)])));
+        let GroupReply::CommitOffsets(results) = told else { panic!("{told:?}") };
+        assert_eq!(results[0].partitions, [(0, ErrorCode::NotCoordinator)]);
+        let deleted = host.call(GroupCommand::Delete(DeleteGroups { groups: vec![text("g")] }));
+        assert_eq!(deleted, GroupReply::Delete(vec![(text("g"), ErrorCode::NonEmptyGroup)]));
+        host.advance(100);
+    }
+    host.commit_at_once = true;
+    host.commit_all();
+    host.advance(100);
+    assert_eq!(host.beat(beat("g", 3, &second)), ErrorCode::UnknownMemberId);
+    let (_, third) = host.newcomer(join("g", ""));
+    assert_eq!(host.joined(third).generation, 3, "behind the last one that is committed");
+}

@@ -1,0 +1,116 @@
+//! Records that the log refused: their groups go back to what is committed, and the others go on.
+//!
+//! Offsets and deletions change nothing before they are applied. A group's metadata does: the group is ahead of it by a generation that will
+//! never be. So whoever waits is told to find the coordinator again, and the group is made anew out of its applied metadata; when metadata
+//! proposed before is still on its way, once that is applied.
+
+use super::KafkaGroups;
+use super::command::{GroupCommand, GroupReply, GroupState, LeaveGroupReply, TopicResults};
+use super::live::Live;
+use super::record::Record;
+use super::timers::TimerKind;
+use super::turn::{Turn, group_key, join_error, session_key, sync_error};
+use super::wire::detached;
+use crate::codec::{ErrorCode, StrBytes};
+use bytes::Bytes;
+use polylogue_api::{Effects, Now};
+
+/// How often it is looked whether all metadata of a void group is applied. Milliseconds.
+const VOID_CHECK_MS: u64 = 10;
+
+impl KafkaGroups {
+    /// The log refused these records, the newest of those proposed.
+    pub(super) fn take_back(&mut self, now: Now, records: &[Bytes], effects: &mut Effects) {
+        for record in records {
+            self.unapplied = self.unapplied.saturating_sub(1);
+            // Its own records can be read.
+            if let Ok(Record::Metadata { group, .. }) = Record::decode(record) {
+                let group = detached(&group);
+                self.visit(now, effects, &group, |turn, live| {
+                    live.unapplied = live.unapplied.saturating_sub(1);
+                    turn.make_void(live);
+                });
+                self.renew(now, &group, effects);
+            }
+        }
+    }
+
+    /// Makes a void group anew, or has it looked at again when metadata of it is still on its way.
+    pub(super) fn renew(&mut self, now: Now, id: &StrBytes, effects: &mut Effects) {
+        let Some(live) = self.live.get(id).filter(|live| live.void) else { return };
+        if live.unapplied > 0 {
+            let at_ms = now.monotonic_ms.saturating_add(VOID_CHECK_MS);
+            return self.timers.queue(at_ms, group_key(id, TimerKind::Void));
+        }
+        let (told, bytes) = (live.told(), live.bytes());
+        let owner = live.owner.clone();
+        self.live.remove(id);
+        self.live_bytes -= bytes;
+        if let Some(of) = self.live_bytes_of.get_mut(&owner) {
+            *of = of.saturating_sub(bytes);
+            if *of == 0 {
+                self.live_bytes_of.remove(&owner);
+            }
+        }
+        self.derive_group(now, id, told, effects);
+    }
+
+    /// What a request is answered that is about a void group.
+    pub(super) fn void_reply(&self, command: &GroupCommand) -> Option<GroupReply> {
+        let group = match command {
+            GroupCommand::Join(request) => &request.group_id,
+            GroupCommand::Sync(request) => &request.group_id,
+            GroupCommand::Leave(request) => &request.group_id,
+            GroupCommand::Heartbeat(request) => &request.group_id,
+            GroupCommand::CommitOffsets(request) => &request.group_id,
+            _ => return None,
+        };
+        self.live.get(group).filter(|live| live.void).and_then(|_| void_reply(command))
+    }
+}
+
+impl Turn<'_> {
+    /// Ends all that the group waits for, and all that waits for it.
+    fn make_void(&mut self, live: &mut Live) {
+        live.void = true;
+        // Not empty, as far as others can see: it may have members again.
+        live.state = GroupState::PreparingRebalance;
+        for id in live.member_ids() {
+            if let Some(parked) = live.take_join(&id) {
+                let reply = join_error(ErrorCode::NotCoordinator, id.clone(), parked.version);
+                self.answer_join(parked, reply);
+            }
+            if let Some(caller) = live.take_sync(&id) {
+                self.reply(caller, sync_error(ErrorCode::NotCoordinator));
+            }
+            let group = live.id.clone();
+            if let Some(member) = live.member_mut(&id) {
+                member.session.clear(self.timers, || session_key(&group, &id));
+            }
+        }
+        self.forget_pending(live);
+        live.pending_sync.clear();
+        live.join_deadline.clear(self.timers, || group_key(&live.id, TimerKind::Join));
+        live.sync_deadline.clear(self.timers, || group_key(&live.id, TimerKind::Sync));
+    }
+}
+
+/// What a member of a void group is told: it finds the coordinator again, and asks once more. `None` where the request is of no member.
+fn void_reply(command: &GroupCommand) -> Option<GroupReply> {
+    let error = ErrorCode::NotCoordinator;
+    Some(match command {
+        GroupCommand::Join(request) => join_error(error, request.member_id.clone(), request.version),
+        GroupCommand::Sync(_) => sync_error(error),
+        GroupCommand::Heartbeat(_) => GroupReply::Heartbeat(error),
+        GroupCommand::Leave(_) => GroupReply::Leave(LeaveGroupReply { error, members: Vec::new() }),
+        GroupCommand::CommitOffsets(request) => {
+            let results = request.topics.iter().map(|topic| {
+                let (name, id) = topic.topic.parts();
+                let partitions = topic.partitions.iter().map(|partition| (partition.index, error)).collect();
+                TopicResults { name, id, partitions }
+            });
+            GroupReply::CommitOffsets(results.collect())
+        }
+        _ => return None,
+    })
+}
