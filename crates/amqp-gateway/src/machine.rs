@@ -172,23 +172,6 @@ impl AmqpMachine {
         self.view.get_or_insert_with(view).clone()
     }
 
-    fn judge(&mut self, ask: AmqpAsk) -> AmqpAnswer {
-        let refused = AmqpAnswer::Refused;
-        match ask {
-            AmqpAsk::OpenVhost { who, vhost } => {
-                let subject = who.subject().unwrap_or(Subject { user: "", grants: None });
-                self.model.proposed().check_vhost(subject, &vhost).map_or_else(refused, AmqpAnswer::Vhost)
-            }
-            AmqpAsk::Queue { who, vhost, name, access } => {
-                let queue = self.model.queue_for(&who, vhost, &name, access);
-                queue.map_or_else(refused, |queue| AmqpAnswer::Queue(queue.clone()))
-            }
-            AmqpAsk::View => AmqpAnswer::View(self.view()),
-            // Changes are planned, see `handle`.
-            AmqpAsk::Do(..) => AmqpAnswer::Done(Reply::Done),
-        }
-    }
-
     /// Closes the queue that a client deletes or that nobody uses, unless it is one that stays for what is in it or who consumes it: what
     /// is told to the model holds until the record is there, because nobody comes meanwhile. The closed queue.
     ///
@@ -240,12 +223,12 @@ impl AmqpMachine {
         let answer = |answer: AmqpAnswer| caller.map(|caller| (caller, Box::new(answer) as Box<dyn Any + Send>));
         let closed = match self.close(who, &mut command, context) {
             Ok(closed) => closed,
-            Err(stays) => return effects.replies.extend(answer(stays)),
+            Err(stays) => return self.answer_behind(answer(stays), effects),
         };
         match self.model.plan(who, &command, seed) {
             Err(why) => {
                 closed.into_iter().for_each(|queue| context.queues.open(queue));
-                effects.replies.extend(answer(AmqpAnswer::Refused(why)));
+                self.answer_behind(answer(AmqpAnswer::Refused(why)), effects);
             }
             Ok(plan) => {
                 let reply = answer(AmqpAnswer::Done(plan.reply));
@@ -255,6 +238,15 @@ impl AmqpMachine {
                     None => effects.replies.extend(reply),
                 }
             }
+        }
+    }
+
+    /// Answers what follows from proposed state: not before all of that is committed.
+    fn answer_behind(&mut self, reply: Option<(Caller, Box<dyn Any + Send>)>, effects: &mut Effects) {
+        let Some(reply) = reply else { return };
+        match self.model.barrier() {
+            Some(record) => effects.proposals.push(Proposal { record, replies: vec![reply] }),
+            None => effects.replies.push(reply),
         }
     }
 
@@ -278,7 +270,7 @@ impl AmqpMachine {
         let reply: (Caller, Box<dyn Any + Send>) = (caller, Box::new(answer));
         match record {
             Some(record) => effects.proposals.push(Proposal { record, replies: vec![reply] }),
-            None => effects.replies.push(reply),
+            None => self.answer_behind(Some(reply), effects),
         }
     }
 
@@ -422,13 +414,25 @@ impl StateMachine for AmqpMachine {
         match command.downcast::<AmqpAsk>() {
             Ok(ask) => match *ask {
                 AmqpAsk::Do(who, command) => self.plan(&who, *command, context, Some(caller), effects),
-                ask => {
-                    let answer = self.judge(ask);
-                    effects.replies.push((caller, Box::new(answer)));
+                AmqpAsk::View => effects.replies.push((caller, Box::new(AmqpAnswer::View(self.view())))),
+                AmqpAsk::OpenVhost { who, vhost } => {
+                    let subject = who.subject().unwrap_or(Subject { user: "", grants: None });
+                    let found = self.model.proposed().check_vhost(subject, &vhost);
+                    let answer = found.map_or_else(AmqpAnswer::Refused, AmqpAnswer::Vhost);
+                    self.answer_behind(Some((caller, Box::new(answer))), effects);
+                }
+                AmqpAsk::Queue { who, vhost, name, access } => {
+                    let found = self.model.queue_for(&who, vhost, &name, access).cloned();
+                    let answer = found.map_or_else(AmqpAnswer::Refused, AmqpAnswer::Queue);
+                    self.answer_behind(Some((caller, Box::new(answer))), effects);
                 }
             },
             Err(command) => self.handle_users(caller, command, effects),
         }
+    }
+
+    fn reads(&self, command: &Boxed) -> bool {
+        matches!(command.downcast_ref(), Some(AmqpAsk::View))
     }
 
     fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
@@ -725,6 +729,37 @@ mod tests {
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0);
         world.machine.on_topics_refused(&later);
         assert_eq!(world.machine.take_topic_changes(&Topics).len(), 1);
+    }
+
+    /// A client was answered by what was proposed and then lost with its writer: it found a queue, or that it may not have one, that never was.
+    #[test]
+    fn what_follows_from_what_is_proposed_is_answered_behind_it() {
+        let mut world = World::new();
+        let vhost = world.vhost;
+        let declare = |durable| polylogue_amqp_model::DeclareQueue {
+            vhost,
+            name: "q".into(),
+            durable,
+            ..polylogue_amqp_model::DeclareQueue::default()
+        };
+        let find = || AmqpAsk::Queue { who: Who::broker(), vhost, name: "q".into(), access: Access::Read };
+        let enter = || AmqpAsk::OpenVhost { who: Who::broker(), vhost: "/".into() };
+        let act = |declare| AmqpAsk::Do(Who::broker(), Box::new(Command::DeclareQueue(declare)));
+        let asks = [act(declare(true)), find(), act(declare(false)), enter(), AmqpAsk::View];
+        let mut effects = Effects::default();
+        for (n, ask) in (1..).zip(asks) {
+            world.machine.handle(&crate::testing::context(), Caller(n), Box::new(ask), &mut effects);
+        }
+        let at_once: Vec<_> = effects.replies.iter().map(|(caller, _)| caller.0).collect();
+        assert_eq!(at_once, [5], "what is committed is told at once");
+        let behind: Vec<_> = effects.proposals.iter().flat_map(|p| p.replies.iter().map(|(c, _)| c.0)).collect();
+        assert_eq!((behind, effects.proposals.len()), (vec![1, 2, 3, 4], 4));
+        world.commit(Effects { replies: Vec::new(), ..effects });
+        let mut effects = Effects::default();
+        for ask in [find(), enter()] {
+            world.machine.handle(&crate::testing::context(), Caller(6), Box::new(ask), &mut effects);
+        }
+        assert_eq!((effects.proposals.len(), effects.replies.len()), (0, 2));
     }
 
     /// An exclusive queue stayed for ever when the record that its connection is gone was lost.

@@ -199,6 +199,18 @@ impl Model {
         Ok(Plan { record, reply })
     }
 
+    /// The record behind which an answer leaves that follows from what is proposed; `None` when all of that is committed. As of a plan, it must
+    /// be proposed or taken back.
+    pub fn barrier(&mut self) -> Option<Bytes> {
+        if self.in_flight == 0 {
+            return None;
+        }
+        self.in_flight += 1;
+        let next = (self.tail.next_vhost, self.tail.next_queue);
+        self.undo.push(Undo { changes: Vec::new(), next, router: self.router.mark() });
+        Some(encode(&[], None))
+    }
+
     /// The log has taken all records that were planned.
     pub fn taken(&mut self) {
         self.undo.clear();

@@ -105,6 +105,12 @@ pub trait StateMachine: Send + Debug {
     /// A command from a session. Must not change applied state.
     fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects);
 
+    /// Whether a command only looks at applied state. The host runs it once everything is applied that was acknowledged before it came
+    /// (`ShardLog::barrier`), wherever.
+    fn reads(&self, _: &Command) -> bool {
+        false
+    }
+
     /// The caller's connection is gone; replies to it lead nowhere.
     fn on_gone(&mut self, context: &Context<'_>, caller: Caller, effects: &mut Effects);
 

@@ -23,6 +23,7 @@ use polylogue_log::{Frame, Kind};
 use polylogue_meta::{MetaEvent, TopicMeta};
 use polylogue_types::{Index, Offset, PartitionId, ShardId, TimestampMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
@@ -100,6 +101,7 @@ impl Inner {
         if shard.id == self.meta_shard && (!due.machine.is_empty() || frames.iter().any(for_machines)) {
             self.apply_machines(shard, frames, due.machine, &mut outbox);
         }
+        self.machines_applied(shard, frames, &mut outbox);
         for (pending, positions, error) in due.appends {
             pending.part_done(&positions, error.map(Err));
         }
@@ -205,6 +207,15 @@ impl Inner {
         }
         drop(machines);
         self.deadlines_changed();
+    }
+
+    /// All records of machines in these frames are applied: commands run that waited for that.
+    fn machines_applied(&self, shard: &Arc<Shard>, frames: &[Arc<Frame>], outbox: &mut Outbox) {
+        let Some(last) = frames.last().filter(|_| shard.id == self.meta_shard) else { return };
+        shard.machines.applied.store(last.index.0, Ordering::SeqCst);
+        if shard.machines.reads.load(Ordering::SeqCst) > 0 {
+            self.machines.lock().run_reads(&self.context(), shard, outbox);
+        }
     }
 
     /// Makes a created or changed topic usable, or takes a deleted one away (which is returned).

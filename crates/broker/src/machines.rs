@@ -12,14 +12,16 @@ use polylogue_api::{
     AlterError, AlterTopics, Caller, Catalog, Context, DeleteTopics, Effects, MachineId, MachineReply, Reply,
     StateMachine, TopicError, TopicRef, Unavailable,
 };
-use polylogue_log::Frame;
 use polylogue_log::journal::Urgency;
+use polylogue_log::{ErrorKind as LogErrorKind, Frame};
 use polylogue_meta::{
     AMQP_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, MetaCommand, MetaEvent, MetaMachine, MetaReply,
 };
-use polylogue_types::{Map, PartitionId};
+use polylogue_replicate::ReadLevel;
+use polylogue_types::{Index, Map, PartitionId};
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The partition of a machine's records. Part of the disk format.
 pub(crate) fn partition_of(machine: MachineId) -> PartitionId {
@@ -35,6 +37,8 @@ pub(crate) fn machine_of(partition: PartitionId) -> Option<MachineId> {
     [MachineId::Meta, MachineId::KafkaGroups, MachineId::Amqp].into_iter().find(|m| partition_of(*m) == partition)
 }
 
+/// Commands that wait for what they look at to be applied, at the most; the others are refused as busy.
+const READS_WAITING_MAX: usize = 65_536;
 /// Calls of one machine for deadlines that have passed, in one turn of the timer; the rest follows at once in the next one.
 const DEADLINES_PER_TICK_MAX: usize = 256;
 
@@ -49,6 +53,15 @@ pub(crate) enum Expects {
     Machine,
 }
 
+/// How far the machines of a shard have come.
+#[derive(Debug, Default)]
+pub(crate) struct MachineProgress {
+    /// The index up to which their records are applied. Stored before `reads` is looked at.
+    pub(crate) applied: AtomicU64,
+    /// How many commands wait for a higher one.
+    pub(crate) reads: AtomicUsize,
+}
+
 /// The hosted machines and who waits for them.
 #[derive(Debug)]
 pub(crate) struct Machines {
@@ -58,6 +71,8 @@ pub(crate) struct Machines {
     /// The same by session, so that those of one are found at once.
     callers_of: BTreeSet<(u64, u64)>,
     next_caller: u64,
+    /// Commands that only look, by the index that must be applied before.
+    reads: VecDeque<(Index, MachineId, Caller, Command)>,
 }
 
 /// Replies to be sent once no lock is held.
@@ -65,7 +80,14 @@ pub(crate) type Outbox = Vec<(Origin, Reply)>;
 
 impl Machines {
     pub(crate) fn new(meta: MetaMachine, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Machines {
-        Machines { meta, others, callers: Map::default(), callers_of: BTreeSet::new(), next_caller: 0 }
+        Machines {
+            meta,
+            others,
+            callers: Map::default(),
+            callers_of: BTreeSet::new(),
+            next_caller: 0,
+            reads: VecDeque::new(),
+        }
     }
 
     pub(crate) fn get_mut(&mut self, id: MachineId) -> Option<&mut dyn StateMachine> {
@@ -99,11 +121,47 @@ impl Machines {
             outbox.push((origin, unavailable(expects, Unavailable::Stopping)));
             return;
         };
-        let mut effects = Effects::default();
-        machine.handle(context, caller, command, &mut effects);
+        let barrier = if machine.reads(&command) { barrier(shard) } else { Ok(None) };
         self.callers_of.insert((origin.session.0, caller.0));
         self.callers.insert(caller.0, (origin, expects, id));
+        match barrier {
+            Err(why) => self.answer(caller, Err(why), outbox),
+            Ok(None) => self.run(id, caller, command, context, shard, outbox),
+            Ok(Some(_)) if self.reads.len() >= READS_WAITING_MAX => {
+                self.answer(caller, Err(Unavailable::Busy), outbox);
+            }
+            Ok(Some(index)) => {
+                // It is announced before the applied index is looked at, so that whoever applies sees one or the other.
+                self.reads.push_back((index, id, caller, command));
+                shard.machines.reads.store(self.reads.len(), Ordering::SeqCst);
+                self.run_reads(context, shard, outbox);
+            }
+        }
+    }
+
+    fn run(
+        &mut self,
+        id: MachineId,
+        caller: Caller,
+        command: Command,
+        context: &Context<'_>,
+        shard: &Shard,
+        outbox: &mut Outbox,
+    ) {
+        let mut effects = Effects::default();
+        if let Some(machine) = self.get_mut(id) {
+            machine.handle(context, caller, command, &mut effects);
+        }
         self.carry_out(id, effects, context, shard, outbox);
+    }
+
+    /// Runs the commands that look at what is applied by now.
+    pub(crate) fn run_reads(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+        let applied = Index(shard.machines.applied.load(Ordering::SeqCst));
+        while let Some((_, id, caller, command)) = self.reads.pop_front_if(|(index, ..)| *index <= applied) {
+            self.run(id, caller, command, context, shard, outbox);
+        }
+        shard.machines.reads.store(self.reads.len(), Ordering::SeqCst);
     }
 
     /// Commands to delete the topics that machines need no more.
@@ -313,6 +371,14 @@ impl Machines {
     }
 }
 
+/// The index that must be applied before a command looks that comes now.
+fn barrier(shard: &Shard) -> Result<Option<Index>, Unavailable> {
+    shard.log.barrier(ReadLevel::Quorum).map_err(|e| match e.kind {
+        LogErrorKind::Fenced => Unavailable::NotCommitted,
+        _ => Unavailable::Stopping,
+    })
+}
+
 fn convert(expects: Expects, reply: Box<dyn Any + Send>) -> Reply {
     if matches!(expects, Expects::Machine) {
         return Reply::Machine(Ok(reply));
@@ -339,3 +405,6 @@ pub(crate) fn unavailable(expects: Expects, why: Unavailable) -> Reply {
         Expects::Machine => Reply::Machine(Err(why)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -163,6 +163,8 @@ impl Inner {
         for shard in self.all_shards() {
             self.reconcile(&shard, &machines.meta)?;
         }
+        let meta = self.shard(self.meta_shard)?;
+        meta.machines.applied.fetch_max(meta.state.lock().applied.0, std::sync::atomic::Ordering::SeqCst);
         self.recovered.store(true, std::sync::atomic::Ordering::Release);
         let topics: Vec<_> = machines.meta.topics().cloned().collect();
         for topic in &topics {
@@ -237,6 +239,7 @@ impl Inner {
             checkpoints: None,
             journal: None,
             state: Mutex::new(state),
+            machines: Default::default(),
             queue_deadline_ms: AtomicU64::new(u64::MAX),
             applying: Mutex::new(()),
         }))
@@ -279,6 +282,7 @@ impl Inner {
             checkpoints: Some(checkpoints),
             journal: Some(journal),
             state: Mutex::new(state),
+            machines: Default::default(),
             queue_deadline_ms: AtomicU64::new(u64::MAX),
             applying: Mutex::new(()),
         }))

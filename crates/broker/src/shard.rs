@@ -5,6 +5,7 @@
 //! never blocks.
 
 use crate::follow::Follows;
+use crate::machines::MachineProgress;
 use crate::openings::Openings;
 use crate::partition::Partition;
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
@@ -45,6 +46,7 @@ pub(crate) struct Shard {
     /// The files behind `log`, for the store's merges; none for a memory shard.
     pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) state: Mutex<ShardState>,
+    pub(crate) machines: MachineProgress,
     /// When a queue of it wants to be looked at, as the timer knows. Wall time, milliseconds; `u64::MAX` for never.
     pub(crate) queue_deadline_ms: AtomicU64,
     /// Held while committed frames are applied, so that a checkpoint sees whole frames. Taken before any other lock.

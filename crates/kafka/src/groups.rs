@@ -171,12 +171,32 @@ impl KafkaGroups {
             GroupCommand::CommitOffsets(request) => return self.commit(context, caller, &request, effects),
             GroupCommand::DeleteOffsets(request) => return self.delete_offsets(context, caller, &request, effects),
             GroupCommand::Delete(request) => return self.delete(context, caller, request.groups, effects),
-            GroupCommand::Heartbeat(request) => GroupReply::Heartbeat(self.heartbeat(context, &request, effects)),
+            GroupCommand::Heartbeat(request) => {
+                let reply = GroupReply::Heartbeat(self.heartbeat(context, &request, effects));
+                return self.answer_behind(&[&request.group_id], caller, reply, effects);
+            }
             GroupCommand::FetchOffsets(request) => self.fetch(context.catalog, &request),
-            GroupCommand::List(request) => self.list(&request),
-            GroupCommand::Describe(request) => self.describe(&request),
+            GroupCommand::List(request) => {
+                let reply = self.list(&request);
+                let groups: Vec<_> = self.live.keys().collect();
+                return self.answer_behind(&groups, caller, reply, effects);
+            }
+            GroupCommand::Describe(request) => {
+                let reply = self.describe(&request);
+                let groups: Vec<_> = request.groups.iter().collect();
+                return self.answer_behind(&groups, caller, reply, effects);
+            }
         };
         effects.replies.push((caller, Box::new(reply)));
+    }
+
+    /// Answers what follows from the metadata of groups as proposed: not before that is committed.
+    fn answer_behind(&self, groups: &[&StrBytes], caller: Caller, reply: GroupReply, effects: &mut Effects) {
+        let on_its_way = |group: &&StrBytes| self.live.get(*group).is_some_and(|live| live.unapplied > 0);
+        match groups.iter().any(on_its_way) {
+            true => propose(effects, &Record::Barrier, [(caller, reply)]),
+            false => effects.replies.push((caller, Box::new(reply))),
+        }
     }
 
     fn join(&mut self, context: &Context<'_>, caller: Caller, request: JoinGroup, effects: &mut Effects) {
@@ -367,6 +387,11 @@ impl StateMachine for KafkaGroups {
                 effects.replies.push((caller, Box::new(())));
             }
         }
+    }
+
+    fn reads(&self, command: &Command) -> bool {
+        use GroupCommand::{Describe, FetchOffsets, List};
+        matches!(command.downcast_ref(), Some(FetchOffsets(_) | List(_) | Describe(_)))
     }
 
     fn on_gone(&mut self, context: &Context<'_>, caller: Caller, effects: &mut Effects) {

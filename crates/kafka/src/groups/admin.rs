@@ -168,6 +168,7 @@ impl KafkaGroups {
     ) {
         let mut deleted = BTreeSet::new();
         let mut results = Vec::with_capacity(groups.len());
+        let asked = groups.clone();
         for id in groups {
             let error = match self.live.get(&id) {
                 _ if deleted.contains(&id) => ErrorCode::GroupIdNotFound,
@@ -192,7 +193,7 @@ impl KafkaGroups {
         match effects.proposals.last_mut() {
             // the records are committed in order
             Some(last) if !deleted.is_empty() => last.replies.push((caller, reply)),
-            _ => effects.replies.push((caller, reply)),
+            _ => self.answer_behind(&asked.iter().collect::<Vec<_>>(), caller, *reply, effects),
         }
     }
 }

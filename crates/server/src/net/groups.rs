@@ -40,6 +40,10 @@ impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
         self.seeing(context, |machine, context| machine.handle(context, caller, command, effects));
     }
 
+    fn reads(&self, command: &Command) -> bool {
+        self.machine.reads(command)
+    }
+
     fn on_gone(&mut self, context: &Context<'_>, caller: Caller, effects: &mut Effects) {
         self.seeing(context, |machine, context| machine.on_gone(context, caller, effects));
     }

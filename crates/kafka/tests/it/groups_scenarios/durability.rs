@@ -245,14 +245,34 @@ fn a_group_waits_for_what_is_on_its_way_when_a_later_record_is_refused() {
         let told = host.call(GroupCommand::CommitOffsets(commit("g", "t", &[(0, 7)])));
         let GroupReply::CommitOffsets(results) = told else { panic!("{told:?}") };
         assert_eq!(results[0].partitions, [(0, ErrorCode::NotCoordinator)]);
-        let deleted = host.call(GroupCommand::Delete(DeleteGroups { groups: vec![text("g")] }));
-        assert_eq!(deleted, GroupReply::Delete(vec![(text("g"), ErrorCode::NonEmptyGroup)]));
         host.advance(100);
     }
+    let deletion = host.send(GroupCommand::Delete(DeleteGroups { groups: vec![text("g")] }));
     host.commit_at_once = true;
     host.commit_all();
+    assert_eq!(host.reply(deletion), GroupReply::Delete(vec![(text("g"), ErrorCode::NonEmptyGroup)]));
     host.advance(100);
     assert_eq!(host.beat(beat("g", 3, &second)), ErrorCode::UnknownMemberId);
     let (_, third) = host.newcomer(join("g", ""));
     assert_eq!(host.joined(third).generation, 3, "behind the last one that is committed");
+}
+
+/// Of a group whose assignment was on its way members and operators were told as if it were committed.
+#[test]
+fn what_is_told_of_a_group_waits_for_its_metadata() {
+    let mut host = Host::quick();
+    let ids = host.stable("g", 1);
+    host.commit_at_once = false;
+    let rejoined = host.send(GroupCommand::Join(join("g", &ids[0])));
+    let generation = host.joined(rejoined).generation;
+    host.send(GroupCommand::Sync(sync("g", generation, &ids[0], &[(&ids[0], "b")])));
+    let beat = host.send(GroupCommand::Heartbeat(beat("g", generation, &ids[0])));
+    let list = host.send(GroupCommand::List(ListGroups::default()));
+    let describe = host.send(GroupCommand::Describe(DescribeGroups { version: 6, groups: vec![text("g")] }));
+    let delete = host.send(GroupCommand::Delete(DeleteGroups { groups: vec![text("g")] }));
+    let waiting = [beat, list, describe, delete];
+    assert!(waiting.iter().all(|caller| host.is_waiting(*caller)));
+    host.commit_all();
+    assert_eq!(host.reply(beat), GroupReply::Heartbeat(ErrorCode::None));
+    assert!([list, describe, delete].iter().all(|caller| host.take(*caller).is_some()));
 }

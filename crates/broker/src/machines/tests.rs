@@ -1,0 +1,88 @@
+use super::*;
+use crate::sink::testing::Recorder;
+use crate::{Broker, BrokerConfig, ReplySink};
+use polylogue_api::{Request, TopicInfo};
+use polylogue_env::sim::SimWorld;
+use polylogue_replicate::Work;
+use polylogue_types::TimestampMs;
+use std::sync::Arc;
+
+/// A machine that counts its records. A command without bytes only looks.
+#[derive(Debug, Default)]
+struct Counter(u64);
+
+impl StateMachine for Counter {
+    fn handle(&mut self, _: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
+        let record = *command.downcast::<Bytes>().unwrap();
+        let reply: Box<dyn Any + Send> = Box::new(self.0);
+        match record.is_empty() {
+            true => effects.replies.push((caller, reply)),
+            false => effects.proposals.push(polylogue_api::Proposal { record, replies: vec![(caller, reply)] }),
+        }
+    }
+    fn reads(&self, command: &Command) -> bool {
+        command.downcast_ref::<Bytes>().is_some_and(Bytes::is_empty)
+    }
+    fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
+    fn apply(&mut self, _: &[u8], _: TimestampMs) -> Result<(), String> {
+        self.0 += 1;
+        Ok(())
+    }
+    fn on_ready(&mut self, _: &Context<'_>) {}
+    fn on_refused(&mut self, _: &Context<'_>, _: &[Bytes], _: &mut Effects) {}
+    fn on_writer_lost(&mut self, _: &Context<'_>, _: &mut Effects) {}
+    fn next_deadline_ms(&self) -> Option<u64> {
+        None
+    }
+    fn on_deadline(&mut self, _: &Context<'_>, _: &mut Effects) {}
+    fn on_topics_deleted(&mut self, _: &Context<'_>, _: &[Arc<TopicInfo>], _: &mut Effects) {}
+    fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        Vec::new()
+    }
+    fn change_all_chunks(&mut self) {}
+    fn load_chunk(&mut self, _: &[u8], _: Bytes) -> Result<(), String> {
+        Ok(())
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The log says that more is acknowledged than the machines have applied: a command that looks waits for it, and one that changes does not.
+#[test]
+fn a_command_that_looks_waits_for_what_was_acknowledged_before() {
+    let world = SimWorld::new(1);
+    let mut config = BrokerConfig::new("/data".into());
+    config.disk_reserve_bytes = 0;
+    let counter: Box<dyn StateMachine> = Box::<Counter>::default();
+    let broker = Broker::open(world.env(), config, BTreeMap::from([(MachineId::Amqp, counter)])).unwrap();
+    let recorder = Arc::new(Recorder::default());
+    let sink: Arc<dyn ReplySink> = recorder.clone();
+    let session = broker.new_session();
+    let ask = |token, record: &'static [u8]| {
+        let command: Command = Box::new(Bytes::from_static(record));
+        broker.submit(&sink, session, token, Request::Machine(MachineId::Amqp, command));
+    };
+    let drive = || while broker.log_step(Work::Write) | broker.log_step(Work::Flush) {};
+    let seen = || {
+        let number = |reply| match reply {
+            Reply::Machine(Ok(reply)) => *reply.downcast::<u64>().unwrap(),
+            other => panic!("{other:?}"),
+        };
+        std::mem::take(&mut *recorder.replies.lock())
+            .into_iter()
+            .map(|(token, reply)| (token, number(reply)))
+            .collect::<Vec<_>>()
+    };
+    ask(1, b"a");
+    drive();
+    ask(2, b"");
+    assert_eq!(seen(), [(1, 0), (2, 1)], "all is applied: it looks at once");
+    let shard = broker.inner.shard(broker.inner.meta_shard).unwrap();
+    shard.machines.applied.fetch_sub(1, Ordering::SeqCst);
+    ask(3, b"");
+    ask(4, b"b");
+    assert!(seen().is_empty(), "one waits for what is applied, the other for its record");
+    drive();
+    assert_eq!(seen(), [(4, 1), (3, 2)]);
+}
