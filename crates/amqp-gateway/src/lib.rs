@@ -29,6 +29,7 @@
 
 mod acks;
 mod alarm;
+mod aligning;
 mod backoff;
 mod begin;
 mod commit;

@@ -1,6 +1,6 @@
 //! The declared world, hosted by the broker.
 
-use crate::convert::topic_config;
+use crate::aligning::{Aligning, Answer};
 use crate::directory::{Directory, queue_of, topic_of};
 use crate::management::View;
 use crate::news::ExchangeNews;
@@ -12,15 +12,11 @@ use polylogue_amqp_model::{
     exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
-use polylogue_api::{
-    Caller, Catalog, CloseIf, ConfigChange, Context, Effects, Proposal, StateMachine, TopicChange, TopicConfig,
-    TopicInfo,
-};
+use polylogue_api::{Caller, Catalog, CloseIf, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
 use polylogue_auth::{UsersAnswer, UsersAsk, UsersRefusal};
-use polylogue_router::{Exchange, QueueId, RouterEvent, VhostId};
+use polylogue_router::{Exchange, RouterEvent, VhostId};
 use polylogue_types::{PartitionId, TimestampMs};
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Users of RabbitMQ with this tag may publish in others' names.
@@ -109,12 +105,10 @@ pub struct AmqpMachine {
     /// Exclusive queues may have outlived their connections, and topics their queues: it is looked at when [`AmqpMachine::start_ms`] comes.
     looks_for_left: bool,
     rights_changed: bool,
-    /// Queues whose topics may have other settings than hold for them.
-    unchecked: BTreeSet<QueueId>,
+    /// What follows for queues from policies.
+    aligning: Aligning,
     /// There are upstreams: whoever federates wants to know of much.
     federated: bool,
-    /// What topics were last asked to become. A change that is on its way is not in the catalog yet.
-    asked: BTreeMap<QueueId, TopicConfig>,
     /// Replay is over: connections come.
     ready: bool,
     /// What is committed, for those who look, as long as nothing changes.
@@ -138,9 +132,8 @@ impl AmqpMachine {
             closing: Vec::new(),
             looks_for_left: false,
             rights_changed: false,
-            unchecked: BTreeSet::new(),
+            aligning: Aligning::default(),
             federated: false,
-            asked: BTreeMap::new(),
             ready: false,
             view: None,
         }
@@ -232,6 +225,7 @@ impl AmqpMachine {
             }
             Ok(plan) => {
                 let reply = answer(AmqpAnswer::Done(plan.reply));
+                caller.filter(|_| plan.policies).into_iter().for_each(|caller| self.aligning.planned_by(caller));
                 self.closing.extend(closed);
                 match plan.record {
                     Some(record) => effects.proposals.push(Proposal { record, replies: reply.into_iter().collect() }),
@@ -262,8 +256,8 @@ impl AmqpMachine {
             UsersAsk::AlterQuotas(parts) => (parts.len(), Command::AlterQuotas(parts)),
         };
         let (record, answer) = match self.model.plan(&Who::broker(), &command, [0; 16]) {
-            Ok(Plan { record, reply: Reply::Each(results) }) => (record, UsersAnswer::Each(results)),
-            Ok(Plan { record, reply: Reply::DeletedAcls(results) }) => (record, UsersAnswer::Deleted(results)),
+            Ok(Plan { record, reply: Reply::Each(results), .. }) => (record, UsersAnswer::Each(results)),
+            Ok(Plan { record, reply: Reply::DeletedAcls(results), .. }) => (record, UsersAnswer::Deleted(results)),
             Ok(_) => (None, UsersAnswer::Each(vec![Ok(()); count])),
             Err(why) => (None, UsersAnswer::Each(vec![Err(UsersRefusal::Refused(why.text)); count])),
         };
@@ -298,13 +292,10 @@ impl AmqpMachine {
         self.tell_federation(&event);
         match event {
             Event::QueueDeclared(queue, effective) => self.directory.set(queue, effective.settings),
-            Event::QueueChanged(queue, effective) => {
-                self.unchecked.insert(queue.id);
-                self.directory.set(queue, effective.settings);
-            }
+            Event::Realign(realign) => self.aligning.add(realign),
             Event::QueueDeleted(queue, _) => {
                 self.directory.remove(queue.id);
-                self.asked.remove(&queue.id);
+                self.aligning.forget(queue.id);
                 self.dead_topics.push(topic_of(queue.id));
             }
             Event::AclSet(acl) => self.directory.set_acl(&acl, true),
@@ -360,12 +351,6 @@ impl AmqpMachine {
         }
     }
 
-    /// Nothing is known of what topics were asked to become.
-    fn check_all_topics(&mut self) {
-        self.unchecked = self.model.world().queues().map(|queue| queue.id).collect();
-        self.asked.clear();
-    }
-
     /// What has to be proposed at a start: the first user and virtual host, and that nothing outlives a start that should not.
     fn begin(&mut self, context: &Context<'_>, in_ms: u64) {
         self.start.clear();
@@ -393,6 +378,7 @@ impl AmqpMachine {
     /// The log has taken what the last call proposed.
     fn taken(&mut self) {
         self.model.taken();
+        self.aligning.called(true);
         self.closing.clear();
     }
 
@@ -435,7 +421,9 @@ impl StateMachine for AmqpMachine {
         matches!(command.downcast_ref(), Some(AmqpAsk::View))
     }
 
-    fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
+    fn on_gone(&mut self, _: &Context<'_>, caller: Caller, _: &mut Effects) {
+        self.aligning.gone(caller);
+    }
 
     fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
         let events = self.model.apply(record)?;
@@ -474,7 +462,7 @@ impl StateMachine for AmqpMachine {
         self.model.routes().exchanges().iter().for_each(|exchange| self.tell_of_exchange(exchange));
         self.federated = self.model.world().parameters().any(|(_, component, ..)| *component == UPSTREAM);
         self.tell_cluster_name();
-        self.check_all_topics();
+        self.aligning.check_all(&self.model);
         self.dead_topics.clear();
         self.rights_changed = false;
         self.directory.fill_book(self.model.world());
@@ -484,34 +472,39 @@ impl StateMachine for AmqpMachine {
 
     fn on_refused(&mut self, context: &Context<'_>, _: &[Bytes], _: &mut Effects) {
         self.model.take_back();
+        self.aligning.called(false);
         std::mem::take(&mut self.closing).into_iter().for_each(|queue| context.queues.open(queue));
         // It may have been what a start asks for, or that a connection is gone.
         self.try_again(context);
     }
 
     fn on_topics_refused(&mut self, context: &Context<'_>) {
-        self.check_all_topics();
+        self.aligning.check_all(&self.model);
         self.try_again(context);
     }
 
     fn on_writer_lost(&mut self, context: &Context<'_>, _: &mut Effects) {
         self.model.on_writer_lost();
+        self.aligning.writer_lost();
         self.closing.clear();
         // What was to be changed may have been lost.
-        self.check_all_topics();
+        self.aligning.check_all(&self.model);
         // That owners of queues are gone may have been lost as well.
         self.try_again(context);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {
-        (self.looks_for_left || !self.start.is_empty()).then_some(self.start_ms)
+        let start_ms = (self.looks_for_left || !self.start.is_empty()).then_some(self.start_ms);
+        start_ms.into_iter().chain(self.aligning.next_deadline_ms().filter(|_| self.ready)).min()
     }
 
     fn on_deadline(&mut self, context: &Context<'_>, effects: &mut Effects) {
-        if context.now.monotonic_ms < self.start_ms {
+        self.taken();
+        self.aligning.piece(&self.model, &self.directory, context.now.monotonic_ms);
+        let starts = self.looks_for_left || !self.start.is_empty();
+        if !starts || context.now.monotonic_ms < self.start_ms {
             return;
         }
-        self.taken();
         if std::mem::take(&mut self.looks_for_left) {
             let owners = self.model.proposed().owners();
             let gone = owners.into_iter().filter(|owner| !self.directory.is_connected(*owner));
@@ -539,23 +532,11 @@ impl StateMachine for AmqpMachine {
     }
 
     fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Vec<TopicChange> {
-        let mut changes = Vec::new();
-        for id in std::mem::take(&mut self.unchecked) {
-            let Some(entry) = self.directory.queue(id) else { continue };
-            let Some(topic) = catalog.topic(&topic_of(id)) else {
-                // It is being made, perhaps of what held before.
-                self.unchecked.insert(id);
-                continue;
-            };
-            let config = topic_config(&entry.queue, &entry.settings);
-            // What is on its way holds later than what the catalog shows: a policy that came and went at once stayed for ever.
-            if *self.asked.get(&id).unwrap_or(&topic.config) != config {
-                self.asked.insert(id, config.clone());
-                let config = Some(ConfigChange { expected: topic.config.raw.clone(), config });
-                changes.push(TopicChange { topic: topic.id, config, partitions: None });
-            }
-        }
-        changes
+        self.aligning.topic_changes(&self.directory, catalog)
+    }
+
+    fn due_replies(&mut self, committed: Vec<Answer>) -> Vec<Answer> {
+        self.aligning.due(committed)
     }
 
     fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
@@ -588,202 +569,4 @@ pub(crate) fn owner(connection: u64) -> OwnerId {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{OtherTopics, Topics, World};
-    use polylogue_amqp_model::{ApplyTo, PolicySpec};
-    use polylogue_api::Now;
-    use serde_json::json;
-
-    /// Clients could find a queue that was not durable for a moment after a start.
-    #[test]
-    fn it_has_begun_when_what_a_start_takes_away_is_gone() {
-        let mut world = World::new();
-        assert!(world.directory.has_begun());
-        let transient = polylogue_amqp_model::DeclareQueue {
-            vhost: world.vhost,
-            name: "brief".into(),
-            ..polylogue_amqp_model::DeclareQueue::default()
-        };
-        world.act(Command::DeclareQueue(transient));
-        // The same records in a machine of another life.
-        let mut again = AmqpMachine::new(Limits::default());
-        world.machine.change_all_chunks();
-        for (id, chunk) in world.machine.take_changed_chunks() {
-            again.load_chunk(&id, chunk.expect("it is there")).expect("it is read");
-        }
-        again.on_ready(&crate::testing::context());
-        let directory = again.directory();
-        let mut effects = Effects::default();
-        again.on_deadline(&crate::testing::context(), &mut effects);
-        assert!(!effects.proposals.is_empty() && !directory.has_begun());
-        for proposal in effects.proposals {
-            again.apply(&proposal.record, 0).expect("it can be read");
-        }
-        assert!(directory.has_begun());
-        assert_eq!(again.model().world().queues().len(), 0);
-    }
-
-    /// When the writer was lost twice, the second time was taken for a start: the transient queues of connected clients were gone.
-    #[test]
-    fn a_writer_that_is_lost_again_and_again_takes_nothing_from_those_that_are_connected() {
-        let mut world = World::new();
-        let declare = |name: &str, exclusive| polylogue_amqp_model::DeclareQueue {
-            vhost: world.vhost,
-            name: name.into(),
-            exclusive,
-            ..polylogue_amqp_model::DeclareQueue::default()
-        };
-        let [brief, left_behind] = [declare("brief", false), declare("left behind", true)];
-        world.act(Command::DeclareQueue(brief));
-        world.act_as(Who { owner: owner(9), ..Who::broker() }, Command::DeclareQueue(left_behind));
-        let context =
-            Context { now: Now { monotonic_ms: START_RETRY_MS, ..Now::default() }, ..crate::testing::context() };
-        for _ in 0..3 {
-            let mut effects = Effects::default();
-            world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
-            world.machine.on_deadline(&context, &mut effects);
-            assert_eq!(effects.proposals.len(), 1, "the queue of whoever is gone; what is proposed is lost again");
-        }
-        let mut effects = Effects::default();
-        world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
-        world.machine.on_deadline(&context, &mut effects);
-        for proposal in effects.proposals {
-            world.machine.apply(&proposal.record, 0).expect("it can be read");
-        }
-        let left: Vec<_> = world.machine.model().world().queues().map(|queue| queue.name.to_string()).collect();
-        assert_eq!(left, ["brief"]);
-    }
-
-    /// What was declared before was never told of a policy that came later, and one that came and went at once was never undone.
-    #[test]
-    fn a_policy_reaches_queues_that_are_there() {
-        let mut world = World::new();
-        let [mine, other] = ["mine", "other"].map(|name| world.queue(name, json!({"x-max-length": 10})));
-        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0);
-        let serde_json::Value::Object(definition) =
-            json!({"max-length": 5, "overflow": "reject-publish", "dead-letter-exchange": "dlx"})
-        else {
-            panic!("no definition")
-        };
-        let policy = PolicySpec {
-            name: "p".into(),
-            pattern: "^mine$".into(),
-            apply_to: ApplyTo::Queues,
-            priority: 0,
-            operator: false,
-            definition,
-        };
-        world.act(Command::SetPolicy("/".into(), policy));
-        let changes = world.machine.take_topic_changes(&Topics);
-        let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
-        let queue = change.config.queue.as_ref().expect("a queue");
-        assert_eq!((queue.length_max, queue.overflow), (Some(5), polylogue_api::Overflow::Reject));
-        assert!(queue.dead_letters);
-        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "asked for once");
-        assert_ne!(mine, other);
-        // The catalog shows what was before, because the change is still on its way.
-        world.act(Command::ClearPolicy("/".into(), false, "p".into()));
-        let id = world.directory.router().load().queue(world.vhost, b"mine").expect("declared");
-        let declared = world.directory.queue(id).expect("declared");
-        let before = topic_config(&declared.queue, &declared.settings);
-        let changes = world.machine.take_topic_changes(&OtherTopics(Some(before.clone())));
-        let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
-        assert_eq!(change.config, before, "it stayed as the policy had it, for ever");
-        let mut effects = Effects::default();
-        world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
-        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "what was asked for may be lost");
-    }
-
-    /// A record that the log refused counted as a lost writer. Now the machine takes it back alone: a queue that was to go is there and takes
-    /// consumers again, and that a connection is gone is said again.
-    #[test]
-    fn what_is_refused_is_taken_back_and_said_again_where_no_client_does() {
-        let mut world = World::new();
-        let who = Who { owner: owner(3), ..Who::broker() };
-        let declare = polylogue_amqp_model::DeclareQueue {
-            vhost: world.vhost,
-            name: "mine".into(),
-            exclusive: true,
-            ..polylogue_amqp_model::DeclareQueue::default()
-        };
-        world.act_as(who.clone(), Command::DeclareQueue(declare));
-        let before = world.machine.model().proposed().clone();
-        let mut effects = Effects::default();
-        let gone = AmqpAsk::Do(Who::broker(), Box::new(Command::OwnerGone(owner(3))));
-        world.machine.handle(&crate::testing::context(), Caller(1), Box::new(gone), &mut effects);
-        let records: Vec<_> = effects.proposals.into_iter().map(|proposal| proposal.record).collect();
-        assert_eq!(records.len(), 1);
-        world.machine.on_refused(&crate::testing::context(), &records, &mut Effects::default());
-        assert!(*world.machine.model().proposed() == before);
-        let later = Context { now: Now { monotonic_ms: START_RETRY_MS, wall_ms: 0 }, ..crate::testing::context() };
-        assert_eq!(world.machine.next_deadline_ms(), Some(START_RETRY_MS));
-        let mut effects = Effects::default();
-        world.machine.on_deadline(&later, &mut effects);
-        world.commit(effects);
-        assert_eq!((world.directory.queues().len(), world.machine.next_deadline_ms()), (0, None));
-        // What topics were asked to become is asked for again.
-        world.queue("kept", json!({"x-max-length": 10}));
-        world.machine.on_ready(&crate::testing::context());
-        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 1);
-        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0);
-        world.machine.on_topics_refused(&later);
-        assert_eq!(world.machine.take_topic_changes(&Topics).len(), 1);
-    }
-
-    /// A client was answered by what was proposed and then lost with its writer: it found a queue, or that it may not have one, that never was.
-    #[test]
-    fn what_follows_from_what_is_proposed_is_answered_behind_it() {
-        let mut world = World::new();
-        let vhost = world.vhost;
-        let declare = |durable| polylogue_amqp_model::DeclareQueue {
-            vhost,
-            name: "q".into(),
-            durable,
-            ..polylogue_amqp_model::DeclareQueue::default()
-        };
-        let find = || AmqpAsk::Queue { who: Who::broker(), vhost, name: "q".into(), access: Access::Read };
-        let enter = || AmqpAsk::OpenVhost { who: Who::broker(), vhost: "/".into() };
-        let act = |declare| AmqpAsk::Do(Who::broker(), Box::new(Command::DeclareQueue(declare)));
-        let asks = [act(declare(true)), find(), act(declare(false)), enter(), AmqpAsk::View];
-        let mut effects = Effects::default();
-        for (n, ask) in (1..).zip(asks) {
-            world.machine.handle(&crate::testing::context(), Caller(n), Box::new(ask), &mut effects);
-        }
-        let at_once: Vec<_> = effects.replies.iter().map(|(caller, _)| caller.0).collect();
-        assert_eq!(at_once, [5], "what is committed is told at once");
-        let behind: Vec<_> = effects.proposals.iter().flat_map(|p| p.replies.iter().map(|(c, _)| c.0)).collect();
-        assert_eq!((behind, effects.proposals.len()), (vec![1, 2, 3, 4], 4));
-        world.commit(Effects { replies: Vec::new(), ..effects });
-        let mut effects = Effects::default();
-        for ask in [find(), enter()] {
-            world.machine.handle(&crate::testing::context(), Caller(6), Box::new(ask), &mut effects);
-        }
-        assert_eq!((effects.proposals.len(), effects.replies.len()), (0, 2));
-    }
-
-    /// An exclusive queue stayed for ever when the record that its connection is gone was lost.
-    #[test]
-    fn what_belongs_to_connections_that_are_gone_goes_with_the_next_writer() {
-        let mut world = World::new();
-        let declare = polylogue_amqp_model::DeclareQueue {
-            vhost: world.vhost,
-            name: "mine".into(),
-            exclusive: true,
-            ..polylogue_amqp_model::DeclareQueue::default()
-        };
-        let who = Who { owner: owner(3), ..Who::broker() };
-        let ask = || Box::new(AmqpAsk::Do(who.clone(), Box::new(Command::DeclareQueue(declare.clone()))));
-        let mut effects = Effects::default();
-        world.machine.handle(&crate::testing::context(), Caller(1), ask(), &mut effects);
-        world.commit(effects);
-        assert_eq!((world.directory.queues().len(), world.machine.next_deadline_ms()), (1, None));
-        world.machine.on_writer_lost(&crate::testing::context(), &mut Effects::default());
-        assert_eq!(world.machine.next_deadline_ms(), Some(START_RETRY_MS));
-        let later = Context { now: Now { monotonic_ms: START_RETRY_MS, wall_ms: 0 }, ..crate::testing::context() };
-        let mut effects = Effects::default();
-        world.machine.on_deadline(&later, &mut effects);
-        world.commit(effects);
-        assert_eq!(world.directory.queues().len(), 0);
-    }
-}
+mod tests;

@@ -109,8 +109,19 @@ impl World {
         }
     }
 
+    /// Has the queues looked at that policies touch, up to one piece of their topics.
+    pub(crate) fn look_at_queues(&mut self) {
+        for _ in 0..3 {
+            if self.machine.next_deadline_ms() == Some(0) {
+                self.machine.on_deadline(&context(), &mut Effects::default());
+            }
+        }
+    }
+
+    /// What it does is committed, and what follows for queues is found.
     pub(crate) fn act(&mut self, command: Command) {
         self.act_as(Who::broker(), command);
+        self.look_at_queues();
     }
 
     pub(crate) fn act_as(&mut self, who: Who, command: Command) {

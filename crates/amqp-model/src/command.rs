@@ -348,12 +348,12 @@ pub enum Event {
     Parameter(VhostId, ByteString, ByteString, Option<Json>),
     /// A global parameter has a value, or none any more.
     GlobalParameter(ByteString, Option<Json>),
-    /// The policies of a virtual host changed. Queues for which something else holds now are told of one by one.
+    /// The policies of a virtual host changed. What then holds for queues is found by [`Event::Realign`].
     PoliciesChanged(VhostId),
     /// A queue is there, and this holds for it.
     QueueDeclared(Arc<Queue>, Box<crate::settings::Effective>),
-    /// Something else holds for a queue.
-    QueueChanged(Arc<Queue>, Box<crate::settings::Effective>),
+    /// Something else may hold for queues: see [`crate::Model::realign`].
+    Realign(crate::Realign),
     /// A queue is gone.
     QueueDeleted(Arc<Queue>, Gone),
     /// Reading of a topic has begun for an exchange.

@@ -29,6 +29,7 @@ mod pattern;
 mod plan;
 mod policy;
 mod queue;
+mod realign;
 mod settings;
 mod shovel;
 mod slow;
@@ -54,6 +55,7 @@ pub use pattern::{BACKTRACK_STEPS_MAX, PATTERN_BYTES_MAX, Pattern};
 pub use policy::{ApplyTo, Policy, PolicySpec, merged};
 pub use polylogue_auth::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES, ScramCredential};
 pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
+pub use realign::Realign;
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
 pub use shovel::{
     AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelSource, SourceOf, UriError, UriTls,

@@ -8,14 +8,13 @@ use crate::change::{Change, Key, ROUTER_CHUNK, decode, encode};
 use crate::command::{Caller, Command, DeleteQueue, Event, Limits, Reply};
 use crate::error::{Code, Named, Refused, Resource};
 use crate::plan::{About, Draft, deletable, judge, refused};
-use crate::policy::Policy;
 use crate::queue::{Queue, check_exclusive};
 use crate::settings::Effective;
 use crate::world::{Did, Effects, World};
 use bytes::Bytes;
 use polylogue_router::{Exchange, Kind, Proposed, Router, RouterEvent, SharedRouter, VhostId};
 use polylogue_types::bin::BinError;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What to do about a command.
@@ -26,13 +25,15 @@ pub struct Plan {
     pub record: Option<Bytes>,
     /// What to answer once the record is committed.
     pub reply: Reply,
+    /// Policies differ by it: what follows for queues ([`Model::realign`]) holds later than the record is committed.
+    pub policies: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Model {
     limits: Limits,
-    applied: World,
+    pub(crate) applied: World,
     tail: World,
     router: Router,
     /// Records that were proposed and are not applied.
@@ -196,7 +197,8 @@ impl Model {
             self.in_flight += 1;
             self.undo.push(Undo { changes: effects.undo.unwrap_or_default(), next, router: mark });
         }
-        Ok(Plan { record, reply })
+        let of_policies = |change: &Change| matches!(change, Change::Policy(_) | Change::PolicyRemoved(..));
+        Ok(Plan { record, reply, policies: changes.iter().any(of_policies) })
     }
 
     /// The record behind which an answer leaves that follows from what is proposed; `None` when all of that is committed. As of a plan, it must
@@ -234,7 +236,7 @@ impl Model {
     pub fn apply(&mut self, record: &[u8]) -> Result<Vec<Event>, String> {
         let (changes, routed) =
             decode(record).map_err(|e: BinError| format!("a record of the declared world cannot be read: {e}"))?;
-        let before = self.policies_before(&changes);
+        let realigns = self.realigns(&changes);
         self.undo.clear();
         let mut effects = Effects::default();
         changes.iter().for_each(|change| self.applied.apply(change, &mut effects));
@@ -246,25 +248,8 @@ impl Model {
             }
         }
         let mut events = Vec::with_capacity(effects.did.len() + routed.len());
-        let mut declared = BTreeSet::new();
-        for did in effects.did {
-            if let Did::QueueAdded(queue) = &did {
-                declared.insert(queue.id);
-            }
-            events.push(self.event(did));
-        }
-        for (vhost, before) in before {
-            // A policy that came, changed or went holds for the queues that one of its versions matches; nothing else has changed.
-            let changed = changed_policies(&changes, vhost, &before);
-            let touched = |queue: &Queue| changed.iter().any(|policy| policy.applies(Some(queue.kind), &queue.name));
-            let queues = self.applied.queues().filter(|queue| queue.vhost == vhost && !declared.contains(&queue.id));
-            for queue in queues.filter(|queue| touched(queue)) {
-                let now = self.applied.effective(queue);
-                if now != before.effective(queue) {
-                    events.push(Event::QueueChanged(queue.clone(), Box::new(now)));
-                }
-            }
-        }
+        events.extend(effects.did.into_iter().map(|did| self.event(did)));
+        events.extend(realigns.into_iter().map(Event::Realign));
         events.extend(routed.into_iter().map(Event::Router));
         self.changed.extend(effects.keys);
         if self.in_flight > 0 {
@@ -276,16 +261,6 @@ impl Model {
             changes.iter().for_each(|change| self.tail.apply(change, &mut effects));
         }
         Ok(events)
-    }
-
-    /// The policies of those virtual hosts whose policies these changes are about.
-    fn policies_before(&self, changes: &[Change]) -> BTreeMap<VhostId, World> {
-        let vhosts = changes.iter().filter_map(|change| match change {
-            Change::Policy(policy) => Some(policy.vhost),
-            Change::PolicyRemoved(vhost, ..) => Some(*vhost),
-            _ => None,
-        });
-        vhosts.map(|vhost| (vhost, self.applied.policies_only(vhost))).collect()
     }
 
     fn event(&self, did: Did) -> Event {
@@ -368,23 +343,6 @@ impl Model {
             _ => Err(format!("the chunk {id:?} of the declared world is not about what its name says")),
         }
     }
-}
-
-/// The policies of a virtual host that these changes are about, as they were and as they are.
-fn changed_policies(changes: &[Change], vhost: VhostId, before: &World) -> Vec<Arc<Policy>> {
-    let mut changed = Vec::new();
-    for change in changes {
-        let (operator, name) = match change {
-            Change::Policy(policy) if policy.vhost == vhost => {
-                changed.push(policy.clone());
-                (policy.operator, &policy.name)
-            }
-            Change::PolicyRemoved(of, operator, name) if *of == vhost => (*operator, name),
-            _ => continue,
-        };
-        changed.extend(before.policy(vhost, operator, name).cloned());
-    }
-    changed
 }
 
 /// What the router refused, with the item of definitions that it was about.

@@ -15,6 +15,7 @@ use bytestring::ByteString;
 use polylogue_auth::{Acl, QuotaEntity, QuotaLimits, QuotaTable};
 use polylogue_router::{ExchangeId, QueueId, VhostId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 type ByUser<V> = BTreeMap<VhostId, BTreeMap<ByteString, V>>;
@@ -231,6 +232,12 @@ impl World {
         self.queues.values()
     }
 
+    /// The queues that were declared after one, in their order; all without one.
+    pub(crate) fn queues_after(&self, after: Option<QueueId>) -> impl Iterator<Item = &Arc<Queue>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.queues.range((from, Bound::Unbounded)).map(|(_, queue)| queue)
+    }
+
     /// How many queues a virtual host has.
     #[must_use]
     pub fn queue_count(&self, vhost: VhostId) -> u64 {
@@ -285,13 +292,6 @@ impl World {
     pub fn policy_alternate(&self, vhost: VhostId, exchange: &str) -> Option<ByteString> {
         let [policy, operator] = self.matching(vhost, None, exchange);
         merged(policy, operator).get("alternate-exchange")?.as_str().map(ByteString::from)
-    }
-
-    /// The policies of one virtual host and nothing else: what held before they change.
-    pub(crate) fn policies_only(&self, vhost: VhostId) -> World {
-        let all = [false, true].into_iter().flat_map(|operator| self.policies_of(vhost, operator));
-        let policies = all.map(|policy| ((vhost, policy.operator, policy.name.clone()), policy.clone())).collect();
-        World { policies, ..World::default() }
     }
 
     /// Makes a change.

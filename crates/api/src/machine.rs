@@ -152,10 +152,16 @@ pub trait StateMachine: Send + Debug {
         Vec::new()
     }
 
-    /// Changes of topics that follow from what was applied since the last call; the host makes them. One that is lost with its writer is
-    /// asked for again after [`StateMachine::on_writer_lost`].
+    /// Changes of topics that follow from what was applied since the last call, so many that whoever applies can wait for it; the host makes
+    /// them. One that is lost with its writer is asked for again after [`StateMachine::on_writer_lost`].
     fn take_topic_changes(&mut self, _: &dyn Catalog) -> Vec<TopicChange> {
         Vec::new()
+    }
+
+    /// Replies whose records are committed, in their order: those that may leave now. The machine keeps those of which something that follows
+    /// from what was applied does not hold yet, and gives them back at a later call; the host calls it after each frame and each deadline.
+    fn due_replies(&mut self, committed: Vec<(Caller, Box<dyn Any + Send>)>) -> Vec<(Caller, Box<dyn Any + Send>)> {
+        committed
     }
 
     /// Chunks of applied state that changed since the last call, `None` for removed ones. Chunk ids are the

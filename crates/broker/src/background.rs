@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// The longest that the timer thread sleeps. Milliseconds.
 const TIMER_MS_MAX: u64 = 500;
+/// Calls of machines for deadlines that have passed, in one turn of the timer; the rest follows at once in the next one.
+const DEADLINES_PER_TICK_MAX: usize = 256;
 /// How often free room on the disk is looked at. Milliseconds.
 const ROOM_CHECK_MS: u64 = 500;
 /// How often silent producers are looked for. Milliseconds.
@@ -310,12 +312,15 @@ impl Inner {
 
     fn run_machine_deadlines(&self) {
         let Ok(shard) = self.shard_if_open(self.meta_shard) else { return };
-        let mut outbox = Outbox::new();
-        let context = self.context();
-        let mut machines = self.machines.lock();
-        machines.run_deadlines(&context, &shard, &mut outbox);
-        drop(machines);
-        self.send(outbox);
+        for _ in 0..DEADLINES_PER_TICK_MAX {
+            let mut outbox = Outbox::new();
+            let context = self.context();
+            let did = self.machines.lock().run_deadlines(&context, &shard, &mut outbox);
+            self.send(outbox);
+            if !did {
+                return;
+            }
+        }
     }
 
     /// A shard whose writer was lost (a full disk) gets a new one as soon as everything before is settled.

@@ -183,7 +183,10 @@ impl Inner {
             }
         };
         // Without the machines' lock: a topic may be the first to want a shard of its class.
-        let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();
+        let mut changed = BTreeSet::new();
+        let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event, &mut changed)).collect();
+        // Other limits may let messages of queues go.
+        changed.into_iter().filter_map(|id| self.shard_if_open(id).ok()).for_each(|shard| self.pump(&shard));
         let settings_changed = events.iter().any(|event| matches!(event, MetaEvent::Settings(..)));
         let mut machines = self.machines.lock();
         let context = self.context();
@@ -192,7 +195,7 @@ impl Inner {
             machines.tell(self.config.resolver.machine_commands(), &context, shard, outbox);
         }
         machines.delete_dead_topics(&context, shard, outbox);
-        let due = machines.change_topics(due, &context, shard, outbox);
+        machines.change_topics(&context, shard, outbox);
         if !deleted.is_empty() {
             for id in machines.ids().into_iter().filter(|id| *id != MachineId::Meta) {
                 let mut effects = Effects::default();
@@ -202,9 +205,7 @@ impl Inner {
                 machines.carry_out(id, effects, &context, shard, outbox);
             }
         }
-        for (caller, reply) in due {
-            machines.answer(caller, reply, outbox);
-        }
+        machines.answer_due(due, outbox);
         drop(machines);
         self.deadlines_changed();
     }
@@ -219,7 +220,8 @@ impl Inner {
     }
 
     /// Makes a created or changed topic usable, or takes a deleted one away (which is returned).
-    pub(crate) fn topic_event(&self, event: &MetaEvent) -> Option<Arc<TopicInfo>> {
+    /// The shards are noted of queues for which something else holds.
+    fn topic_event(&self, event: &MetaEvent, changed: &mut BTreeSet<ShardId>) -> Option<Arc<TopicInfo>> {
         match event {
             MetaEvent::Created(topic) => {
                 self.topic_placed(topic);
@@ -227,24 +229,17 @@ impl Inner {
             }
             MetaEvent::Deleted(topic) => Some(self.topic_deleted(topic)),
             MetaEvent::Changed(topic) => {
-                self.topic_changed(topic);
+                self.configure(topic);
+                self.topic_placed(topic);
+                if topic.config().queue.is_some() {
+                    changed.extend(topic.placement().map(|(_, shard)| shard));
+                }
                 None
             }
             MetaEvent::Settings(scope, settings) => {
                 self.catalog.publish_settings(scope, settings.clone());
                 None
             }
-        }
-    }
-
-    /// Something else holds for the topic, or it has more partitions.
-    fn topic_changed(&self, topic: &Arc<TopicMeta>) {
-        self.configure(topic);
-        self.topic_placed(topic);
-        if topic.config().queue.is_some() {
-            // Other limits may let messages go.
-            let shards = topic.placement().filter_map(|(id, _)| self.partition_shard(id));
-            shards.for_each(|shard| self.pump(&shard));
         }
     }
 

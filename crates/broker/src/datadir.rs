@@ -9,7 +9,7 @@
 //!   shard-1000/    the shard of class `async`, from its first topic on
 //! ```
 //!
-//! `IDENTITY` has one `name = value` a line: `version` (of the layout, 1 or 2), `cluster_id` (32 hex digits), `node_id`,
+//! `IDENTITY` has one `name = value` a line: `version` (of the layout, 1 to 3: a start raises it to 3), `cluster_id` (32 hex digits), `node_id`,
 //! `directory_id` (32 hex digits), and last `crc`, the CRC32C of everything before its line in hex. The text is filled up with zeros to 4096
 //! bytes and stands there twice, so that damage in one sector costs one copy. Earlier versions wrote it once, without zeros, and read the
 //! first copy. Both are in one file because the file marks a directory as complete: a restore writes it last, and a directory
@@ -25,7 +25,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The version of the layout that this build reads and writes.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 pub(crate) const IDENTITY: &str = "IDENTITY";
 const IDENTITY_NEW: &str = "IDENTITY.new";
 const LOCK: &str = "LOCK";

@@ -39,9 +39,6 @@ pub(crate) fn machine_of(partition: PartitionId) -> Option<MachineId> {
 
 /// Commands that wait for what they look at to be applied, at the most; the others are refused as busy.
 const READS_WAITING_MAX: usize = 65_536;
-/// Calls of one machine for deadlines that have passed, in one turn of the timer; the rest follows at once in the next one.
-const DEADLINES_PER_TICK_MAX: usize = 256;
-
 /// What a caller expects to be answered with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expects {
@@ -182,28 +179,29 @@ impl Machines {
         (!alter.changes.is_empty()).then(|| (MachineId::Meta, Box::new(MetaCommand::AlterTopics(alter)) as Command))
     }
 
-    /// Has topics changed as machines want them, by what was applied. Who waits for a reply gets it when that holds: a policy holds for the
-    /// next message after it was answered. Gives back the replies that nothing keeps.
-    pub(crate) fn change_topics(
-        &mut self,
-        due: Vec<(Caller, MachineReply)>,
-        context: &Context<'_>,
-        shard: &Shard,
-        outbox: &mut Outbox,
-    ) -> Vec<(Caller, MachineReply)> {
-        let Some((id, command)) = self.take_topic_changes(context.catalog) else { return due };
-        let mut effects = self.handled(id, command, context);
-        let mut answered = Vec::new();
-        for (caller, reply) in due {
-            match (reply, effects.proposals.last_mut()) {
-                (Ok(reply), Some(last)) => last.replies.push((caller, reply)),
-                (reply, _) => answered.push((caller, reply)),
-            }
-        }
+    /// Has topics changed as machines want them, by what was applied.
+    pub(crate) fn change_topics(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+        let Some((id, command)) = self.take_topic_changes(context.catalog) else { return };
+        let effects = self.handled(id, command, context);
         if !self.carry_out(id, effects, context, shard, outbox) {
             self.topics_refused(context);
         }
-        answered
+    }
+
+    /// Sends the replies to what was committed, and those that machines kept until what follows from it holds.
+    pub(crate) fn answer_due(&mut self, due: Vec<(Caller, MachineReply)>, outbox: &mut Outbox) {
+        let mut committed: BTreeMap<MachineId, Vec<_>> = self.ids().into_iter().map(|id| (id, Vec::new())).collect();
+        for (caller, reply) in due {
+            let id = self.callers.get(&caller.0).map(|(_, _, id)| *id);
+            match (reply, id.and_then(|id| committed.get_mut(&id))) {
+                (Ok(reply), Some(replies)) => replies.push((caller, reply)),
+                (reply, _) => self.answer(caller, reply, outbox),
+            }
+        }
+        for (id, replies) in committed {
+            let leaving = self.get_mut(id).map(|machine| machine.due_replies(replies)).unwrap_or_default();
+            leaving.into_iter().for_each(|(caller, reply)| self.answer(caller, Ok(reply), outbox));
+        }
     }
 
     /// Deletes the topics that machines need no more.
@@ -332,23 +330,25 @@ impl Machines {
         Ok(self.meta.take_events())
     }
 
-    /// Calls the machines whose deadline has come. Of several that are due a machine may leave some for the next calls, so that what is
-    /// refused is one of them.
-    pub(crate) fn run_deadlines(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+    /// Calls the machines whose deadline has come, once each. Of several that are due a machine may leave some for the next call, so that what
+    /// is refused is one of them, and so that others have their turn. Whether any was due.
+    pub(crate) fn run_deadlines(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) -> bool {
+        let mut did = false;
         for id in self.ids() {
-            for _ in 0..DEADLINES_PER_TICK_MAX {
-                let mut effects = Effects::default();
-                match self.get_mut(id) {
-                    Some(m) if m.next_deadline_ms().is_some_and(|d| d <= context.now.monotonic_ms) => {
-                        m.on_deadline(context, &mut effects);
-                    }
-                    _ => break,
+            let mut effects = Effects::default();
+            match self.get_mut(id) {
+                Some(m) if m.next_deadline_ms().is_some_and(|d| d <= context.now.monotonic_ms) => {
+                    m.on_deadline(context, &mut effects);
                 }
-                self.carry_out(id, effects, context, shard, outbox);
+                _ => continue,
             }
+            did = true;
+            self.carry_out(id, effects, context, shard, outbox);
         }
-        self.change_topics(Vec::new(), context, shard, outbox);
+        self.change_topics(context, shard, outbox);
         self.delete_dead_topics(context, shard, outbox);
+        self.answer_due(Vec::new(), outbox);
+        did
     }
 
     /// The earliest deadline of all machines.

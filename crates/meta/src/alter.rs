@@ -59,12 +59,34 @@ fn count(partitions: usize) -> u32 {
     u32::try_from(partitions).unwrap_or(u32::MAX)
 }
 
+/// The same records, with one for all topics in a row that are configured alike: so are thousands of queues by one policy.
+fn gathered(records: Vec<MetaRecord>) -> Vec<MetaRecord> {
+    let mut gathered: Vec<MetaRecord> = Vec::with_capacity(records.len());
+    for record in records {
+        match (gathered.last_mut(), record) {
+            (Some(MetaRecord::TopicsConfigured(ids, config)), MetaRecord::TopicConfigured(id, same))
+                if *config == same =>
+            {
+                ids.push(id);
+            }
+            (Some(last), MetaRecord::TopicConfigured(id, config)) => match last {
+                MetaRecord::TopicConfigured(before, same) if *same == config => {
+                    *last = MetaRecord::TopicsConfigured(vec![*before, id], config);
+                }
+                _ => gathered.push(MetaRecord::TopicConfigured(id, config)),
+            },
+            (_, record) => gathered.push(record),
+        }
+    }
+    gathered
+}
+
 impl MetaMachine {
     pub(crate) fn alter_topics(&mut self, caller: Caller, command: &AlterTopics, effects: &mut Effects) {
         let mut records = Vec::new();
         let changes = command.changes.iter();
         let results = changes.map(|c| self.plan_topic_change(c, command.validate_only, &mut records)).collect();
-        propose_all(effects, caller, &records, MetaReply::AlteredTopics(results));
+        propose_all(effects, caller, &gathered(records), MetaReply::AlteredTopics(results));
     }
 
     pub(crate) fn alter_settings(&mut self, caller: Caller, command: &AlterSettings, effects: &mut Effects) {
@@ -272,5 +294,28 @@ impl MetaMachine {
         self.tail.next_partition += u64::from(count);
         self.tail.partitions += u64::from(count);
         placed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A policy over 100,000 queues wrote a record for each of them.
+    #[test]
+    fn topics_in_a_row_that_are_configured_alike_are_one_record() {
+        let id = |n| TopicId([n; 16]);
+        let config = |v: &str| TopicConfig { raw: [("x".to_owned(), v.to_owned())].into(), ..TopicConfig::default() };
+        let one = |n, v| MetaRecord::TopicConfigured(id(n), config(v));
+        let grown = || MetaRecord::PartitionsAdded(id(4), Vec::new());
+        let records = vec![one(1, "a"), one(2, "a"), one(3, "a"), grown(), one(4, "a"), one(5, "b"), one(6, "b")];
+        let expected = vec![
+            MetaRecord::TopicsConfigured(vec![id(1), id(2), id(3)], config("a")),
+            grown(),
+            one(4, "a"),
+            MetaRecord::TopicsConfigured(vec![id(5), id(6)], config("b")),
+        ];
+        assert_eq!(gathered(records), expected);
+        assert_eq!(gathered(Vec::new()), []);
     }
 }

@@ -375,6 +375,7 @@ impl MetaMachine {
             // The next caller waits for a record of its own, because this block is not applied.
             MetaRecord::ProducerIds { .. } => {}
             MetaRecord::TopicConfigured(id, _) => self.topic_change_refused(id),
+            MetaRecord::TopicsConfigured(ids, _) => ids.into_iter().for_each(|id| self.topic_change_refused(id)),
             MetaRecord::PartitionsAdded(id, partitions) => {
                 self.unplace(&partitions);
                 self.topic_change_refused(id);
@@ -500,6 +501,9 @@ impl StateMachine for MetaMachine {
                 self.changed.insert(COUNTERS_CHUNK.to_vec());
             }
             MetaRecord::TopicConfigured(id, config) => self.topic_configured(id, config),
+            MetaRecord::TopicsConfigured(ids, config) => {
+                ids.into_iter().for_each(|id| self.topic_configured(id, config.clone()));
+            }
             MetaRecord::PartitionsAdded(id, partitions) => self.partitions_added(id, &partitions),
             MetaRecord::Settings(scope, settings) => self.settings_replaced(scope, settings),
         }

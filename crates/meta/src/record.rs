@@ -8,6 +8,7 @@
 //!   4 topic configured  16 bytes topic id, config
 //!   5 partitions added  16 bytes topic id, partitions; they follow those that the topic has
 //!   6 settings          scope, values: they replace the scope's document; none remove it
+//!   7 topics configured u32 count, count times 16 bytes topic id, config: the same for all of them
 //!
 //! topic    str name, 16 bytes id, u8 internal, config, partitions
 //! partitions
@@ -74,6 +75,7 @@ pub(crate) enum MetaRecord {
     TopicDeleted(TopicId),
     ProducerIds { end: i64 },
     TopicConfigured(TopicId, TopicConfig),
+    TopicsConfigured(Vec<TopicId>, TopicConfig),
     PartitionsAdded(TopicId, Vec<PartitionRecord>),
     Settings(SettingsScope, Settings),
 }
@@ -94,6 +96,11 @@ impl MetaRecord {
             }
             MetaRecord::TopicConfigured(id, config) => {
                 w.u8(4).raw(&id.0);
+                encode_config(config, &mut w);
+            }
+            MetaRecord::TopicsConfigured(ids, config) => {
+                w.u8(7).u32(ids.len() as u32);
+                ids.iter().for_each(|id| _ = w.raw(&id.0));
                 encode_config(config, &mut w);
             }
             MetaRecord::PartitionsAdded(id, partitions) => {
@@ -118,6 +125,11 @@ impl MetaRecord {
             4 => MetaRecord::TopicConfigured(topic_id(&mut r)?, decode_config(&mut r)?),
             5 => MetaRecord::PartitionsAdded(topic_id(&mut r)?, decode_partitions(&mut r)?),
             6 => MetaRecord::Settings(decode_scope(&mut r)?, decode_values(&mut r)?),
+            7 => {
+                let count = r.count(16, "configured topics")?;
+                let ids = (0..count).map(|_| topic_id(&mut r)).collect::<Result<_, _>>()?;
+                MetaRecord::TopicsConfigured(ids, decode_config(&mut r)?)
+            }
             _ => return Err(BinError { field: "metadata record tag" }),
         };
         r.end("metadata record")?;
@@ -353,6 +365,7 @@ mod tests {
             MetaRecord::TopicConfigured(TopicId([7; 16]), config()),
             MetaRecord::TopicConfigured(TopicId([7; 16]), TopicConfig { queue: Some(queue()), ..config() }),
             MetaRecord::TopicConfigured(TopicId([7; 16]), stream()),
+            MetaRecord::TopicsConfigured(vec![TopicId([7; 16]), TopicId([8; 16])], stream()),
             MetaRecord::PartitionsAdded(TopicId([7; 16]), vec![partition(), partition()]),
             MetaRecord::Settings(SettingsScope::Cluster, values.clone()),
             MetaRecord::Settings(SettingsScope::Node(NodeId(4)), Settings::new()),

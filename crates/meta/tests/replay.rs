@@ -16,6 +16,8 @@ enum Step {
     Create(u8, u8),
     Delete(u8),
     Configure(u8, u8),
+    /// All topics alike; those that others are changing stay as they are.
+    ConfigureAll(u8),
     Grow(u8, u8),
     Document(u8, u8),
     /// So many of the records on their way are committed.
@@ -30,6 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..4u8, 1..4u8).prop_map(|(name, partitions)| Step::Create(name, partitions)),
         (0..4u8).prop_map(Step::Delete),
         (0..4u8, 0..4u8).prop_map(|(name, value)| Step::Configure(name, value)),
+        (0..4u8).prop_map(Step::ConfigureAll),
         (0..4u8, 0..3u8).prop_map(|(name, more)| Step::Grow(name, more)),
         (0..5u8, 0..4u8).prop_map(|(scope, value)| Step::Document(scope, value)),
         (0..4u8).prop_map(Step::Commit),
@@ -167,6 +170,17 @@ impl World {
         panic!("a conflict without anybody else");
     }
 
+    fn configure_all(&mut self, value: u8) {
+        let raw: Settings = [("x".to_owned(), value.to_string())].into();
+        let changes = (0..4).filter_map(|name| self.topic(name)).map(|topic| {
+            let config = TopicConfig { raw: raw.clone(), ..TopicConfig::default() };
+            let config = Some(ConfigChange { expected: topic.config.raw.clone(), config });
+            TopicChange { topic: topic.id, config, partitions: None }
+        });
+        let command = AlterTopics { changes: changes.collect(), validate_only: false };
+        self.ask(|| MetaCommand::AlterTopics(command.clone()));
+    }
+
     fn step(&mut self, step: Step) {
         match step {
             Step::Create(name, partitions) => {
@@ -189,6 +203,7 @@ impl World {
                 let config = Some(ConfigChange { expected: current.settings.clone(), config });
                 TopicChange { topic: topic.id, config, partitions: None }
             }),
+            Step::ConfigureAll(value) => self.configure_all(value),
             Step::Grow(name, more) => self.change(name, |topic, current| {
                 let partitions =
                     PartitionsChange { from: current.partitions, to: current.partitions + u32::from(more) };

@@ -78,8 +78,11 @@ fn a_policy_holds_with_its_record() {
         [0; 16],
     );
     let events = live.model.apply(&plan.unwrap().record.unwrap()).unwrap();
-    let told = |e: &Event| matches!(e, Event::QueueChanged(_, now) if now.settings.message_ttl_ms == Some(1));
-    assert!(events.iter().any(told));
+    let realign = events.into_iter().find_map(|e| if let Event::Realign(realign) = e { Some(realign) } else { None });
+    let mut realign = realign.expect("queues are looked at");
+    let found = live.model.realign(&mut realign).expect("one queue");
+    assert_eq!(found[0].1.settings.message_ttl_ms, Some(1));
+    assert_eq!(live.model.realign(&mut realign), None);
     assert_eq!(live.settings("q").message_ttl_ms, Some(1));
 }
 

@@ -9,11 +9,7 @@ use polylogue_amqp_model::*;
 use serde_json::json;
 
 fn changed(live: &mut Live) -> Vec<String> {
-    let changed = live.events.drain(..).filter_map(|event| match event {
-        Event::QueueChanged(queue, _) => Some(queue.name.to_string()),
-        _ => None,
-    });
-    changed.collect()
+    live.realigned()
 }
 
 fn alternate(live: &Live, exchange: &str) -> Option<String> {
@@ -27,7 +23,7 @@ fn a_policy_holds_at_once_and_only_for_what_it_matches() {
     live.declare(queue("orders.1"));
     live.declare(queue("other"));
     live.declare(queue_with("orders.stream", json!({"x-queue-type": "stream"})));
-    live.events.clear();
+    changed(&mut live);
     live.run(Command::SetPolicy(
         "/".into(),
         policy("p", "^orders", json!({"max-length": 5, "overflow": "reject-publish"})),

@@ -84,6 +84,10 @@ impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
         self.machine.take_dead_topics()
     }
 
+    fn due_replies(&mut self, committed: Vec<(Caller, Box<dyn Any + Send>)>) -> Vec<(Caller, Box<dyn Any + Send>)> {
+        self.machine.due_replies(committed)
+    }
+
     fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Vec<TopicChange> {
         self.machine.take_topic_changes(catalog)
     }

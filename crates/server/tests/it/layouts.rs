@@ -61,5 +61,5 @@ fn a_directory_of_layout_1_is_migrated_with_all_that_is_in_it() {
     let checked = done(polylogue().arg("check").arg(&data));
     assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
     let identity = std::fs::read(data.join("IDENTITY")).unwrap();
-    assert!(identity.starts_with(b"version = 2\n"));
+    assert!(identity.starts_with(b"version = 3\n"));
 }

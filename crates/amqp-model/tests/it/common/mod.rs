@@ -76,6 +76,8 @@ pub(crate) struct Live {
     pub(crate) model: Model,
     pub(crate) log: Vec<Bytes>,
     pub(crate) events: Vec<Event>,
+    /// What holds for queues as it was told last.
+    known: std::collections::BTreeMap<polylogue_router::QueueId, Effective>,
     calls: u8,
 }
 
@@ -98,7 +100,28 @@ impl Live {
     pub(crate) fn empty() -> Live {
         let mut model = Model::new(Limits::default());
         model.on_ready();
-        Live { model, log: Vec::new(), events: Vec::new(), calls: 0 }
+        Live { model, log: Vec::new(), events: Vec::new(), known: Default::default(), calls: 0 }
+    }
+
+    /// The names of queues for which something else holds than was known of them, by the events since the last call.
+    pub(crate) fn realigned(&mut self) -> Vec<String> {
+        let mut changed = Vec::new();
+        for event in self.events.drain(..) {
+            match event {
+                Event::QueueDeclared(queue, effective) => _ = self.known.insert(queue.id, *effective),
+                Event::Realign(mut realign) => {
+                    while let Some(found) = self.model.realign(&mut realign) {
+                        for (queue, effective) in found {
+                            if self.known.insert(queue.id, effective.clone()).is_none_or(|known| known != effective) {
+                                changed.push(queue.name.to_string());
+                            }
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        changed
     }
 
     pub(crate) fn run(&mut self, command: Command) -> Result<Reply, Refused> {

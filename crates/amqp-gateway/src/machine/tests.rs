@@ -1,0 +1,210 @@
+use super::*;
+use crate::convert::topic_config;
+use crate::testing::{OtherTopics, Topics, World};
+use polylogue_amqp_model::{ApplyTo, PolicySpec};
+use polylogue_api::Now;
+use serde_json::json;
+
+/// Clients could find a queue that was not durable for a moment after a start.
+#[test]
+fn it_has_begun_when_what_a_start_takes_away_is_gone() {
+    let mut world = World::new();
+    assert!(world.directory.has_begun());
+    let transient = polylogue_amqp_model::DeclareQueue {
+        vhost: world.vhost,
+        name: "brief".into(),
+        ..polylogue_amqp_model::DeclareQueue::default()
+    };
+    world.act(Command::DeclareQueue(transient));
+    // The same records in a machine of another life.
+    let mut again = AmqpMachine::new(Limits::default());
+    world.machine.change_all_chunks();
+    for (id, chunk) in world.machine.take_changed_chunks() {
+        again.load_chunk(&id, chunk.expect("it is there")).expect("it is read");
+    }
+    again.on_ready(&crate::testing::context());
+    let directory = again.directory();
+    let mut effects = Effects::default();
+    again.on_deadline(&crate::testing::context(), &mut effects);
+    assert!(!effects.proposals.is_empty() && !directory.has_begun());
+    for proposal in effects.proposals {
+        again.apply(&proposal.record, 0).expect("it can be read");
+    }
+    assert!(directory.has_begun());
+    assert_eq!(again.model().world().queues().len(), 0);
+}
+
+/// When the writer was lost twice, the second time was taken for a start: the transient queues of connected clients were gone.
+#[test]
+fn a_writer_that_is_lost_again_and_again_takes_nothing_from_those_that_are_connected() {
+    let mut world = World::new();
+    let declare = |name: &str, exclusive| polylogue_amqp_model::DeclareQueue {
+        vhost: world.vhost,
+        name: name.into(),
+        exclusive,
+        ..polylogue_amqp_model::DeclareQueue::default()
+    };
+    let [brief, left_behind] = [declare("brief", false), declare("left behind", true)];
+    world.act(Command::DeclareQueue(brief));
+    world.act_as(Who { owner: owner(9), ..Who::broker() }, Command::DeclareQueue(left_behind));
+    let context = Context { now: Now { monotonic_ms: START_RETRY_MS, ..Now::default() }, ..crate::testing::context() };
+    for _ in 0..3 {
+        let mut effects = Effects::default();
+        world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
+        world.machine.on_deadline(&context, &mut effects);
+        assert_eq!(effects.proposals.len(), 1, "the queue of whoever is gone; what is proposed is lost again");
+    }
+    let mut effects = Effects::default();
+    world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
+    world.machine.on_deadline(&context, &mut effects);
+    for proposal in effects.proposals {
+        world.machine.apply(&proposal.record, 0).expect("it can be read");
+    }
+    let left: Vec<_> = world.machine.model().world().queues().map(|queue| queue.name.to_string()).collect();
+    assert_eq!(left, ["brief"]);
+}
+
+/// What was declared before was never told of a policy that came later, and one that came and went at once was never undone.
+#[test]
+fn a_policy_reaches_queues_that_are_there() {
+    let mut world = World::new();
+    let [mine, other] = ["mine", "other"].map(|name| world.queue(name, json!({"x-max-length": 10})));
+    assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0);
+    let serde_json::Value::Object(definition) =
+        json!({"max-length": 5, "overflow": "reject-publish", "dead-letter-exchange": "dlx"})
+    else {
+        panic!("no definition")
+    };
+    let policy = PolicySpec {
+        name: "p".into(),
+        pattern: "^mine$".into(),
+        apply_to: ApplyTo::Queues,
+        priority: 0,
+        operator: false,
+        definition,
+    };
+    world.act(Command::SetPolicy("/".into(), policy));
+    world.look_at_queues();
+    let changes = world.machine.take_topic_changes(&Topics);
+    let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
+    let queue = change.config.queue.as_ref().expect("a queue");
+    assert_eq!((queue.length_max, queue.overflow), (Some(5), polylogue_api::Overflow::Reject));
+    assert!(queue.dead_letters);
+    assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "asked for once");
+    assert_ne!(mine, other);
+    // The change is still on its way when the policy goes.
+    world.act(Command::ClearPolicy("/".into(), false, "p".into()));
+    world.look_at_queues();
+    assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "one after the other");
+    let id = world.directory.router().load().queue(world.vhost, b"mine").expect("declared");
+    let declared = world.directory.queue(id).expect("declared");
+    let before = topic_config(&declared.queue, &declared.settings);
+    let changes = world.machine.take_topic_changes(&OtherTopics(Some(change.config.clone())));
+    let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
+    assert_eq!(change.config, before, "it stayed as the policy had it, for ever");
+    let mut effects = Effects::default();
+    world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
+    assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "what was asked for may be lost");
+}
+
+/// A policy over 100,000 queues kept all clients waiting while each of them was looked at, and its author was answered by a record for each.
+#[test]
+fn a_policy_over_many_queues_goes_in_pieces_and_is_answered_when_all_have_it() {
+    let mut world = World::new();
+    (0..1_000).for_each(|n| _ = world.queue(&format!("q{n}"), json!({})));
+    let id = world.directory.router().load().queue(world.vhost, b"q0").expect("declared");
+    let entry = world.directory.queue(id).expect("declared");
+    let (before, settings) = (topic_config(&entry.queue, &entry.settings), entry.settings.clone());
+    let after = topic_config(&entry.queue, &polylogue_amqp_model::QueueSettings { max_length: Some(5), ..settings });
+    let serde_json::Value::Object(definition) = json!({"max-length": 5}) else { panic!("no definition") };
+    let policy = PolicySpec {
+        name: "p".into(),
+        pattern: "^q".into(),
+        apply_to: ApplyTo::Queues,
+        priority: 0,
+        operator: false,
+        definition,
+    };
+    let ask = AmqpAsk::Do(Who::broker(), Box::new(Command::SetPolicy("/".into(), policy)));
+    let mut effects = Effects::default();
+    world.machine.handle(&crate::testing::context(), Caller(7), Box::new(ask), &mut effects);
+    let mut replies: Vec<_> = effects.proposals.iter_mut().flat_map(|p| std::mem::take(&mut p.replies)).collect();
+    replies.push((Caller(8), Box::new(())));
+    world.commit(effects);
+    assert_eq!(world.machine.due_replies(replies).iter().map(|(c, _)| c.0).collect::<Vec<_>>(), [8]);
+    // A catalog that shows none of the changes, and one that shows all of them.
+    let (old, new) = (OtherTopics(Some(before)), OtherTopics(Some(after)));
+    let mut changed = 0;
+    while changed < 1_000 {
+        world.look_at_queues();
+        let changes = world.machine.take_topic_changes(&old).len();
+        assert!((1..=256).contains(&changes), "pieces are bounded");
+        changed += changes;
+        assert_eq!(world.machine.take_topic_changes(&old).len(), 0, "one piece at a time");
+        assert!(world.machine.due_replies(Vec::new()).is_empty(), "some topics have it not yet");
+        assert!(world.machine.take_topic_changes(&new).is_empty());
+    }
+    let answered: Vec<_> = world.machine.due_replies(Vec::new()).iter().map(|(caller, _)| caller.0).collect();
+    assert_eq!(answered, [7]);
+    let settings = world.directory.queues().into_iter().map(|entry| entry.settings.max_length);
+    assert_eq!(settings.collect::<Vec<_>>(), [Some(5); 1_000]);
+    assert_eq!(world.machine.next_deadline_ms(), None);
+}
+
+/// A client was answered by what was proposed and then lost with its writer: it found a queue, or that it may not have one, that never was.
+#[test]
+fn what_follows_from_what_is_proposed_is_answered_behind_it() {
+    let mut world = World::new();
+    let vhost = world.vhost;
+    let declare = |durable| polylogue_amqp_model::DeclareQueue {
+        vhost,
+        name: "q".into(),
+        durable,
+        ..polylogue_amqp_model::DeclareQueue::default()
+    };
+    let find = || AmqpAsk::Queue { who: Who::broker(), vhost, name: "q".into(), access: Access::Read };
+    let enter = || AmqpAsk::OpenVhost { who: Who::broker(), vhost: "/".into() };
+    let act = |declare| AmqpAsk::Do(Who::broker(), Box::new(Command::DeclareQueue(declare)));
+    let asks = [act(declare(true)), find(), act(declare(false)), enter(), AmqpAsk::View];
+    let mut effects = Effects::default();
+    for (n, ask) in (1..).zip(asks) {
+        world.machine.handle(&crate::testing::context(), Caller(n), Box::new(ask), &mut effects);
+    }
+    let at_once: Vec<_> = effects.replies.iter().map(|(caller, _)| caller.0).collect();
+    assert_eq!(at_once, [5], "what is committed is told at once");
+    let behind: Vec<_> = effects.proposals.iter().flat_map(|p| p.replies.iter().map(|(c, _)| c.0)).collect();
+    assert_eq!((behind, effects.proposals.len()), (vec![1, 2, 3, 4], 4));
+    world.commit(Effects { replies: Vec::new(), ..effects });
+    let mut effects = Effects::default();
+    for ask in [find(), enter()] {
+        world.machine.handle(&crate::testing::context(), Caller(6), Box::new(ask), &mut effects);
+    }
+    assert_eq!((effects.proposals.len(), effects.replies.len()), (0, 2));
+}
+
+/// An exclusive queue stayed for ever when the record that its connection is gone was lost.
+#[test]
+fn what_belongs_to_connections_that_are_gone_goes_with_the_next_writer() {
+    let mut world = World::new();
+    let declare = polylogue_amqp_model::DeclareQueue {
+        vhost: world.vhost,
+        name: "mine".into(),
+        exclusive: true,
+        ..polylogue_amqp_model::DeclareQueue::default()
+    };
+    let who = Who { owner: owner(3), ..Who::broker() };
+    let ask = || Box::new(AmqpAsk::Do(who.clone(), Box::new(Command::DeclareQueue(declare.clone()))));
+    let mut effects = Effects::default();
+    world.machine.handle(&crate::testing::context(), Caller(1), ask(), &mut effects);
+    world.commit(effects);
+    assert_eq!((world.directory.queues().len(), world.machine.next_deadline_ms()), (1, None));
+    world.machine.on_writer_lost(&crate::testing::context(), &mut Effects::default());
+    assert_eq!(world.machine.next_deadline_ms(), Some(0), "its topic is looked at");
+    assert_eq!(world.machine.take_topic_changes(&OtherTopics(None)).len(), 0);
+    assert_eq!(world.machine.next_deadline_ms(), Some(START_RETRY_MS));
+    let later = Context { now: Now { monotonic_ms: START_RETRY_MS, wall_ms: 0 }, ..crate::testing::context() };
+    let mut effects = Effects::default();
+    world.machine.on_deadline(&later, &mut effects);
+    world.commit(effects);
+    assert_eq!(world.directory.queues().len(), 0);
+}
