@@ -9,7 +9,7 @@ use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_model::{OwnerId, Queue, QueueSettings, World};
+use polylogue_amqp_model::{Home, OwnerId, Queue, QueueSettings, World};
 use polylogue_api::{Catalog, NewTopic, Now};
 use polylogue_auth::{Acl, AclBook, Quotas};
 use polylogue_router::{QueueId, SharedRouter, VhostId};
@@ -97,6 +97,8 @@ pub struct Directory {
     late_bodies: AtomicU64,
     /// What a start has to do is done.
     begun: AtomicBool,
+    /// Which process this is.
+    home: OnceLock<Home>,
     /// The first user may log in, from this machine.
     lets_guest: AtomicBool,
     to_topics: News<BTreeSet<QueueId>>,
@@ -125,6 +127,7 @@ impl Directory {
             alarms: Alarms::default(),
             late_bodies: AtomicU64::new(0),
             begun: AtomicBool::new(false),
+            home: OnceLock::new(),
             lets_guest: AtomicBool::new(true),
             to_topics: News::default(),
             going_on: RwLock::default(),
@@ -262,12 +265,24 @@ impl Directory {
     /// Who has a queue alone, if anybody does and is shown.
     #[must_use]
     pub fn owner_of(&self, queue: &Queue) -> Option<Arc<Presence>> {
-        self.clients.one(queue.owner?.0.checked_sub(1)?)
+        self.clients.one(self.connection_of(queue.owner?)?)
     }
 
     /// Whether the owner of exclusive queues is there.
     pub(crate) fn is_connected(&self, owner: OwnerId) -> bool {
-        owner.0.checked_sub(1).is_some_and(|id| self.clients.one(id).is_some())
+        self.connection_of(owner).is_some_and(|id| self.clients.one(id).is_some())
+    }
+
+    /// The connection of this process that owns queues under that name.
+    fn connection_of(&self, owner: OwnerId) -> Option<u64> {
+        let is_here = self.home.get() == Some(&owner.home);
+        owner.connection.checked_sub(1).filter(|_| is_here)
+    }
+
+    /// Which process this is. Said once, before anybody connects.
+    pub(crate) fn set_home(&self, home: Home) {
+        // A machine that is made ready again is of the same process.
+        let _ = self.home.set(home);
     }
 
     /// What is counted of clients and their messages.

@@ -7,8 +7,8 @@ use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
-    Access, Caller as Who, Command, DEFAULT_VHOST, Event, Gone, Hashing, Json, Limits, Model, OwnerId, PasswordHash,
-    Plan, PutUser, PutVhost, Queue, Refused, Reply, SALT_BYTES, SHOVEL, Subject, UPSTREAM, UPSTREAM_SET,
+    Access, Caller as Who, Command, DEFAULT_VHOST, Event, Gone, Hashing, Home, Json, Limits, Model, OwnerId,
+    PasswordHash, Plan, PutUser, PutVhost, Queue, Refused, Reply, SALT_BYTES, SHOVEL, Subject, UPSTREAM, UPSTREAM_SET,
     exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
@@ -111,6 +111,8 @@ pub struct AmqpMachine {
     federated: bool,
     /// Replay is over: connections come.
     ready: bool,
+    /// Which process this is.
+    home: Home,
     /// What is committed, for those who look, as long as nothing changes.
     view: Option<Arc<View>>,
 }
@@ -135,6 +137,7 @@ impl AmqpMachine {
             aligning: Aligning::default(),
             federated: false,
             ready: false,
+            home: Home::default(),
             view: None,
         }
     }
@@ -214,6 +217,9 @@ impl AmqpMachine {
         seed[..8].copy_from_slice(&random.to_le_bytes());
         seed[8..].copy_from_slice(&random.rotate_left(31).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
         let answer = |answer: AmqpAnswer| caller.map(|caller| (caller, Box::new(answer) as Box<dyn Any + Send>));
+        if let Command::OwnerGone(owner) = &mut command {
+            owner.home = self.home;
+        }
         let closed = match self.close(who, &mut command, context) {
             Ok(closed) => closed,
             Err(stays) => return self.answer_behind(answer(stays), effects),
@@ -375,6 +381,11 @@ impl AmqpMachine {
         self.start_ms = context.now.monotonic_ms + START_RETRY_MS;
     }
 
+    /// The same caller, connected to this process.
+    fn at_home(&self, who: Who) -> Who {
+        Who { owner: OwnerId { home: self.home, ..who.owner }, ..who }
+    }
+
     /// The log has taken what the last call proposed.
     fn taken(&mut self) {
         self.model.taken();
@@ -399,7 +410,7 @@ impl StateMachine for AmqpMachine {
         self.taken();
         match command.downcast::<AmqpAsk>() {
             Ok(ask) => match *ask {
-                AmqpAsk::Do(who, command) => self.plan(&who, *command, context, Some(caller), effects),
+                AmqpAsk::Do(who, command) => self.plan(&self.at_home(who), *command, context, Some(caller), effects),
                 AmqpAsk::View => effects.replies.push((caller, Box::new(AmqpAnswer::View(self.view())))),
                 AmqpAsk::OpenVhost { who, vhost } => {
                     let subject = who.subject().unwrap_or(Subject { user: "", grants: None });
@@ -408,7 +419,7 @@ impl StateMachine for AmqpMachine {
                     self.answer_behind(Some((caller, Box::new(answer))), effects);
                 }
                 AmqpAsk::Queue { who, vhost, name, access } => {
-                    let found = self.model.queue_for(&who, vhost, &name, access).cloned();
+                    let found = self.model.queue_for(&self.at_home(who), vhost, &name, access).cloned();
                     let answer = found.map_or_else(AmqpAnswer::Refused, AmqpAnswer::Queue);
                     self.answer_behind(Some((caller, Box::new(answer))), effects);
                 }
@@ -452,6 +463,9 @@ impl StateMachine for AmqpMachine {
 
     fn on_ready(&mut self, context: &Context<'_>) {
         self.ready = true;
+        // 0 is no boot.
+        self.home = Home { node: context.catalog.cluster().node.0, boot: context.random | 1 };
+        self.directory.set_home(self.home);
         self.view = None;
         self.model.on_ready();
         self.model.publish();
@@ -507,7 +521,8 @@ impl StateMachine for AmqpMachine {
         }
         if std::mem::take(&mut self.looks_for_left) {
             let owners = self.model.proposed().owners();
-            let gone = owners.into_iter().filter(|owner| !self.directory.is_connected(*owner));
+            let here = owners.into_iter().filter(|owner| owner.home == self.home);
+            let gone = here.filter(|owner| !self.directory.is_connected(*owner));
             self.start.extend(gone.map(Command::OwnerGone));
         }
         let left = context.catalog.topics();
@@ -515,7 +530,7 @@ impl StateMachine for AmqpMachine {
             left.iter().filter(|topic| queue_of(&topic.name).is_some_and(|id| self.model.world().queue(id).is_none()));
         self.dead_topics.extend(gone.map(|topic| topic.name.to_string()));
         for command in std::mem::take(&mut self.start) {
-            self.plan(&Who::broker(), command, context, None, effects);
+            self.plan(&self.at_home(Who::broker()), command, context, None, effects);
         }
         if !self.directory.has_begun() {
             self.starting = effects.proposals.len();
@@ -565,7 +580,7 @@ fn default_vhost() -> PutVhost {
 /// The connection of a session, as the owner of its exclusive queues.
 pub(crate) fn owner(connection: u64) -> OwnerId {
     // 0 is nobody's.
-    OwnerId(connection.saturating_add(1))
+    OwnerId::local(connection.saturating_add(1))
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@
 //!   23 ACL removed            bytes binding
 //!   24 quotas                 bytes entity and limits (`polylogue_auth::QuotaEntity`, `QuotaLimits`)
 //!   25 quotas removed         bytes entity
+//!   26 parameter of a user    as 9, then text who set it
+//!   27 queue of a process     as 15, then u64 node, u64 boot: of one that is not durable, where that is known
 //!
 //! text      u32 length, UTF-8        texts  u32 count, count times text        values, metadata and definitions are JSON
 //! number    u8 0 for none, or u8 1 and u64
@@ -47,7 +49,7 @@ use crate::access::{Permission, TopicPermission, User};
 use crate::json::Json;
 use crate::pattern::Pattern;
 use crate::policy::{ApplyTo, Policy};
-use crate::queue::{Gone, OwnerId, Queue, QueueKind};
+use crate::queue::{Gone, Home, OwnerId, Queue, QueueKind};
 use crate::vhost::Vhost;
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -208,7 +210,11 @@ fn encode_change(change: &Change, w: &mut BinWriter) {
         Change::PolicyRemoved(vhost, operator, name) => {
             w.u8(14).u32(vhost.0).u8(u8::from(*operator)).str(name);
         }
-        Change::Queue(queue) => encode_queue(queue, w.u8(15)),
+        Change::Queue(queue) if queue.home == Home::default() => encode_queue(queue, w.u8(15)),
+        Change::Queue(queue) => {
+            encode_queue(queue, w.u8(27));
+            w.u64(queue.home.node).u64(queue.home.boot);
+        }
         Change::QueueRemoved(id, gone) => _ = w.u8(16).u64(id.0).u8(gone_number(*gone)),
         Change::Restarted => _ = w.u8(17),
         Change::Counters(vhost, queue) => _ = w.u8(18).u32(*vhost).u64(*queue),
@@ -303,6 +309,12 @@ fn decode_change(r: &mut BinReader<'_>) -> Result<Change, BinError> {
         13 => Change::Policy(Arc::new(decode_policy(r)?)),
         14 => Change::PolicyRemoved(vhost_id(r)?, r.u8("operator policy")? != 0, text(r, "policy")?),
         15 => Change::Queue(Arc::new(decode_queue(r)?)),
+        27 => {
+            let mut queue = decode_queue(r)?;
+            queue.home = Home { node: r.u64("node of a queue")?, boot: r.u64("boot of a queue")? };
+            queue.owner.iter_mut().for_each(|owner| owner.home = queue.home);
+            Change::Queue(Arc::new(queue))
+        }
         16 => Change::QueueRemoved(QueueId(r.u64("queue id")?), decode_gone(r)?),
         17 => Change::Restarted,
         18 => Change::Counters(r.u32("next virtual host")?, r.u64("next queue")?),
@@ -501,7 +513,7 @@ fn encode_queue(queue: &Queue, w: &mut BinWriter) {
     w.u64(queue.id.0).u32(queue.vhost.0).str(&queue.name).u8(kind_number(queue.kind));
     let bits = [queue.durable, queue.auto_delete, queue.owner.is_some()];
     w.u8(bits.iter().rev().fold(0, |bits, bit| bits << 1 | u8::from(*bit)));
-    w.u64(queue.owner.map_or(0, |owner| owner.0));
+    w.u64(queue.owner.map_or(0, |owner| owner.connection));
     encode_arguments(&queue.arguments, w);
     w.str(&queue.declared_by);
 }
@@ -521,8 +533,9 @@ fn decode_queue(r: &mut BinReader<'_>) -> Result<Queue, BinError> {
         name,
         kind,
         durable: bits & 1 != 0,
+        home: Home::default(),
         auto_delete: bits & 2 != 0,
-        owner: (bits & 4 != 0).then_some(OwnerId(owner)),
+        owner: (bits & 4 != 0).then_some(OwnerId::local(owner)),
         arguments: decode_arguments(r)?,
         declared_by: text(r, "who declared a queue")?,
     })

@@ -66,7 +66,7 @@ impl Caller {
     /// The broker itself: nothing is refused for want of permission.
     #[must_use]
     pub fn broker() -> Caller {
-        Caller { user: None, owner: OwnerId(0), grants: None }
+        Caller { user: None, owner: OwnerId::NONE, grants: None }
     }
 
     /// A user, by the user's permissions.

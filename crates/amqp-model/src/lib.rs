@@ -54,7 +54,7 @@ pub use machine::{Model, Plan};
 pub use pattern::{BACKTRACK_STEPS_MAX, PATTERN_BYTES_MAX, Pattern};
 pub use policy::{ApplyTo, Policy, PolicySpec, merged};
 pub use polylogue_auth::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES, ScramCredential};
-pub use queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
+pub use queue::{Gone, Home, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
 pub use realign::Realign;
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
 pub use shovel::{

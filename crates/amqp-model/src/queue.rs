@@ -57,9 +57,42 @@ impl QueueKind {
     }
 }
 
-/// A connection, as far as it owns queues: a number that no other connection gets.
+/// A process of a node: what is not durable goes when its node starts anew. All zeros where it is not recorded, as by builds that knew one node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Home {
+    /// The node; 0 for none.
+    pub node: u64,
+    /// A number that no other start of the node gets.
+    pub boot: u64,
+}
+
+impl Home {
+    /// Whether what was declared there is over, now that this process of a node has started.
+    #[must_use]
+    pub fn is_over(self, started: Home) -> bool {
+        self != started && (self.node == started.node || self == Home::default())
+    }
+}
+
+/// A connection, as far as it owns queues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct OwnerId(pub u64);
+pub struct OwnerId {
+    /// Where it is connected.
+    pub home: Home,
+    /// A number that no other connection there gets; 0 for none.
+    pub connection: u64,
+}
+
+impl OwnerId {
+    /// No connection.
+    pub const NONE: OwnerId = OwnerId::local(0);
+
+    /// A connection of that number, of a process that is not said.
+    #[must_use]
+    pub const fn local(connection: u64) -> OwnerId {
+        OwnerId { home: Home { node: 0, boot: 0 }, connection }
+    }
+}
 
 /// A queue.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,6 +107,8 @@ pub struct Queue {
     pub kind: QueueKind,
     /// Whether it outlives a restart. An exclusive queue never does.
     pub durable: bool,
+    /// Where it was declared, if it is not durable.
+    pub home: Home,
     /// Whether it goes when its last consumer goes.
     pub auto_delete: bool,
     /// Whose it is alone.

@@ -230,6 +230,7 @@ mod tests {
             name: "q".into(),
             kind,
             durable: true,
+            home: crate::queue::Home::default(),
             auto_delete: false,
             owner: None,
             arguments: arguments_of_json(&arguments).unwrap(),

@@ -22,7 +22,7 @@ fn it_has_begun_when_what_a_start_takes_away_is_gone() {
     for (id, chunk) in world.machine.take_changed_chunks() {
         again.load_chunk(&id, chunk.expect("it is there")).expect("it is read");
     }
-    again.on_ready(&crate::testing::context());
+    again.on_ready(&Context { random: 9, ..crate::testing::context() });
     let directory = again.directory();
     let mut effects = Effects::default();
     again.on_deadline(&crate::testing::context(), &mut effects);
@@ -207,4 +207,44 @@ fn what_belongs_to_connections_that_are_gone_goes_with_the_next_writer() {
     world.machine.on_deadline(&later, &mut effects);
     world.commit(effects);
     assert_eq!(world.directory.queues().len(), 0);
+}
+
+/// When any process started, the transient queues of all of them went; and a connection of one had the exclusive queues of another one's
+/// connection of the same number.
+#[test]
+fn what_is_not_durable_goes_when_its_own_process_starts_anew() {
+    let mut world = World::new();
+    let vhost = world.vhost;
+    let declare = |name: &str, exclusive| polylogue_amqp_model::DeclareQueue {
+        vhost,
+        name: name.into(),
+        exclusive,
+        ..polylogue_amqp_model::DeclareQueue::default()
+    };
+    let who = || Who { owner: owner(3), ..Who::broker() };
+    world.act_as(who(), Command::DeclareQueue(declare("transient", false)));
+    world.act_as(who(), Command::DeclareQueue(declare("mine", true)));
+    let restarted = |node: u64, boot: u64, world: &mut World| {
+        let home = Home { node, boot };
+        let model = &mut world.machine.model;
+        let caller = Who { owner: OwnerId { home, connection: 0 }, ..Who::broker() };
+        let plan = model.plan(&caller, &Command::Restarted, [0; 16]).expect("it starts");
+        plan.record.into_iter().for_each(|record| world.machine.apply(&record, 0).expect("it can be read"));
+        world.machine.model().world().queues().len()
+    };
+    let home = world.machine.home;
+    assert_ne!(home, Home::default());
+    assert_eq!(restarted(home.node + 1, 5, &mut world), 2, "another node");
+    assert_eq!(restarted(home.node, home.boot, &mut world), 2, "this very process");
+    // The same number of a connection elsewhere is another owner.
+    let mut find = |home| {
+        world.machine.home = home;
+        let ask = AmqpAsk::Queue { who: who(), vhost, name: "mine".into(), access: Access::Read };
+        let mut effects = Effects::default();
+        world.machine.handle(&crate::testing::context(), Caller(1), Box::new(ask), &mut effects);
+        let (_, answer) = effects.replies.remove(0);
+        matches!(answer.downcast_ref(), Some(AmqpAnswer::Queue(_)))
+    };
+    assert!(find(home) && !find(Home { node: home.node + 1, ..home }) && !find(Home { boot: 1, ..home }));
+    assert_eq!(restarted(home.node, home.boot + 2, &mut world), 0, "the next process of its node");
 }

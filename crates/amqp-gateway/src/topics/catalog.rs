@@ -168,7 +168,7 @@ mod tests {
         world.queue("orders", json!({}));
         world.queue("taken", json!({}));
         let own = DeclareQueue { vhost: world.vhost, name: "own".into(), exclusive: true, ..DeclareQueue::default() };
-        world.act_as(Caller { owner: OwnerId(1), ..Caller::broker() }, Command::DeclareQueue(own));
+        world.act_as(Caller { owner: OwnerId::local(1), ..Caller::broker() }, Command::DeclareQueue(own));
         let mut stored = Stored::default();
         let log = stored.add("a-log", false);
         let [orders, taken, own] =

@@ -15,7 +15,7 @@ use crate::plan::{
     About, Draft, exchange_kind, new_queue, put_user, put_vhost, routed_bind, set_global, set_limits, set_parameter,
     set_permission, set_policy, set_topic_permission, set_user_limit, spec_of,
 };
-use crate::queue::{Queue, QueueKind, RESERVED_PREFIX};
+use crate::queue::{Home, Queue, QueueKind, RESERVED_PREFIX};
 use crate::table::{arguments_of_json, text};
 use bytestring::ByteString;
 use polylogue_auth::{Hashing, PasswordHash, SALT_BYTES};
@@ -292,6 +292,7 @@ fn queue(draft: &mut Draft<'_>, item: &Item, vhost: &ByteString) -> Result<Reply
         name,
         kind: QueueKind::Classic,
         durable,
+        home: if durable { Home::default() } else { draft.home },
         auto_delete: flag(item, "auto_delete", false)?,
         owner: None,
         arguments,

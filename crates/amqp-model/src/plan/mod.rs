@@ -12,7 +12,7 @@ use crate::change::Change;
 use crate::command::{Caller, Command, Limits, Reply};
 use crate::definitions::import;
 use crate::error::{Code, Named, Refused, Resource};
-use crate::queue::Queue;
+use crate::queue::{Home, Queue};
 use crate::vhost::Vhost;
 use crate::world::{Effects, World};
 use bytestring::ByteString;
@@ -39,6 +39,8 @@ pub(crate) struct Draft<'m> {
     pub(crate) random: [u8; 16],
     /// The user who asks, where that is one of the user store: recorded with what runs by that user's rights.
     pub(crate) author: Option<ByteString>,
+    /// Where it is asked for.
+    pub(crate) home: Home,
     pub(crate) changes: Vec<Change>,
     /// What the router is told, and what it is about.
     pub(crate) routes: Vec<(Route, About)>,
@@ -71,6 +73,7 @@ impl<'m> Draft<'m> {
             limits,
             random,
             author: None,
+            home: Home::default(),
             changes: Vec::new(),
             routes: Vec::new(),
             new_queues: BTreeMap::new(),
@@ -82,7 +85,7 @@ impl<'m> Draft<'m> {
     /// The same, asked for by this caller.
     pub(crate) fn of(self, caller: &Caller) -> Draft<'m> {
         let author = caller.user.clone().filter(|_| caller.grants.is_none());
-        Draft { author, ..self }
+        Draft { author, home: caller.owner.home, ..self }
     }
 
     /// Adds a change. Later commands of the same draft see it only where the draft has a world of its own.
@@ -190,7 +193,7 @@ pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -
         Command::DeleteQueue(delete) => queues::delete(draft, caller, delete),
         Command::RemoveQueue(id, gone) => Ok(queues::remove(draft, *id, *gone)),
         Command::OwnerGone(owner) => Ok(queues::owner_gone(draft, *owner)),
-        Command::Restarted => Ok(queues::restarted(draft)),
+        Command::Restarted => Ok(queues::restarted(draft, caller.owner.home)),
         Command::DeclareExchange(declare) => exchanges::declare(draft, caller, declare),
         Command::DeleteExchange(vhost, name, if_unused) => exchanges::delete(draft, caller, *vhost, name, *if_unused),
         Command::Bind(bind) => exchanges::bind(draft, caller, bind, true),

@@ -6,7 +6,7 @@ use crate::arguments::{check, kind_named};
 use crate::change::Change;
 use crate::command::{Caller, DeclareQueue, DeleteQueue, Reply};
 use crate::error::{Code, Named, Refused, Resource};
-use crate::queue::{Gone, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive, equivalent};
+use crate::queue::{Gone, Home, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive, equivalent};
 use crate::table::{text, type_name};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -48,6 +48,7 @@ pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareQ
         name,
         kind: QueueKind::Classic,
         durable,
+        home: if durable { Home::default() } else { caller.owner.home },
         auto_delete: declare.auto_delete,
         owner,
         arguments,
@@ -253,7 +254,15 @@ pub(super) fn owner_gone(draft: &mut Draft<'_>, owner: OwnerId) -> Reply {
     Reply::Done
 }
 
-pub(super) fn restarted(draft: &mut Draft<'_>) -> Reply {
+/// A process of a node has started, where the caller is. What is not durable goes, but for queues of other nodes; exchanges are of all nodes
+/// and go when there is no such queue.
+pub(super) fn restarted(draft: &mut Draft<'_>, started: Home) -> Reply {
+    let transient = || draft.world.queues().filter(|queue| !queue.durable);
+    if started != Home::default() && transient().any(|queue| !queue.home.is_over(started)) {
+        let over: Vec<_> = transient().filter(|queue| queue.home.is_over(started)).map(|queue| queue.id).collect();
+        over.into_iter().for_each(|id| _ = remove(draft, id, Gone::Restart));
+        return Reply::Done;
+    }
     if draft.world.queues().any(|queue| !queue.durable) {
         draft.push(Change::Restarted);
     }

@@ -227,7 +227,7 @@ fn an_auto_delete_exchange_goes_with_the_queue_that_it_was_bound_to() {
     declare(&mut live, DeclareExchange { auto_delete: true, ..exchange("x", "fanout") }).unwrap();
     live.run_as(&connection(1), Command::Bind(to_queue("x", "q", ""))).unwrap();
     live.events.clear();
-    live.run(Command::OwnerGone(OwnerId(1))).unwrap();
+    live.run(Command::OwnerGone(OwnerId::local(1))).unwrap();
     let gone =
         |e: &Event| matches!(e, Event::Router(RouterEvent::ExchangeDeleted(x, Why::AutoDelete)) if *x.name == *b"x");
     assert!(live.events.iter().any(gone));

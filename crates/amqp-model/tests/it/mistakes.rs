@@ -199,13 +199,13 @@ fn no_exclusive_queue_outlives_its_connection() {
     live.run_as(&connection(1), Command::DeleteQueue(delete("deleted"))).unwrap();
     live.declare_as(&connection(2), exclusive("deleted")).unwrap();
     live.declare_as(&connection(1), exclusive("kept")).unwrap();
-    live.run(Command::OwnerGone(OwnerId(1))).unwrap();
+    live.run(Command::OwnerGone(OwnerId::local(1))).unwrap();
     let left: Vec<_> = live.model.world().queues().map(|queue| queue.name.to_string()).collect();
     assert_eq!(left, ["deleted"]);
-    assert_eq!(live.model.world().owned_by(OwnerId(1)).count(), 0);
+    assert_eq!(live.model.world().owned_by(OwnerId::local(1)).count(), 0);
     // One that was still on its way when the connection went is gone with it.
     let plan = live.model.plan(&connection(3), &Command::DeclareQueue(exclusive("late")), [0; 16]).unwrap();
-    let gone = live.model.plan(&Caller::broker(), &Command::OwnerGone(OwnerId(3)), [1; 16]).unwrap();
+    let gone = live.model.plan(&Caller::broker(), &Command::OwnerGone(OwnerId::local(3)), [1; 16]).unwrap();
     live.model.apply(&plan.record.unwrap()).unwrap();
     live.model.apply(&gone.record.unwrap()).unwrap();
     assert!(live.model.queue(HOST, "late").is_none());

@@ -194,7 +194,7 @@ fn exclusive_queues_go_with_their_connection_and_transient_ones_with_a_restart()
     live.declare(queue("durable"));
     live.run(Command::DeclareExchange(DeclareExchange { durable: false, ..exchange("x", "fanout") })).unwrap();
     live.events.clear();
-    live.run(Command::OwnerGone(OwnerId(1))).unwrap();
+    live.run(Command::OwnerGone(OwnerId::local(1))).unwrap();
     assert!(live.events.iter().any(|e| matches!(e, Event::QueueDeleted(q, Gone::Owner) if q.name == "one")));
     assert!(live.model.queue(HOST, "one").is_none() && live.model.queue(HOST, "two").is_some());
     live.run(Command::Restarted).unwrap();

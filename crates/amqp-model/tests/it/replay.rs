@@ -125,7 +125,7 @@ fn command() -> impl Strategy<Value = Command> {
         4 => declare_queue(),
         1 => (host_id(), name()).prop_map(|(vhost, name)| Command::DeleteQueue(DeleteQueue { vhost, ..delete(&name) })),
         1 => (0..6u64).prop_map(|id| Command::RemoveQueue(QueueId(id), Gone::Expired)),
-        1 => (0..3u64).prop_map(|owner| Command::OwnerGone(OwnerId(owner))),
+        1 => (0..3u64).prop_map(|owner| Command::OwnerGone(OwnerId::local(owner))),
         1 => Just(Command::Restarted),
         2 => (host_id(), name(), prop::sample::select(vec!["direct", "topic", "fanout"]), any::<(bool, bool)>()).prop_map(
             |(vhost, name, kind, (durable, auto_delete))| {
@@ -165,6 +165,12 @@ struct Life {
     checkpoint: (BTreeMap<Bytes, Bytes>, usize),
 }
 
+/// A connection; some are of another process than is recorded.
+fn caller(owner: u64) -> Caller {
+    let home = if owner == 2 { Home { node: 1, boot: 2 } } else { Home::default() };
+    Caller { owner: OwnerId { home, connection: owner }, ..connection(owner) }
+}
+
 fn live(model: &mut Model, steps: Vec<Step>) -> Life {
     let mut life = Life::default();
     model.on_ready();
@@ -176,12 +182,12 @@ fn live(model: &mut Model, steps: Vec<Step>) -> Life {
             Step::Do(owner, command) => {
                 model.taken();
                 let (before, routes) = (model.proposed().clone(), model.proposed_routes().exchanges());
-                let refused = model.plan(&connection(owner), &command, [at as u8; 16]);
+                let refused = model.plan(&caller(owner), &command, [at as u8; 16]);
                 // The log refuses it once: everything is as before, and the same command does the same.
                 model.take_back();
                 assert!(*model.proposed() == before, "{command:?} left something behind");
                 assert_eq!(model.proposed_routes().exchanges(), routes);
-                let planned = model.plan(&connection(owner), &command, [at as u8; 16]);
+                let planned = model.plan(&caller(owner), &command, [at as u8; 16]);
                 assert_eq!(planned, refused);
                 life.on_their_way.extend(planned.ok().and_then(|plan| plan.record));
             }

@@ -65,11 +65,11 @@ pub(crate) fn put_user(name: &str) -> PutUser {
 }
 
 pub(crate) fn user(name: &str) -> Caller {
-    Caller::user(name.into(), OwnerId(7))
+    Caller::user(name.into(), OwnerId::local(7))
 }
 
 pub(crate) fn connection(owner: u64) -> Caller {
-    Caller { owner: OwnerId(owner), ..Caller::broker() }
+    Caller { owner: OwnerId::local(owner), ..Caller::broker() }
 }
 
 pub(crate) struct Live {
