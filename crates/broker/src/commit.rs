@@ -1,4 +1,4 @@
-//! What happens when frames are committed: indexes, offsets, machines, replies, in this order.
+//! What happens when frames are committed: indexes, offsets, the replies to those, machines, their replies, in this order.
 //!
 //! Runs on the journal's threads, one call at a time per shard. Readers see an offset only after its entry can be
 //! found; a reply leaves only after the state that it tells of is applied.
@@ -95,13 +95,7 @@ impl Inner {
                 self.stream_gone(&stream);
             }
         }
-        // What became of messages of queues, in nearly every frame of a busy one, is none of the machines' business.
-        let for_machines =
-            |frame: &Arc<Frame>| frame.entries.iter().any(|e| machine_of(e.envelope.partition).is_some());
-        if shard.id == self.meta_shard && (!due.machine.is_empty() || frames.iter().any(for_machines)) {
-            self.apply_machines(shard, frames, due.machine, &mut outbox);
-        }
-        self.machines_applied(shard, frames, &mut outbox);
+        // What no machine decides leaves first.
         for (pending, positions, error) in due.appends {
             pending.part_done(&positions, error.map(Err));
         }
@@ -111,10 +105,17 @@ impl Inner {
         for (pending, positions, error) in due.trims {
             pending.part_done(&positions, error.map(Err));
         }
+        watch::deliver(fired);
+        // What became of messages of queues, in nearly every frame of a busy one, is none of the machines' business.
+        let for_machines =
+            |frame: &Arc<Frame>| frame.entries.iter().any(|e| machine_of(e.envelope.partition).is_some());
+        if shard.id == self.meta_shard && (!due.machine.is_empty() || frames.iter().any(for_machines)) {
+            self.apply_machines(shard, frames, due.machine, &mut outbox);
+        }
+        self.machines_applied(shard, frames, &mut outbox);
         for (origin, reply) in outbox {
             origin.reply(reply);
         }
-        watch::deliver(fired);
         if for_queues {
             self.pump(shard);
         }

@@ -7,9 +7,9 @@ use polylogue_replicate::Work;
 use polylogue_types::TimestampMs;
 use std::sync::Arc;
 
-/// A machine that counts its records. A command without bytes only looks.
+/// A machine that counts its records, and notes how many replies had left when it applied the last of them. A command without bytes only looks.
 #[derive(Debug, Default)]
-struct Counter(u64);
+struct Counter(u64, Arc<Recorder>, Arc<AtomicUsize>);
 
 impl StateMachine for Counter {
     fn handle(&mut self, _: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
@@ -26,6 +26,7 @@ impl StateMachine for Counter {
     fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
     fn apply(&mut self, _: &[u8], _: TimestampMs) -> Result<(), String> {
         self.0 += 1;
+        self.2.store(self.1.replies.lock().len(), Ordering::SeqCst);
         Ok(())
     }
     fn on_ready(&mut self, _: &Context<'_>) {}
@@ -85,4 +86,40 @@ fn a_command_that_looks_waits_for_what_was_acknowledged_before() {
     assert!(seen().is_empty(), "one waits for what is applied, the other for its record");
     drive();
     assert_eq!(seen(), [(4, 1), (3, 2)]);
+}
+
+/// Replies to appends waited until the machines had applied what was committed with them.
+#[test]
+fn what_no_machine_decides_is_answered_before_the_machines_apply() {
+    let world = SimWorld::new(1);
+    let mut config = BrokerConfig::new("/data".into());
+    config.disk_reserve_bytes = 0;
+    let (recorder, replies) = (Arc::new(Recorder::default()), Arc::new(AtomicUsize::new(0)));
+    let counter: Box<dyn StateMachine> = Box::new(Counter(0, recorder.clone(), replies.clone()));
+    let broker = Broker::open(world.env(), config, BTreeMap::from([(MachineId::Amqp, counter)])).unwrap();
+    let sink: Arc<dyn ReplySink> = recorder;
+    let session = broker.new_session();
+    let drive = || while broker.log_step(Work::Write) | broker.log_step(Work::Flush) {};
+    let topic =
+        polylogue_api::NewTopic { name: "t".into(), partitions: 1, config: Default::default(), internal: false };
+    let create = polylogue_api::CreateTopics { topics: vec![topic], validate_only: false };
+    broker.submit(&sink, session, 1, Request::CreateTopics(create));
+    drive();
+    let partition = broker.catalog().topic("t").unwrap().partitions[0].id;
+    let entry = polylogue_api::AppendEntry {
+        partition,
+        form: polylogue_record::envelope::Form::Record,
+        flags: Default::default(),
+        bytes: Bytes::from_static(b"x"),
+        count: 1,
+        max_timestamp: -1,
+        body_crc: polylogue_record::crc::crc32c(b"x"),
+        summed_from: 0,
+        producer: None,
+    };
+    let append = polylogue_api::AppendRequest { entries: vec![entry], ack: polylogue_api::Ack::Committed };
+    broker.submit(&sink, session, 2, Request::Machine(MachineId::Amqp, Box::new(Bytes::from_static(b"a"))));
+    broker.submit(&sink, session, 3, Request::Append(append));
+    drive();
+    assert_eq!(replies.load(Ordering::SeqCst), 2, "the one to the topic, and the one to the append");
 }
