@@ -332,7 +332,7 @@ mod tests {
         assert!(parse(text.as_bytes()).is_ok());
         let changed = text.replace("node_id = 1", "node_id = 2");
         assert_eq!(parse(changed.as_bytes()).unwrap_err().0, ErrorKind::Damaged);
-        let newer = text.replace("version = 1", "version = 3");
+        let newer = text.replace("version = 1", &format!("version = {}", LAYOUT_VERSION + 1));
         assert_eq!(parse(newer.as_bytes()).unwrap_err().0, ErrorKind::Incompatible);
     }
 
