@@ -6,6 +6,7 @@ use crate::machine::{Command, MachineId};
 use polylogue_types::NodeId;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// Names and values of one scope, in the words of the protocol that set them. Canonical: a name that is not set is not
 /// in it.
@@ -95,21 +96,67 @@ pub struct Tuning {
     pub merge_bytes_per_sec: Option<u64>,
 }
 
-/// Makes of what is recorded, and of what operators set, what holds. A protocol brings it along, because only it knows
-/// what its names mean; the broker asks it whenever it shows a topic.
-///
-/// What it says is derived and never recorded: it may differ from node to node, because their configuration files do.
+/// The version of the function that makes of layers what holds: raised when a [`ConfigResolver`] would make something else of the same
+/// layers. It is recorded with the inherited layer, so that a log means under a newer version of the software what it meant when written.
+pub const INHERITANCE_RULES: u32 = 1;
+
+/// The layer that all topics inherit from: one of the two of which what holds for a topic is a function; the other is what is set for the
+/// topic. Every value is in it, so that other defaults (of a newer version, or of another node's configuration file) change nothing that is
+/// recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inherited {
+    /// By which rules ([`INHERITANCE_RULES`]).
+    pub rules: u32,
+    /// What is inherited, with the names under which it was set.
+    pub config: TopicConfig,
+    /// The same without names: what holds for a topic of which nothing is set. Shared by these.
+    pub unnamed: Arc<TopicConfig>,
+}
+
+impl Inherited {
+    /// By this version's rules.
+    #[must_use]
+    pub fn new(config: TopicConfig) -> Inherited {
+        let unnamed = Arc::new(TopicConfig { raw: Settings::new(), ..config.clone() });
+        Inherited { rules: INHERITANCE_RULES, config, unnamed }
+    }
+}
+
+impl Default for Inherited {
+    fn default() -> Inherited {
+        Inherited::new(TopicConfig::default())
+    }
+}
+
+/// Makes of layers what holds. A protocol brings it along, because only it knows what its names mean. The shard's writer records what
+/// [`ConfigResolver::inherited`] returns, and what holds for a topic follows from that and from what is set for the topic, on each node alike.
 pub trait ConfigResolver: Send + Sync + Debug {
     /// These documents hold from now on. Called at a start and after each change, before anything else is asked.
     fn settings_changed(&self, cluster: &Settings, node: &Settings);
 
-    /// What holds for a topic of which this is recorded. Its durability is not asked for: that stays as recorded.
-    fn topic(&self, recorded: &TopicConfig) -> TopicConfig;
+    /// What topics inherit, by the documents that hold and by what this node was started with.
+    fn inherited(&self) -> Inherited;
+
+    /// What holds for a topic of which `layer` is set. A pure function of both and of [`Inherited::rules`]. It is not asked about topics that
+    /// are queues, and the durability that it returns is not used ([`ConfigResolver::holding`]).
+    fn topic(&self, inherited: &Inherited, layer: &Arc<TopicConfig>) -> Arc<TopicConfig>;
+
+    /// What holds for a topic, its durability and its queue included: these are as set, and never inherited.
+    fn holding(&self, inherited: &Inherited, layer: &Arc<TopicConfig>) -> Arc<TopicConfig> {
+        if layer.queue.is_some() {
+            return layer.clone();
+        }
+        let holds = self.topic(inherited, layer);
+        if holds.durability == layer.durability {
+            return holds;
+        }
+        Arc::new(TopicConfig { durability: layer.durability, ..TopicConfig::clone(&holds) })
+    }
 
     /// What holds for the broker itself.
     fn tuning(&self) -> Tuning;
 
-    /// Commands that tell machines what holds for them. Nobody waits for their replies.
+    /// Commands that tell machines what holds for them. Their replies have no waiter.
     fn machine_commands(&self) -> Vec<(MachineId, Command)>;
 }
 
@@ -120,8 +167,12 @@ pub struct AsRecorded;
 impl ConfigResolver for AsRecorded {
     fn settings_changed(&self, _: &Settings, _: &Settings) {}
 
-    fn topic(&self, recorded: &TopicConfig) -> TopicConfig {
-        recorded.clone()
+    fn inherited(&self) -> Inherited {
+        Inherited::default()
+    }
+
+    fn topic(&self, _: &Inherited, layer: &Arc<TopicConfig>) -> Arc<TopicConfig> {
+        layer.clone()
     }
 
     fn tuning(&self) -> Tuning {

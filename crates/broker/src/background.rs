@@ -5,12 +5,12 @@
 use crate::broker::{Broker, Inner};
 use crate::checkpoint::Captured;
 use crate::error::{Error, ErrorKind, Result};
+use crate::layers;
 use crate::machines::Outbox;
-use crate::partition::Partition;
 use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
-use polylogue_api::Durability;
+use polylogue_api::{Durability, PartitionInfo, TopicConfig};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Journal;
 use polylogue_log::store::{Classes, JournalWaste, MergeDue, MergePlan, MergeProgress, Retention, retention_class};
@@ -359,6 +359,7 @@ impl Inner {
             for partition in state.partitions.values_mut() {
                 partition.reset_tail();
             }
+            layers::reset_tail(&mut state);
             state.queues.take_writer(lease_ms(self.env.clock.now_ms()), self.env.rng.next_u64());
         }
         let context = self.context();
@@ -382,11 +383,10 @@ impl Inner {
         }
         let topics: Vec<_> = machines.meta.topics().cloned().collect();
         for topic in topics.iter().filter(|t| t.placement().any(|(_, in_shard)| in_shard == shard.id)) {
-            let info = topic.info(&|id| self.term_of(id));
             let mut state = shard.state.lock();
-            for ((id, _), partition) in topic.placement().zip(&info.partitions) {
+            for PartitionInfo { id, leader_epoch } in topic.leader_epochs(|_| term) {
                 if let Some(known) = state.partitions.get_mut(&id) {
-                    known.leader_epoch = partition.leader_epoch;
+                    known.leader_epoch = leader_epoch;
                 }
             }
             drop(state);
@@ -399,20 +399,23 @@ impl Inner {
     /// before.
     fn retain(&self, shard: &Shard, since: Range<u64>) {
         let limits: Vec<(PartitionId, Retention)> = {
-            let state = shard.state.lock();
+            let state = shard.renewed(self.config.resolver.as_ref());
             if state.lost {
                 return;
             }
             // A ring of frames forgets, whatever the topic wants.
             let forgets = shard.class == Durability::Memory;
-            let its_turn = |p: &Partition| {
-                let every_ms = look_every_ms(&p.config, self.config.retention_check_ms);
+            let its_turn = |config: &TopicConfig| {
+                let every_ms = look_every_ms(config, self.config.retention_check_ms);
                 forgets || since.start / every_ms != since.end / every_ms
             };
-            let applies =
-                |p: &&Partition| (forgets || p.config.cleanup.delete) && !crate::open::is_own(p.id) && its_turn(p);
-            let partitions = state.partitions.values().filter(applies);
-            partitions.map(|p| (p.id, self.retention_of(shard, &p.config))).collect()
+            let applies = |config: &TopicConfig| (forgets || config.cleanup.delete) && its_turn(config);
+            let epoch = state.openings.layers.epoch;
+            let limits = state.partitions.values().filter(|p| !crate::open::is_own(p.id)).filter_map(|p| {
+                let holds = p.config.held(epoch).filter(|holds| applies(holds))?;
+                Some((p.id, self.retention_of(shard, holds)))
+            });
+            limits.collect()
         };
         let mut trims = shard.store.retention_scan(self.env.clock.now_ms(), limits.iter().copied());
         if shard.class == Durability::Memory {
@@ -433,7 +436,7 @@ impl Inner {
         }
     }
 
-    fn retention_of(&self, shard: &Shard, config: &polylogue_api::TopicConfig) -> Retention {
+    fn retention_of(&self, shard: &Shard, config: &TopicConfig) -> Retention {
         let bytes = match shard.class {
             Durability::Memory => {
                 let most = self.config.memory_partition_bytes_max;
@@ -526,6 +529,20 @@ impl Inner {
         }
     }
 
+    /// Partitions whose messages live about equally long share segments.
+    fn class_of(&self, shard: &Shard, id: PartitionId) -> u8 {
+        let state = shard.state.lock();
+        // What is gone, and what machines keep only until their next checkpoint, is the shortest-lived of all.
+        let Some(partition) = state.partitions.get(&id).filter(|p| !crate::open::is_own(p.id)) else { return 0 };
+        let layers = &state.openings.layers;
+        if let Some(holds) = partition.config.held(layers.epoch) {
+            return retention_class(holds.retention_ms);
+        }
+        let (inherited, own) = (layers.inherited.clone(), partition.config.own().clone());
+        drop(state);
+        retention_class(layers::holding(inherited.as_deref(), self.config.resolver.as_ref(), &own).retention_ms)
+    }
+
     /// One piece of a merge, or the record that begins one; else a piece of reclaiming. A merge that fails keeps nothing from
     /// being reclaimed: it may be the very room that it lacks.
     fn merge_step(&self, shard: &Shard) -> bool {
@@ -549,7 +566,7 @@ impl Inner {
     }
 
     fn try_merge_step(&self, shard: &Shard, journal: &Journal) -> polylogue_log::Result<bool> {
-        let classes = |id: PartitionId| class_of(shard, id);
+        let classes = |id: PartitionId| self.class_of(shard, id);
         let plan = self.due.lock().merges.remove(&shard.id);
         if let Some(mut plan) = plan {
             match shard.store.run_merge_step(&mut plan, journal)? {
@@ -656,14 +673,6 @@ impl Inner {
     }
 }
 
-/// Partitions whose messages live about equally long share segments.
-fn class_of(shard: &Shard, id: PartitionId) -> u8 {
-    let state = shard.state.lock();
-    // What is gone, and what machines keep only until their next checkpoint, is the shortest-lived of all.
-    let Some(partition) = state.partitions.get(&id).filter(|p| !crate::open::is_own(p.id)) else { return 0 };
-    retention_class(partition.config.retention_ms)
-}
-
 /// Of a queue only what is settled may go, however old it is.
 fn keep_unsettled(state: &ShardState, trims: &mut Vec<(PartitionId, Offset)>) {
     trims.retain_mut(|(id, first)| {
@@ -675,14 +684,14 @@ fn keep_unsettled(state: &ShardState, trims: &mut Vec<(PartitionId, Offset)>) {
 
 /// Where a queue begins that kept what was settled and does so no more. Of others each record of what is settled says it.
 fn kept_for_nobody(state: &ShardState, id: PartitionId) -> Option<Offset> {
-    let host = state.queues.hosts.get(&id).filter(|host| !host.settings.keeps_settled)?;
+    let host = state.queues.hosts.get(&id).filter(|host| !host.keeps_settled)?;
     let floor = Offset(host.lease.floor());
     state.partitions.get(&id).is_some_and(|p| p.log_start < floor).then_some(floor)
 }
 
 /// How often a partition is looked at, in milliseconds: as often as it is configured, but sooner where messages live only
 /// briefly, or where a bound on bytes would be passed by far.
-fn look_every_ms(config: &polylogue_api::TopicConfig, check_ms: u64) -> u64 {
+fn look_every_ms(config: &TopicConfig, check_ms: u64) -> u64 {
     let brief = config.retention_ms.map_or(u64::MAX, |ms| ms / LOOKS_PER_RETENTION);
     let sized = if config.retention_bytes.is_some() { 0 } else { u64::MAX };
     brief.min(sized).clamp(RETENTION_LOOK_MS.min(check_ms), check_ms).max(1)

@@ -183,12 +183,12 @@ impl Inner {
                 return;
             }
         };
-        // Without the machines' lock: a topic may be the first to want a shard of its class.
-        let mut changed = BTreeSet::new();
-        let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event, &mut changed)).collect();
-        // Other limits may let messages of queues go.
-        changed.into_iter().filter_map(|id| self.shard_if_open(id).ok()).for_each(|shard| self.pump(&shard));
         let settings_changed = events.iter().any(|event| matches!(event, MetaEvent::Settings(..)));
+        if settings_changed {
+            self.inherit();
+        }
+        // Without the machines' lock: a topic may be the first to want a shard of its class.
+        let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();
         let mut machines = self.machines.lock();
         let context = self.context();
         if settings_changed {
@@ -221,22 +221,13 @@ impl Inner {
     }
 
     /// Makes a created or changed topic usable, or takes a deleted one away (which is returned).
-    /// The shards are noted of queues for which something else holds.
-    fn topic_event(&self, event: &MetaEvent, changed: &mut BTreeSet<ShardId>) -> Option<Arc<TopicInfo>> {
+    fn topic_event(&self, event: &MetaEvent) -> Option<Arc<TopicInfo>> {
         match event {
-            MetaEvent::Created(topic) => {
+            MetaEvent::Created(topic) | MetaEvent::Changed(topic) => {
                 self.topic_placed(topic);
                 None
             }
             MetaEvent::Deleted(topic) => Some(self.topic_deleted(topic)),
-            MetaEvent::Changed(topic) => {
-                self.configure(topic);
-                self.topic_placed(topic);
-                if topic.config().queue.is_some() {
-                    changed.extend(topic.placement().map(|(_, shard)| shard));
-                }
-                None
-            }
             MetaEvent::Settings(scope, settings) => {
                 self.catalog.publish_settings(scope, settings.clone());
                 None
@@ -244,21 +235,7 @@ impl Inner {
         }
     }
 
-    /// Gives the topic's partitions what holds for it.
-    pub(crate) fn configure(&self, topic: &TopicMeta) {
-        for (id, _) in topic.placement() {
-            let Some(shard) = self.routes.read().get(&id).cloned() else { continue };
-            let mut state = shard.state.lock();
-            if let Some(partition) = state.partitions.get_mut(&id) {
-                partition.config = topic.config().clone();
-            }
-            if let Some(queue) = &topic.config().queue {
-                state.queues.configure(id, queue);
-            }
-        }
-    }
-
-    /// Opens partitions that are not there yet, and shows the topic.
+    /// Proposes what is set for the topic in each shard that has partitions of it, opens those that are not there yet, and shows the topic.
     fn topic_placed(&self, topic: &Arc<TopicMeta>) {
         let shards: BTreeSet<_> = topic.placement().map(|(_, shard)| shard).collect();
         let mut opened = BTreeMap::new();
@@ -271,8 +248,11 @@ impl Inner {
                 }
             };
             let (seed, now_ms) = (self.env.rng.next_u64(), lease_ms(self.env.clock.now_ms()));
+            let mut state = shard.state.lock();
+            let configured = shard.configure_topic(&mut state, topic);
             // Where it is refused the shard is behind, and it is tried again.
-            let _ = shard.open_partitions(&mut shard.state.lock(), topic, seed, now_ms);
+            _ = configured.and_then(|()| shard.open_partitions(&mut state, topic, seed, now_ms));
+            drop(state);
             opened.insert(id, shard);
         }
         let mut routes = self.routes.write();
@@ -297,7 +277,16 @@ impl Inner {
             // Where it is refused the shard is behind, and it is tried again.
             let _ = shard.close_partitions(&mut shard.state.lock(), topic.id(), partitions);
         }
-        topic.info(&|shard| self.term_of(shard))
+        topic.info(&|shard| self.term_of(shard), topic.layer().clone())
+    }
+
+    /// Topics may inherit something else: what holds for each is made when it is looked at, in the catalog and in each shard.
+    pub(crate) fn inherit(&self) {
+        self.catalog.inherit();
+        for shard in self.all_shards() {
+            // Where it is refused the shard is behind, and it is tried again.
+            _ = shard.inherit(&mut shard.state.lock(), self.config.resolver.as_ref());
+        }
     }
 }
 
@@ -360,7 +349,10 @@ fn apply_record(
             return Ok(());
         }
         // Before the entries of the frame.
-        BrokerRecord::Level { .. } | BrokerRecord::Opened(_) => return Ok(()),
+        BrokerRecord::Level { .. }
+        | BrokerRecord::Opened(_)
+        | BrokerRecord::Inherited(_)
+        | BrokerRecord::Configured { .. } => return Ok(()),
         BrokerRecord::Queue { partition, record } => {
             let first = state.queues.apply(partition, &record, time_ms).map_err(|e| e.to_string())?;
             let end = state.queues.hosts.get(&partition).map(|host| Offset(host.lease.committed_end()));

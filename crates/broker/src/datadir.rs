@@ -42,7 +42,7 @@ pub struct Identity {
     /// This very directory. Every journal file names it, so that files of another directory are noticed. A backup keeps it: it is this
     /// directory, of an earlier time.
     pub directory_id: [u8; 16],
-    /// The version of its layout. From 2 on each shard records which partitions it has.
+    /// The version of its layout. From 2 on each shard records which partitions it has, from 3 on what is set for them.
     pub layout: u32,
 }
 

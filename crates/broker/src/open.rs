@@ -103,7 +103,7 @@ impl Inner {
             shards: RwLock::default(),
             routes: RwLock::new(Map::default()),
             machines: Mutex::new(Machines::new(MetaMachine::new(settings), others)),
-            catalog: Arc::new(SharedCatalog::new(cluster)),
+            catalog: Arc::new(SharedCatalog::new(cluster, config.resolver.clone())),
             readers: Default::default(),
             gauges: Gauges::default(),
             next_session: AtomicU64::new(1),
@@ -160,6 +160,7 @@ impl Inner {
         }
         // From here on a version that does not know these records must not open the directory.
         self.data.raise_layout(&self.env)?;
+        self.catalog.inherit();
         for shard in self.all_shards() {
             self.reconcile(&shard, &machines.meta)?;
         }
@@ -169,7 +170,6 @@ impl Inner {
         let topics: Vec<_> = machines.meta.topics().cloned().collect();
         for topic in &topics {
             self.route(topic);
-            self.configure(topic);
             self.catalog.publish(topic, &|shard| self.term_of(shard));
         }
         self.retune();
@@ -409,8 +409,8 @@ fn add_partitions(shard: ShardId, state: &mut ShardState, topic: &TopicMeta, ter
     for ((id, in_shard), first) in topic.placement().zip(topic.first_offsets(term)) {
         if in_shard == shard {
             let first = if shard == MEMORY_SHARD { first } else { Offset(0) };
-            state.partitions.entry(id).or_insert_with(|| Partition::new(id, topic.config().clone(), 0, first));
-            state.queues.place(id, topic.config().queue.as_ref(), first);
+            state.partitions.entry(id).or_insert_with(|| Partition::new(id, topic.layer().clone(), 0, first));
+            state.queues.place(id, topic.layer().queue.as_ref(), first);
         }
     }
 }

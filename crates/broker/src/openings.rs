@@ -10,12 +10,14 @@
 //! Metadata says which partitions there are to be, and the writer of each shard proposes what lacks: when a topic's record is committed, and
 //! for all topics when it becomes the writer, since it may have ended in between. An entry of a partition that is not open is a broken
 //! promise of the log, unless damage may have taken the opening: then the partition is opened without one, and the writer proposes it.
+//! What is set for topics is recorded beside ([`crate::layers`]).
 //!
 //! Shards written before there were such records (level 0) have the partitions that the metadata names, and drop entries of others. The first
 //! writer that knows the records proposes the level, and an opening of each partition, with where it stood.
 
 use crate::broker::Inner;
 use crate::error::{Error, ErrorKind, Result};
+use crate::layers::{self, Layers, decode_inherited, encode_inherited};
 use crate::open::{MEMORY_SHARD, is_own};
 use crate::partition::{Change, Partition};
 use crate::queues::{QueueHost, StreamHost, lease_ms};
@@ -23,17 +25,17 @@ use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use crate::watch::Fired;
 use bytes::Bytes;
-use polylogue_api::Unavailable;
+use polylogue_api::{TopicConfig, Unavailable};
 use polylogue_log::Frame;
 use polylogue_log::store::ShardStore;
 use polylogue_meta::{FIRST_CLIENT_PARTITION, MetaMachine, TopicMeta, decode_topic_config, encode_topic_config};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
-use polylogue_types::{Map, Offset, Ordinal, PartitionId, Set, Term, TopicId};
+use polylogue_types::{Map, Offset, Ordinal, PartitionId, Set, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The level of records that this version writes: from 1 on, openings and closings are among them.
-pub(crate) const LEVEL: u32 = 1;
+/// The level of records that this version writes: from 1 on, openings and closings are among them; from 2 on, changes of settings.
+pub(crate) const LEVEL: u32 = 2;
 
 /// A partition as it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +52,7 @@ pub(crate) struct Opened {
     pub(crate) topic: TopicId,
     pub(crate) places: Vec<Place>,
     /// What was set for the topic then, as metadata records it.
-    pub(crate) config: Bytes,
+    pub(crate) layer: Arc<TopicConfig>,
 }
 
 impl Opened {
@@ -60,7 +62,7 @@ impl Opened {
         for place in &self.places {
             w.u64(place.partition.0).u64(place.first.0).u64(place.ordinal.0);
         }
-        w.bytes(&self.config);
+        w.bytes(&encode_topic_config(&self.layer));
     }
 
     pub(crate) fn decode(r: &mut BinReader<'_>) -> std::result::Result<Opened, BinError> {
@@ -71,9 +73,8 @@ impl Opened {
             let first = Offset(r.u64("first offset")?);
             places.push(Place { partition, first, ordinal: Ordinal(r.u64("first ordinal")?) });
         }
-        let config = Bytes::copy_from_slice(r.bytes("settings of an opened topic")?);
-        decode_topic_config(&config)?;
-        Ok(Opened { topic, places, config })
+        let layer = Arc::new(decode_topic_config(r.bytes("settings of an opened topic")?)?);
+        Ok(Opened { topic, places, layer })
     }
 }
 
@@ -86,8 +87,9 @@ pub(crate) fn topic_id(r: &mut BinReader<'_>) -> std::result::Result<TopicId, Bi
 /// A topic with partitions in the shard, as its chunk in a checkpoint has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OpenTopic {
-    config: Box<[u8]>,
-    partitions: Vec<PartitionId>,
+    /// What is set for it.
+    pub(crate) layer: Arc<TopicConfig>,
+    pub(crate) partitions: Vec<PartitionId>,
 }
 
 /// A queue or a stream whose partition was closed: its consumers are to be told.
@@ -105,26 +107,36 @@ pub(crate) struct Openings {
     pub(crate) level: u32,
     /// Damage may have taken openings away.
     pub(crate) damaged: bool,
-    /// Tail: the log refused to open or to close partitions. The writer proposes that again ([`Inner::catch_up`]).
+    /// Tail: the log refused to open or to close partitions, or a layer of settings. The writer proposes that again ([`Inner::catch_up`]).
     pub(crate) behind: bool,
-    /// `level` or `damaged` changed since the last checkpoint.
+    /// What topics inherit, and what of settings is proposed.
+    pub(crate) layers: Layers,
+    /// `level`, `damaged` or the inherited layer changed since the last checkpoint.
     dirty: bool,
-    topics: Map<TopicId, OpenTopic>,
+    pub(crate) topics: Map<TopicId, OpenTopic>,
     /// Topics that changed since the last checkpoint.
-    changed: Set<TopicId>,
+    pub(crate) changed: Set<TopicId>,
     pub(crate) gone: Vec<Gone>,
 }
 
-/// What a checkpoint's chunk of openings is called: the level where there is no topic.
+/// What a checkpoint's chunk of openings is called: what is the whole shard's where there is no topic.
 pub(crate) type OpeningsChunk = (Option<TopicId>, Option<Bytes>);
 
 impl Openings {
     /// Chunks that changed since the last checkpoint, or `all`.
+    ///
+    /// ```text
+    /// the shard's   u32 level, u8 damaged; then, unless nothing is inherited yet (and in all of level 1): `encode_inherited`
+    /// a topic's     u32 count, count times u64 partition, u32 length, config
+    /// ```
     pub(crate) fn take_changed_chunks(&mut self, all: bool) -> Vec<OpeningsChunk> {
         let mut chunks = Vec::new();
         if std::mem::take(&mut self.dirty) || (all && self.level > 0) {
             let mut w = BinWriter::new();
             w.u32(self.level).u8(u8::from(self.damaged));
+            if let Some(inherited) = &self.layers.inherited {
+                encode_inherited(inherited, &mut w);
+            }
             chunks.push((None, Some(Bytes::from(w.out))));
         }
         if all {
@@ -137,7 +149,7 @@ impl Openings {
                 for partition in &topic.partitions {
                     w.u64(partition.0);
                 }
-                w.bytes(&topic.config);
+                w.bytes(&encode_topic_config(&topic.layer));
                 Bytes::from(w.out)
             });
             chunks.push((Some(id), encoded));
@@ -146,21 +158,23 @@ impl Openings {
     }
 
     /// Takes over a chunk of a checkpoint.
-    fn load_chunk(&mut self, topic: Option<TopicId>, bytes: &Bytes) -> std::result::Result<(), BinError> {
+    pub(crate) fn load_chunk(&mut self, topic: Option<TopicId>, bytes: &Bytes) -> std::result::Result<(), BinError> {
         let mut r = BinReader::new(bytes);
         let Some(topic) = topic else {
             self.level = r.u32("level of records")?;
             self.damaged = r.u8("damage")? != 0;
+            if r.remaining() > 0 {
+                self.layers.inherit(decode_inherited(&mut r)?);
+            }
             return r.end("level of records");
         };
         let mut partitions = Vec::new();
         for _ in 0..r.count(8, "open partitions")? {
             partitions.push(PartitionId(r.u64("open partition")?));
         }
-        let config = Box::from(r.bytes("settings of an open topic")?);
+        let layer = Arc::new(decode_topic_config(r.bytes("settings of an open topic")?)?);
         r.end("open topic")?;
-        decode_topic_config(&config)?;
-        self.topics.insert(topic, OpenTopic { config, partitions });
+        self.topics.insert(topic, OpenTopic { layer, partitions });
         Ok(())
     }
 }
@@ -172,11 +186,10 @@ pub(crate) fn load(state: &mut ShardState, chunks: &[(Option<TopicId>, Bytes)]) 
     }
     let ShardState { openings, partitions, queues, .. } = state;
     for topic in openings.topics.values() {
-        let config = Arc::new(decode_topic_config(&topic.config)?);
         for id in &topic.partitions {
-            let begin = || Partition { opened: true, ..Partition::new(*id, config.clone(), 0, Offset(0)) };
+            let begin = || Partition { opened: true, ..Partition::new(*id, topic.layer.clone(), 0, Offset(0)) };
             partitions.entry(*id).or_insert_with(begin);
-            queues.place(*id, config.queue.as_ref(), Offset(0));
+            queues.place(*id, topic.layer.queue.as_ref(), Offset(0));
         }
     }
     Ok(())
@@ -184,10 +197,11 @@ pub(crate) fn load(state: &mut ShardState, chunks: &[(Option<TopicId>, Bytes)]) 
 
 /// Whether a record with this tag is applied before the entries of its frame, and not behind them.
 fn comes_first(tag: u8) -> bool {
-    [BrokerRecord::LEVEL, BrokerRecord::OPENED].contains(&tag)
+    [BrokerRecord::LEVEL, BrokerRecord::OPENED, BrokerRecord::INHERITED, BrokerRecord::CONFIGURED].contains(&tag)
 }
 
-/// Applies what a frame says of levels and openings: its entries may be of these partitions. `loses` says that the frame tells of damage.
+/// Applies what a frame says of levels, openings and settings: its entries may be of these partitions, and are judged by these settings.
+/// `loses` says that the frame tells of damage.
 pub(crate) fn open_first(state: &mut ShardState, frame: &Frame, loses: bool) -> std::result::Result<(), String> {
     if loses {
         (state.openings.damaged, state.openings.dirty) = (true, true);
@@ -205,33 +219,45 @@ pub(crate) fn open_first(state: &mut ShardState, frame: &Frame, loses: bool) -> 
                 let openings = &mut state.openings;
                 (openings.level, openings.damaged, openings.dirty) = (level, false, true);
             }
-            BrokerRecord::Opened(opened) => open(state, opened).map_err(|e| e.to_string())?,
+            BrokerRecord::Opened(opened) => open(state, opened),
+            BrokerRecord::Inherited(inherited) => {
+                state.openings.layers.inherit(inherited);
+                state.openings.dirty = true;
+            }
+            BrokerRecord::Configured { topic, layer } => layers::configure(state, topic, layer)?,
             _ => {}
         }
     }
     Ok(())
 }
 
-fn open(state: &mut ShardState, opened: Opened) -> std::result::Result<(), BinError> {
+fn open(state: &mut ShardState, opened: Opened) {
+    let Opened { topic, places, layer } = opened;
     let ShardState { openings, partitions, queues, .. } = state;
-    let config = Arc::new(decode_topic_config(&opened.config)?);
-    let begin = || OpenTopic { config: Box::from(&*opened.config), partitions: Vec::new() };
-    let topic = openings.topics.entry(opened.topic).or_insert_with(begin);
-    for Place { partition: id, first, ordinal } in opened.places {
+    let is_newest = openings.layers.arrived(topic);
+    let begin = || OpenTopic { layer: layer.clone(), partitions: Vec::new() };
+    let open = openings.topics.entry(topic).or_insert_with(begin);
+    for Place { partition: id, first, ordinal } in places {
         let partition = partitions.entry(id).or_insert_with(|| {
-            let mut partition = Partition::new(id, config.clone(), 0, first);
+            let mut partition = Partition::new(id, layer.clone(), 0, first);
             (partition.applied_ordinal, partition.next_ordinal) = (ordinal, ordinal);
             partition
         });
         if !std::mem::replace(&mut partition.opened, true) {
-            topic.partitions.push(id);
+            open.partitions.push(id);
+        }
+        if is_newest {
+            partition.config.set(&layer);
         }
         partition.dirty = true;
         partition.proposed.take_if(|proposed| *proposed == Change::Opening);
-        queues.place(id, config.queue.as_ref(), first);
+        queues.place(id, layer.queue.as_ref(), first);
+        if let Some(queue) = &layer.queue {
+            // As the one before it was to be opened, where that was lost with its writer.
+            queues.configure(id, queue, is_newest);
+        }
     }
-    openings.changed.insert(opened.topic);
-    Ok(())
+    openings.changed.insert(topic);
 }
 
 /// That an entry's partition is open, which it becomes here where damage may have taken its opening. Whether it is to be applied: before
@@ -312,18 +338,19 @@ impl Shard {
             return Ok(());
         }
         let term = state.term;
-        let info = topic.info(&|of| if of == self.id { term } else { Term(0) });
-        let epochs: Map<PartitionId, i32> = info.partitions.iter().map(|p| (p.id, p.leader_epoch)).collect();
-        let config = Bytes::from(encode_topic_config(topic.recorded_config()));
-        let record = BrokerRecord::Opened(Opened { topic: topic.id(), places: places.clone(), config });
+        let epochs: Map<PartitionId, i32> = topic.leader_epochs(|_| term).map(|p| (p.id, p.leader_epoch)).collect();
+        let layer = topic.layer();
+        let record = BrokerRecord::Opened(Opened { topic: topic.id(), places: places.clone(), layer: layer.clone() });
         self.propose_change(state, &record)?;
+        state.openings.layers.expect(topic.id());
         for Place { partition: id, first, .. } in places {
             let epoch = epochs.get(&id).copied().unwrap_or(0);
-            let begin = || Partition::new(id, topic.config().clone(), epoch, first);
+            let begin = || Partition::new(id, layer.clone(), epoch, first);
             let partition = state.partitions.entry(id).or_insert_with(begin);
             partition.proposed = Some(Change::Opening);
+            partition.config.set(layer);
             let first = partition.high_watermark;
-            if state.queues.place(id, topic.config().queue.as_ref(), first) {
+            if state.queues.place(id, layer.queue.as_ref(), first) {
                 state.queues.begin(id, now_ms, seed ^ id.0.rotate_left(17));
             }
         }
@@ -355,7 +382,11 @@ impl Shard {
         Ok(())
     }
 
-    fn propose_change(&self, state: &mut ShardState, record: &BrokerRecord) -> std::result::Result<u64, Unavailable> {
+    pub(crate) fn propose_change(
+        &self,
+        state: &mut ShardState,
+        record: &BrokerRecord,
+    ) -> std::result::Result<u64, Unavailable> {
         let proposed = self.propose_record(state, BROKER_PARTITION, record.encode().into());
         state.openings.behind |= proposed.is_err();
         proposed
@@ -363,7 +394,7 @@ impl Shard {
 }
 
 impl Inner {
-    /// Proposes the openings and closings that the log refused, where there are any.
+    /// Proposes the openings, closings and settings that the log refused, where there are any.
     pub(crate) fn catch_up(&self, shard: &Shard) {
         let behind = |shard: &Shard| {
             let state = shard.state.lock();
@@ -380,23 +411,28 @@ impl Inner {
         }
     }
 
-    /// Proposes what lacks for the shard to have the partitions that the metadata names, and no others. For the writer, before it proposes
-    /// anything else.
+    /// Proposes what lacks for the shard to have the partitions that the metadata names, and no others, with the settings that hold. For the
+    /// writer, before it proposes anything else.
     pub(crate) fn reconcile(&self, shard: &Shard, meta: &MetaMachine) -> Result<()> {
         let refused = |why: Unavailable| {
-            Error::new(ErrorKind::Io, format!("shard {}: its partitions cannot be opened: {why:?}", shard.id))
+            Error::new(
+                ErrorKind::Io,
+                format!("shard {}: its partitions and settings cannot be recorded: {why:?}", shard.id),
+            )
         };
         let mut state = shard.state.lock();
         state.openings.behind = false;
         if state.openings.level < LEVEL {
             shard.propose_change(&mut state, &BrokerRecord::Level { level: LEVEL }).map_err(refused)?;
         }
+        shard.inherit(&mut state, self.config.resolver.as_ref()).map_err(refused)?;
         let mut wanted: Set<PartitionId> = Set::default();
         for topic in meta.topics() {
             let before = wanted.len();
             wanted.extend(topic.placement().filter(|(_, of)| *of == shard.id).map(|(id, _)| id));
             if wanted.len() > before {
                 let (seed, now_ms) = (self.env.rng.next_u64(), lease_ms(self.env.clock.now_ms()));
+                shard.configure_topic(&mut state, topic).map_err(refused)?;
                 shard.open_partitions(&mut state, topic, seed, now_ms).map_err(refused)?;
             }
         }
@@ -428,4 +464,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

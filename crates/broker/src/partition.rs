@@ -1,6 +1,7 @@
 //! One partition's tail and applied state.
 
 use crate::follow::Followers;
+use crate::layers::Layered;
 use crate::producers::Producers;
 use crate::watch::Watchers;
 use polylogue_api::TopicConfig;
@@ -20,12 +21,12 @@ pub(crate) enum Change {
     Closing,
 }
 
-/// Tail: `next_*`, `proposed` and the unapplied end of `producers`. Soft: `watchers`, `followers`. Applied: everything else. Tail and applied meet at
+/// Tail: `next_*`, `proposed`, `config` and the unapplied end of `producers`. Soft: `watchers`, `followers`. Applied: everything else. Tail and applied meet at
 /// `high_watermark`: everything below is committed.
 #[derive(Debug)]
 pub(crate) struct Partition {
     pub(crate) id: PartitionId,
-    pub(crate) config: Arc<TopicConfig>,
+    pub(crate) config: Layered,
     pub(crate) leader_epoch: i32,
     // tail
     pub(crate) next_offset: Offset,
@@ -55,7 +56,7 @@ impl Partition {
     pub(crate) fn new(id: PartitionId, config: Arc<TopicConfig>, leader_epoch: i32, first: Offset) -> Partition {
         Partition {
             id,
-            config,
+            config: Layered::new(config),
             leader_epoch,
             next_offset: first,
             next_ordinal: Ordinal(0),
@@ -70,6 +71,14 @@ impl Partition {
             gap_allowed: false,
             watchers: Watchers::default(),
             followers: Followers::default(),
+        }
+    }
+
+    /// Whether it is open, or will be when what is proposed is applied.
+    pub(crate) fn is_opening(&self) -> bool {
+        match self.proposed {
+            Some(change) => change == Change::Opening,
+            None => self.opened,
         }
     }
 

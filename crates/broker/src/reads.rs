@@ -327,7 +327,7 @@ impl Inner {
                 let partition = state.partitions.get(&part.partition).filter(|partition| !is_own(partition.id))?;
                 let bounds = Bounds::of(&shard, partition);
                 // Asked only where there is news: most of what is looked at has none.
-                if part.offset < bounds.high_watermark && has_view && partition.config.queue.is_some() {
+                if part.offset < bounds.high_watermark && has_view && partition.config.own().queue.is_some() {
                     queues.push(at);
                 }
                 Some(bounds.look(part.offset))
@@ -414,7 +414,7 @@ impl Inner {
 
     /// How the messages of a partition are shown, if not as they are stored.
     fn view_of(&self, shard: &Shard, partition: PartitionId) -> Option<&Arc<dyn LogView>> {
-        let is_queue = || shard.state.lock().partitions.get(&partition).is_some_and(|p| p.config.queue.is_some());
+        let is_queue = || shard.state.lock().partitions.get(&partition).is_some_and(|p| p.config.own().queue.is_some());
         self.config.view.as_ref().filter(|_| is_queue())
     }
 

@@ -8,12 +8,18 @@
 //!   4 level       u32 level: what kinds of records there may be from here on; openings that damage took are made good
 //!   5 opened      partitions of a topic: `Opened::encode`
 //!   6 closed      16 bytes topic, u32 count, count times u64 partition: they are gone, behind all that was written to them
+//!   7 inherited   what topics inherit from here on: `encode_inherited`
+//!   8 configured  16 bytes topic, u32 length, config: what is set for a topic from here on
 //! ```
 
+use crate::layers::{decode_inherited, encode_inherited};
 use crate::openings::{Opened, topic_id};
 use bytes::Bytes;
+use polylogue_api::{Inherited, TopicConfig};
+use polylogue_meta::{decode_topic_config, encode_topic_config};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Offset, PartitionId, TopicId};
+use std::sync::Arc;
 
 /// The partition of these records, in every shard. Part of the disk format.
 pub(crate) const BROKER_PARTITION: PartitionId = PartitionId(3);
@@ -36,12 +42,18 @@ pub(crate) enum BrokerRecord {
     Opened(Opened),
     /// Partitions are gone.
     Closed { topic: TopicId, partitions: Vec<PartitionId> },
+    /// Other settings are inherited.
+    Inherited(Inherited),
+    /// Other settings are set for a topic.
+    Configured { topic: TopicId, layer: Arc<TopicConfig> },
 }
 
 impl BrokerRecord {
     pub(crate) const LEVEL: u8 = 4;
     pub(crate) const OPENED: u8 = 5;
     const CLOSED: u8 = 6;
+    pub(crate) const INHERITED: u8 = 7;
+    pub(crate) const CONFIGURED: u8 = 8;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = BinWriter::new();
@@ -68,6 +80,13 @@ impl BrokerRecord {
                     w.u64(partition.0);
                 }
             }
+            BrokerRecord::Inherited(inherited) => {
+                w.u8(BrokerRecord::INHERITED);
+                encode_inherited(inherited, &mut w);
+            }
+            BrokerRecord::Configured { topic, layer } => {
+                w.u8(BrokerRecord::CONFIGURED).raw(&topic.0).bytes(&encode_topic_config(layer));
+            }
         }
         w.out
     }
@@ -93,6 +112,12 @@ impl BrokerRecord {
                     partitions.push(PartitionId(r.u64("closed partition")?));
                 }
                 BrokerRecord::Closed { topic, partitions }
+            }
+            BrokerRecord::INHERITED => BrokerRecord::Inherited(decode_inherited(&mut r)?),
+            BrokerRecord::CONFIGURED => {
+                let topic = topic_id(&mut r)?;
+                let layer = Arc::new(decode_topic_config(r.bytes("settings of a topic")?)?);
+                BrokerRecord::Configured { topic, layer }
             }
             _ => return Err(BinError { field: "broker record tag" }),
         };

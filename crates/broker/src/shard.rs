@@ -197,7 +197,7 @@ impl Shard {
             partition.producers.note(stamp, batch, terms.now_ms, partition.high_watermark);
         }
         let max_timestamp = entry.max_timestamp;
-        if partition.config.durability == Durability::Sync {
+        if partition.config.own().durability == Durability::Sync {
             planned.class = journal::Durability::Sync;
         }
         planned.drafts.push(stamp_entry(partition, entry));

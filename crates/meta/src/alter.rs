@@ -146,7 +146,7 @@ impl MetaMachine {
         // What changes nothing needs no record, unless it has to wait for one.
         // What a queue is has no names under which it was set.
         let recorded = &topic.record().config;
-        let other_queue = |config: &TopicConfig| config.queue.is_some() && config != recorded;
+        let other_queue = |config: &TopicConfig| config.queue.is_some() && *config != **recorded;
         let changes = |config: &TopicConfig| {
             config.raw != current.settings || config.durability != durability || other_queue(config)
         };
@@ -192,7 +192,7 @@ impl MetaMachine {
     pub(crate) fn topic_configured(&mut self, id: TopicId, config: TopicConfig) {
         ended(&mut self.tail.altering.topics, &id, VecDeque::pop_front);
         // Placement stays as it is, whatever the durability: what is written to a journal says for itself when it is durable.
-        self.rewrite_topic(id, |record| record.config = config);
+        self.rewrite_topic(id, |record| record.config = Arc::new(config));
     }
 
     /// Committed new partitions of a topic.
@@ -219,7 +219,7 @@ impl MetaMachine {
         };
         self.events.push(MetaEvent::Settings(scope, settings));
         if self.live && concerns_topics {
-            self.resolve_all();
+            self.tell_resolver();
         }
     }
 
@@ -237,26 +237,17 @@ impl MetaMachine {
         let Some(topic) = self.by_id.get(&id) else { return };
         let mut record = topic.record().clone();
         change(&mut record);
-        let topic = Arc::new(self.resolved(record));
+        let topic = Arc::new(TopicMeta::new(record));
         self.show(&topic);
         self.note_changed(id);
         self.events.push(MetaEvent::Changed(topic));
     }
 
-    /// Tells the resolver what is set, and shows each topic for which something else holds now.
-    pub(crate) fn resolve_all(&mut self) {
+    /// Tells the resolver what is set. What that makes of topics it is asked when they are looked at, however many there are.
+    pub(crate) fn tell_resolver(&self) {
         let document = |scope| self.documents.get(&scope).cloned().unwrap_or_default();
         let (cluster, node) = (document(SettingsScope::Cluster), document(SettingsScope::Node(self.settings.node)));
         self.settings.resolver.settings_changed(&cluster, &node);
-        let topics: Vec<_> = self.by_id.values().cloned().collect();
-        for topic in topics {
-            let now = self.resolved(topic.record().clone());
-            if now != *topic {
-                let now = Arc::new(now);
-                self.show(&now);
-                self.events.push(MetaEvent::Changed(now));
-            }
-        }
     }
 
     fn show(&mut self, topic: &Arc<TopicMeta>) {

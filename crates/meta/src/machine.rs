@@ -10,7 +10,7 @@ use polylogue_api::machine::Command;
 use polylogue_api::{
     AlterError, AlterSettings, AlterTopics, Caller, ConfigResolver, Context, CreateTopics, CreatedTopic, DeleteTopics,
     DeletedTopic, Durability, Effects, NewTopic, PartitionInfo, Proposal, Settings, SettingsScope, StateMachine,
-    TopicError, TopicInfo, TopicRef,
+    TopicConfig, TopicError, TopicInfo, TopicRef,
 };
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Map, NodeId, Offset, PartitionId, ProducerId, Set, ShardId, Term, TimestampMs, TopicId};
@@ -64,9 +64,9 @@ pub enum MetaEvent {
     Created(Arc<TopicMeta>),
     /// A topic is gone.
     Deleted(Arc<TopicMeta>),
-    /// Something else holds for a topic, or it has more partitions.
+    /// Something else is set for a topic, or it has more partitions.
     Changed(Arc<TopicMeta>),
-    /// A scope has another document. What that changes for topics follows as events of their own.
+    /// A scope has another document. Where topics inherit from it the resolver knows of it.
     Settings(SettingsScope, Arc<Settings>),
 }
 
@@ -91,11 +91,13 @@ pub struct MetaSettings {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopicMeta {
     record: TopicRecord,
-    /// What holds: derived from the record.
-    config: Arc<polylogue_api::TopicConfig>,
 }
 
 impl TopicMeta {
+    pub(crate) fn new(record: TopicRecord) -> TopicMeta {
+        TopicMeta { record }
+    }
+
     pub(crate) fn record(&self) -> &TopicRecord {
         &self.record
     }
@@ -112,15 +114,9 @@ impl TopicMeta {
         &self.record.name
     }
 
-    /// What holds for it.
+    /// What is set for it: one layer of what holds, which [`ConfigResolver::holding`] says.
     #[must_use]
-    pub fn config(&self) -> &Arc<polylogue_api::TopicConfig> {
-        &self.config
-    }
-
-    /// What is set for it.
-    #[must_use]
-    pub fn recorded_config(&self) -> &polylogue_api::TopicConfig {
+    pub fn layer(&self) -> &Arc<TopicConfig> {
         &self.record.config
     }
 
@@ -139,19 +135,20 @@ impl TopicMeta {
 
     /// The leader epoch of each partition: the extent's base plus the terms since it was opened, so that it never
     /// falls (DESIGN section 5).
+    pub fn leader_epochs(&self, term_of: impl Fn(ShardId) -> Term) -> impl Iterator<Item = PartitionInfo> {
+        let epoch = move |p: &PartitionRecord| leader_epoch(p, term_of(p.shard));
+        self.record.partitions.iter().map(move |p| PartitionInfo { id: p.id, leader_epoch: epoch(p) })
+    }
+
+    /// The topic as clients see it, with what holds for it.
     #[must_use]
-    pub fn info(&self, term_of: &dyn Fn(ShardId) -> Term) -> Arc<TopicInfo> {
-        let partitions = self
-            .record
-            .partitions
-            .iter()
-            .map(|p| PartitionInfo { id: p.id, leader_epoch: leader_epoch(p, term_of(p.shard)) });
+    pub fn info(&self, term_of: &dyn Fn(ShardId) -> Term, holds: Arc<TopicConfig>) -> Arc<TopicInfo> {
         Arc::new(TopicInfo {
             name: self.record.name.as_str().into(),
             id: self.record.id,
             internal: self.record.internal,
-            partitions: partitions.collect(),
-            config: self.config.clone(),
+            partitions: self.leader_epochs(term_of).collect(),
+            config: holds,
         })
     }
 }
@@ -173,7 +170,7 @@ pub struct MetaMachine {
     producer_ids_end: i64,
     // tail: what was proposed beyond the applied state
     pub(crate) tail: Tail,
-    /// Replay is over: what holds for topics is resolved. Before, it would be resolved again with each record.
+    /// Replay is over: the resolver hears of each document. Before, it would hear of those that hold no more.
     pub(crate) live: bool,
     // what happened since the host asked
     pub(crate) events: Vec<MetaEvent>,
@@ -233,18 +230,6 @@ impl MetaMachine {
         self.documents.iter()
     }
 
-    /// A topic with what holds for it. During a replay that is what its record says.
-    pub(crate) fn resolved(&self, record: TopicRecord) -> TopicMeta {
-        // What a queue is its protocol has settled; nothing is inherited.
-        let config = if self.live && record.config.queue.is_none() {
-            let resolved = self.settings.resolver.topic(&record.config);
-            polylogue_api::TopicConfig { durability: record.config.durability, ..resolved }
-        } else {
-            record.config.clone()
-        };
-        TopicMeta { record, config: Arc::new(config) }
-    }
-
     fn reset_tail(&mut self) {
         self.tail = Tail {
             creating: Set::default(),
@@ -296,12 +281,19 @@ impl MetaMachine {
         if !validate_only {
             self.tail.creating.insert(new.name.clone());
         }
-        Ok(TopicRecord { name: new.name.clone(), id, internal: new.internal, config: new.config.clone(), partitions })
+        Ok(TopicRecord {
+            name: new.name.clone(),
+            id,
+            internal: new.internal,
+            config: Arc::new(new.config.clone()),
+            partitions,
+        })
     }
 
     fn create(&mut self, context: &Context<'_>, caller: Caller, command: &CreateTopics, effects: &mut Effects) {
         let mut results = Vec::with_capacity(command.topics.len());
         let mut records = Vec::new();
+        let inherited = self.settings.resolver.inherited();
         for (position, new) in command.topics.iter().enumerate() {
             let id = if command.validate_only {
                 TopicId::ZERO
@@ -309,10 +301,10 @@ impl MetaMachine {
                 TopicId::from_random(spread(context.random, position as u64))
             };
             results.push(self.plan_topic(new, id, command.validate_only).map(|record| {
-                let topic = self.resolved(record.clone());
+                let (holds, terms) = (self.settings.resolver.holding(&inherited, &record.config), &self.terms);
+                let topic = TopicMeta::new(record.clone());
                 records.push(MetaRecord::TopicCreated(record));
-                let terms = &self.terms;
-                CreatedTopic { topic: topic.info(&|shard| terms.get(&shard).copied().unwrap_or_default()) }
+                CreatedTopic { topic: topic.info(&|shard| terms.get(&shard).copied().unwrap_or_default(), holds) }
             }));
         }
         if command.validate_only {
@@ -394,7 +386,7 @@ impl MetaMachine {
     fn topic_created(&mut self, record: TopicRecord) {
         self.note_partitions(&record.partitions);
         self.tail.creating.remove(&record.name);
-        let topic = Arc::new(self.resolved(record));
+        let topic = Arc::new(TopicMeta::new(record));
         self.note_changed(topic.id());
         self.by_id.insert(topic.id(), topic.clone());
         self.topics.insert(topic.record.name.clone(), topic.clone());
@@ -513,7 +505,7 @@ impl StateMachine for MetaMachine {
     fn on_ready(&mut self, _: &Context<'_>) {
         self.reset_tail();
         self.live = true;
-        self.resolve_all();
+        self.tell_resolver();
     }
 
     fn on_refused(&mut self, _: &Context<'_>, records: &[Bytes], _: &mut Effects) {

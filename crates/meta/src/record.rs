@@ -28,13 +28,14 @@
 //!          u8 back-off (see queue.rs), u64 its first number, u64 its longest ms
 //! ```
 //!
-//! What a config says beside its values was resolved when it was recorded; what holds is resolved anew from them wherever
-//! a topic is shown, because the settings that it inherits from may have changed since.
+//! What a config says beside its values was resolved when it was recorded; what holds is resolved anew from them and from what is inherited
+//! wherever a topic is looked at, because the settings that it inherits from may have changed since.
 
 use crate::queue::{decode_queue, encode_queue};
 use polylogue_api::{Cleanup, Compression, Durability, Settings, SettingsScope, TimestampKind, TopicConfig};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{NodeId, PartitionId, ShardId, Term, TopicId};
+use std::sync::Arc;
 
 /// The partition under which the metadata machine's records stand in the log.
 pub const META_PARTITION: PartitionId = PartitionId(1);
@@ -64,7 +65,7 @@ pub(crate) struct TopicRecord {
     pub(crate) name: String,
     pub(crate) id: TopicId,
     pub(crate) internal: bool,
-    pub(crate) config: TopicConfig,
+    pub(crate) config: Arc<TopicConfig>,
     pub(crate) partitions: Vec<PartitionRecord>,
 }
 
@@ -148,7 +149,7 @@ impl TopicRecord {
         let name = r.str("topic name")?.to_owned();
         let id = topic_id(r)?;
         let internal = r.u8("topic internal")? != 0;
-        let config = decode_config(r)?;
+        let config = Arc::new(decode_config(r)?);
         let partitions = decode_partitions(r)?;
         Ok(TopicRecord { name, id, internal, config, partitions })
     }
@@ -354,7 +355,7 @@ mod tests {
             name: "orders".into(),
             id: TopicId([7; 16]),
             internal: false,
-            config: config(),
+            config: Arc::new(config()),
             partitions: vec![partition()],
         };
         let values: Settings = [("log.retention.ms".to_owned(), "5".to_owned())].into();

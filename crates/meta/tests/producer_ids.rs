@@ -38,7 +38,7 @@ fn allocate(machine: &mut MetaMachine, context: &Context<'_>) -> (ProducerId, Ve
 /// The block was reserved just before the tail was thrown away, and the record came through: its ids were given out twice.
 #[test]
 fn a_block_that_was_reserved_before_the_tail_was_lost_is_not_used_again() {
-    let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) });
+    let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }, Arc::new(AsRecorded));
     let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 0 };
     let mut machine = machine();
     machine.on_ready(&context);

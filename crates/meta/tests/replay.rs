@@ -9,6 +9,7 @@ use polylogue_types::{NodeId, ShardId, Term};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is done, by numbers out of which names and values are made.
 #[derive(Clone, Debug)]
@@ -52,8 +53,12 @@ impl ConfigResolver for Inheriting {
         *self.0.lock().unwrap() = value.map(|text| text.parse().unwrap());
     }
 
-    fn topic(&self, recorded: &TopicConfig) -> TopicConfig {
-        TopicConfig { retention_ms: *self.0.lock().unwrap(), ..recorded.clone() }
+    fn inherited(&self) -> Inherited {
+        Inherited::new(TopicConfig { retention_ms: *self.0.lock().unwrap(), ..TopicConfig::default() })
+    }
+
+    fn topic(&self, inherited: &Inherited, layer: &Arc<TopicConfig>) -> Arc<TopicConfig> {
+        Arc::new(TopicConfig { retention_ms: inherited.config.retention_ms, ..TopicConfig::clone(layer) })
     }
 
     fn tuning(&self) -> Tuning {
@@ -77,7 +82,7 @@ fn machine() -> MetaMachine {
 }
 
 fn catalog() -> SharedCatalog {
-    SharedCatalog::new(ClusterInfo { cluster_id: "test".into(), node: NodeId(1) })
+    SharedCatalog::new(ClusterInfo { cluster_id: "test".into(), node: NodeId(1) }, Arc::new(AsRecorded))
 }
 
 fn ready(machine: &mut MetaMachine) {
@@ -128,7 +133,7 @@ impl World {
     }
 
     fn topic(&self, name: u8) -> Option<Arc<TopicInfo>> {
-        let topics = self.machine.topics().map(|topic| topic.info(&|_| Term(0)));
+        let topics = self.machine.topics().map(|topic| topic.info(&|_| Term(0), topic.layer().clone()));
         topics.into_iter().find(|topic| *topic.name == *format!("t{name}"))
     }
 
@@ -271,7 +276,66 @@ fn seen(mut machine: MetaMachine) -> (Vec<polylogue_meta::TopicMeta>, Vec<(Setti
     let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 7 };
     let mut effects = Effects::default();
     machine.handle(&context, Caller(0), Box::new(command), &mut effects);
-    (topics, documents, format!("{:?}", effects.proposals.iter().map(|p| &p.record).collect::<Vec<_>>()))
+    let mut proposals = effects.proposals;
+    let (_, reply) = proposals.last_mut().unwrap().replies.remove(0);
+    // What it says of the topic is what the resolver makes of the documents.
+    let reply = reply.downcast::<MetaReply>().unwrap();
+    let records = proposals.iter().map(|p| &p.record).collect::<Vec<_>>();
+    (topics, documents, format!("{records:?} {reply:?}"))
+}
+
+/// What topics inherit changed for each of them on the thread that commits, however many there were.
+#[test]
+fn what_is_inherited_is_made_of_a_topic_when_that_is_looked_up() {
+    #[derive(Debug, Default)]
+    struct Counting(Inheriting, AtomicU64);
+    impl ConfigResolver for Counting {
+        fn settings_changed(&self, cluster: &Settings, node: &Settings) {
+            self.0.settings_changed(cluster, node);
+        }
+
+        fn inherited(&self) -> Inherited {
+            self.0.inherited()
+        }
+
+        fn topic(&self, inherited: &Inherited, layer: &Arc<TopicConfig>) -> Arc<TopicConfig> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.topic(inherited, layer)
+        }
+
+        fn tuning(&self) -> Tuning {
+            Tuning::default()
+        }
+
+        fn machine_commands(&self) -> Vec<(MachineId, machine::Command)> {
+            Vec::new()
+        }
+    }
+    let mut world = World::new();
+    (0..4).for_each(|name| world.step(Step::Create(name, 2)));
+    world.step(Step::Commit(4));
+    let resolver = Arc::new(Counting::default());
+    let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "test".into(), node: NodeId(1) }, resolver.clone());
+    world.machine.topics().for_each(|topic| catalog.publish(topic, &|_| Term(1)));
+    let (first, asked, version) = (catalog.topic("t0").unwrap(), resolver.1.load(Ordering::Relaxed), catalog.version());
+    resolver.settings_changed(&[("v".to_owned(), "5".to_owned())].into(), &Settings::new());
+    catalog.inherit();
+    assert_eq!(resolver.1.load(Ordering::Relaxed), asked, "no topic is looked at");
+    assert!(catalog.version() > version);
+    let now = catalog.topic("t0").unwrap();
+    let week_ms = Some(7 * 24 * 3_600_000);
+    assert_eq!((first.config.retention_ms, now.config.retention_ms), (week_ms, Some(5)));
+    assert!(Arc::ptr_eq(&now, &catalog.topic_by_id(first.id).unwrap()), "made once");
+    assert_eq!(resolver.1.load(Ordering::Relaxed), asked + 1);
+    assert!(catalog.topics().iter().all(|topic| topic.config.retention_ms == Some(5)));
+    // What nothing changes is no change.
+    let version = catalog.version();
+    catalog.inherit();
+    assert_eq!((catalog.topics().len(), resolver.1.load(Ordering::Relaxed)), (4, asked + 4));
+    assert_eq!(catalog.version(), version);
+    // A new state of a topic is not undone by what was made of the one before.
+    world.machine.topics().for_each(|topic| catalog.publish(topic, &|_| Term(9)));
+    assert_eq!(catalog.topic("t0").unwrap().partitions[0].leader_epoch, 8);
 }
 
 proptest! {

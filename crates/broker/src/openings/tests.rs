@@ -10,7 +10,7 @@ use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_replicate::Work;
 use polylogue_types::{ProducerId, ShardId};
 
-const ASYNC: ShardId = ShardId(1000);
+pub(crate) const ASYNC: ShardId = ShardId(1000);
 
 fn config() -> BrokerConfig {
     let mut config = BrokerConfig::new("/data".into());
@@ -18,46 +18,51 @@ fn config() -> BrokerConfig {
     config
 }
 
-struct Node {
-    broker: Broker,
+pub(crate) struct Node {
+    pub(crate) broker: Broker,
     sink: Arc<dyn ReplySink>,
     session: crate::SessionId,
 }
 
 impl Node {
-    fn open(world: &SimWorld) -> Node {
-        let broker = Broker::open(world.env(), config(), BTreeMap::new()).unwrap();
+    pub(crate) fn open(world: &SimWorld) -> Node {
+        Node::resolving(world, Arc::new(AsRecorded))
+    }
+
+    pub(crate) fn resolving(world: &SimWorld, resolver: Arc<dyn ConfigResolver>) -> Node {
+        let config = BrokerConfig { resolver, ..config() };
+        let broker = Broker::open(world.env(), config, BTreeMap::new()).unwrap();
         let session = broker.new_session();
         Node { broker, sink: Arc::new(Recorder::default()), session }
     }
 
-    fn start(&self, request: Request) {
+    pub(crate) fn start(&self, request: Request) {
         self.broker.submit(&self.sink, self.session, 1, request);
     }
 
-    fn drive(&self) {
+    pub(crate) fn drive(&self) {
         while self.broker.log_step(Work::Write) | self.broker.log_step(Work::Flush) {}
     }
 
-    fn ask(&self, request: Request) {
+    pub(crate) fn ask(&self, request: Request) {
         self.start(request);
         self.drive();
     }
 
-    fn create(name: &str, partitions: u32, config: TopicConfig) -> Request {
+    pub(crate) fn create(name: &str, partitions: u32, config: TopicConfig) -> Request {
         let topic = NewTopic { name: name.into(), partitions, config, internal: false };
         Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false })
     }
 
-    fn delete(name: &str) -> Request {
+    pub(crate) fn delete(name: &str) -> Request {
         Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name(name.into())] })
     }
 
-    fn partitions(&self, name: &str) -> Vec<PartitionId> {
+    pub(crate) fn partitions(&self, name: &str) -> Vec<PartitionId> {
         self.broker.catalog().topic(name).unwrap().partitions.iter().map(|p| p.id).collect()
     }
 
-    fn append(partition: PartitionId, base_sequence: i32) -> Request {
+    pub(crate) fn append(partition: PartitionId, base_sequence: i32) -> Request {
         let bytes = Bytes::from_static(b"some text");
         let entry = AppendEntry {
             partition,
@@ -73,7 +78,7 @@ impl Node {
         Request::Append(AppendRequest { entries: vec![entry], ack: Ack::Committed })
     }
 
-    fn publish(queue: PartitionId) -> Request {
+    pub(crate) fn publish(queue: PartitionId) -> Request {
         let message = PublishMessage {
             queues: vec![Target { queue, priority: None, expires_at: None, deliver_at: None }],
             form: Form::AmqpMessage,
@@ -87,18 +92,18 @@ impl Node {
     }
 
     /// All chunks of what is applied in a shard.
-    fn applied(&self, shard: ShardId) -> Changed {
+    pub(crate) fn applied(&self, shard: ShardId) -> Changed {
         let shard = self.broker.inner.shard_if_open(shard).unwrap();
         there(self.broker.inner.capture(&shard, true).changed)
     }
 }
 
-fn of_class(durability: Durability) -> TopicConfig {
+pub(crate) fn of_class(durability: Durability) -> TopicConfig {
     TopicConfig { durability, ..TopicConfig::default() }
 }
 
 /// What a shard applies from its own log, with no other shard there.
-fn alone(world: &SimWorld, id: ShardId) -> Changed {
+pub(crate) fn alone(world: &SimWorld, id: ShardId) -> Changed {
     let (inner, _) = Inner::unopened(world.env(), config(), BTreeMap::new()).unwrap();
     let shard = inner.disk_shard(id, &Arc::new(ShardSink::default())).unwrap();
     there(inner.capture(&shard, true).changed)
@@ -108,7 +113,7 @@ fn there(changed: Changed) -> Changed {
     changed.into_iter().filter(|(_, bytes)| bytes.is_some()).collect()
 }
 
-fn assert_same(alone: &Changed, live: &Changed) {
+pub(crate) fn assert_same(alone: &Changed, live: &Changed) {
     let keys = |chunks: &Changed| chunks.iter().map(|(key, _)| format!("{key:?}")).collect::<Vec<_>>();
     assert_eq!(keys(alone), keys(live));
     for ((key, alone), (_, live)) in alone.iter().zip(live) {
@@ -231,13 +236,15 @@ fn a_writer_that_has_made_good_what_damage_took_says_so() {
 
 #[test]
 fn records_come_back_and_truncated_ones_are_refused() {
-    let config = Bytes::from(encode_topic_config(&TopicConfig::default()));
+    let layer = Arc::new(TopicConfig { raw: [("a".to_owned(), "1".to_owned())].into(), ..TopicConfig::default() });
     let place = |id| Place { partition: PartitionId(id), first: Offset(id + 1), ordinal: Ordinal(id + 2) };
     let topic = TopicId([7; 16]);
     for record in [
         BrokerRecord::Level { level: 1 },
-        BrokerRecord::Opened(Opened { topic, places: vec![place(2_000), place(2_001)], config }),
+        BrokerRecord::Opened(Opened { topic, places: vec![place(2_000), place(2_001)], layer: layer.clone() }),
         BrokerRecord::Closed { topic, partitions: vec![PartitionId(2_000)] },
+        BrokerRecord::Inherited(Inherited::new(TopicConfig::clone(&layer))),
+        BrokerRecord::Configured { topic, layer },
     ] {
         let bytes = Bytes::from(record.encode());
         assert_eq!(BrokerRecord::decode(&bytes), Ok(record));

@@ -65,7 +65,10 @@ pub(crate) struct EarlyBody {
 #[derive(Debug)]
 pub(crate) struct QueueHost {
     pub(crate) lease: Queue,
+    /// By which what comes is judged: as proposed.
     pub(crate) settings: QueueSettings,
+    /// Settled messages stay until retention takes them: as applied, like the lease engine's own settings.
+    pub(crate) keeps_settled: bool,
     rules: QueueRules,
     pub(crate) recipients: Map<u64, Recipient>,
     /// How often it has had a new writer. Wraps around.
@@ -168,6 +171,7 @@ impl QueueHost {
         QueueHost {
             lease,
             settings: settings.clone(),
+            keeps_settled: settings.keeps_settled,
             rules,
             recipients: Map::default(),
             life: 0,
@@ -191,10 +195,15 @@ impl QueueHost {
         }
     }
 
-    fn configure(&mut self, settings: &QueueSettings) {
-        if self.settings != *settings {
+    /// Other settings are applied, behind which no others are on their way if these are the `newest`.
+    fn configure(&mut self, settings: &QueueSettings, newest: bool) {
+        if newest && self.settings != *settings {
             self.settings = settings.clone();
-            self.lease.configure(Arc::new(lease_config(settings, self.rules)));
+        }
+        self.keeps_settled = settings.keeps_settled;
+        let config = lease_config(settings, self.rules);
+        if *self.lease.config() != config {
+            self.lease.configure(Arc::new(config));
         }
     }
 
@@ -410,12 +419,20 @@ impl Queues {
         Ok(())
     }
 
-    /// Other settings hold for a queue.
-    pub(crate) fn configure(&mut self, id: PartitionId, settings: &QueueSettings) {
+    /// Other settings are applied for a queue, behind which no others are on their way if these are the `newest`.
+    pub(crate) fn configure(&mut self, id: PartitionId, settings: &QueueSettings, newest: bool) {
         if let Some(host) = self.hosts.get_mut(&id) {
-            host.configure(settings);
+            host.configure(settings, newest);
+            // Other limits may let messages go.
+            self.touch(id);
         }
-        self.touch(id);
+    }
+
+    /// Other settings are proposed for a queue, or void: what comes is judged by these.
+    pub(crate) fn judge_by(&mut self, id: PartitionId, settings: &QueueSettings) {
+        if let Some(host) = self.hosts.get_mut(&id).filter(|host| host.settings != *settings) {
+            host.settings = settings.clone();
+        }
     }
 
     /// A chunk of a checkpoint; one of a queue that is gone says nothing.
@@ -531,7 +548,7 @@ impl Queues {
             delays.insert(timer_of(id, offset, until_ms, kind_of(tally)), time_ms);
         };
         host.apply(record, beyond_ms(time_ms), &mut parked, answered)?;
-        Ok((!host.settings.keeps_settled).then(|| Offset(host.lease.floor())))
+        Ok((!host.keeps_settled).then(|| Offset(host.lease.floor())))
     }
 
     /// A queue is gone. Gives its consumers, and who waited.

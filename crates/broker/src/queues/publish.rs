@@ -374,7 +374,7 @@ impl Shard {
             envelope.deliver_at = target.deliver_at;
             partition.next_offset = envelope.next_offset();
             partition.next_ordinal.0 += 1;
-            if partition.config.durability == Durability::Sync {
+            if partition.config.own().durability == Durability::Sync {
                 planned.class = journal::Durability::Sync;
             }
             let bytes = match body {

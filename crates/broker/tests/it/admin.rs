@@ -65,10 +65,14 @@ impl ConfigResolver for Inheriting {
         *self.0.lock() = (number("retention.bytes"), number("tail").map(|bytes| bytes as usize));
     }
 
-    fn topic(&self, recorded: &TopicConfig) -> TopicConfig {
-        let retention_bytes = self.0.lock().0;
-        // Another durability than the recorded one must not come through.
-        TopicConfig { retention_bytes, durability: Durability::Memory, ..recorded.clone() }
+    fn inherited(&self) -> Inherited {
+        Inherited::new(TopicConfig { retention_bytes: self.0.lock().0, ..TopicConfig::default() })
+    }
+
+    fn topic(&self, inherited: &Inherited, layer: &Arc<TopicConfig>) -> Arc<TopicConfig> {
+        let retention_bytes = inherited.config.retention_bytes;
+        // Another durability than the topic's own must not come through.
+        Arc::new(TopicConfig { retention_bytes, durability: Durability::Memory, ..TopicConfig::clone(layer) })
     }
 
     fn tuning(&self) -> Tuning {

@@ -97,11 +97,11 @@ fn holds_everything(world: &SimWorld) {
     assert_eq!(read_identity(&world.env(), Path::new("/data")).unwrap().layout, LAYOUT_VERSION);
 }
 
-#[test]
-fn a_directory_of_layout_1_is_migrated_over_a_crash_at_any_step() {
-    let unpacked = Unpacked::new("layout-1");
+/// Opens a directory as an earlier version left it, over a crash at any step.
+fn is_migrated(layout: u32) {
+    let unpacked = Unpacked::new(&format!("layout-{layout}"));
     let first = unpacked.world(0);
-    assert_eq!(read_identity(&first.env(), Path::new("/data")).unwrap().layout, 1);
+    assert_eq!(read_identity(&first.env(), Path::new("/data")).unwrap().layout, layout);
     holds_everything(&first);
     holds_everything(&first);
     let mut steps = 0;
@@ -124,6 +124,16 @@ fn a_directory_of_layout_1_is_migrated_over_a_crash_at_any_step() {
         steps += 1;
     }
     assert!(steps > 2);
+}
+
+#[test]
+fn a_directory_of_layout_1_is_migrated_over_a_crash_at_any_step() {
+    is_migrated(1);
+}
+
+#[test]
+fn a_directory_of_layout_2_is_migrated_over_a_crash_at_any_step() {
+    is_migrated(2);
 }
 
 /// Where the start does not come to its end the directory is what it was: the earlier version goes on with it.

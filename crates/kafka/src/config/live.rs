@@ -8,7 +8,7 @@ use crate::groups;
 use crate::settings::KafkaSettings;
 use arc_swap::ArcSwap;
 use polylogue_api::machine::Command;
-use polylogue_api::{ConfigResolver, MachineId, Settings, TopicConfig, Tuning};
+use polylogue_api::{ConfigResolver, Inherited, MachineId, Settings, TopicConfig, Tuning};
 use std::sync::Arc;
 
 /// What the broker was started with. It holds where nothing else is set.
@@ -80,14 +80,16 @@ impl ConfigResolver for LiveSettings {
         self.current.store(Arc::new(resolve(&self.started, cluster, node)));
     }
 
-    fn topic(&self, recorded: &TopicConfig) -> TopicConfig {
-        let current = self.current.load();
-        let defaults = &current.sessions.topic_defaults;
-        if recorded.raw.is_empty() {
-            return TopicConfig { raw: Settings::new(), ..defaults.clone() };
+    fn inherited(&self) -> Inherited {
+        Inherited::new(self.current.load().sessions.topic_defaults.clone())
+    }
+
+    fn topic(&self, inherited: &Inherited, layer: &Arc<TopicConfig>) -> Arc<TopicConfig> {
+        if layer.raw.is_empty() {
+            return inherited.unnamed.clone();
         }
         // What was fine when it was recorded and contradicts what is inherited now goes on as it was.
-        parse_topic_config(defaults, &recorded.raw).unwrap_or_else(|_| recorded.clone())
+        parse_topic_config(&inherited.config, &layer.raw).map_or_else(|_| layer.clone(), Arc::new)
     }
 
     fn tuning(&self) -> Tuning {
@@ -167,18 +169,26 @@ mod tests {
         })
     }
 
+    /// What holds now for a topic of which that is set.
+    fn held(live: &LiveSettings, layer: &TopicConfig) -> Arc<TopicConfig> {
+        live.topic(&live.inherited(), &Arc::new(layer.clone()))
+    }
+
     #[test]
     fn a_topic_inherits_what_holds_now_and_keeps_what_is_its_own() {
         let live = started(&[("log.retention.ms", "1000")]);
         let own = TopicConfig { raw: settings(&[("retention.bytes", "7")]), ..TopicConfig::default() };
-        assert_eq!(live.topic(&own).retention_ms, Some(1_000));
+        assert_eq!(held(&live, &own).retention_ms, Some(1_000));
+        let before = live.inherited();
         live.settings_changed(&settings(&[("log.retention.ms", "2000")]), &Settings::new());
-        assert_eq!((live.topic(&own).retention_ms, live.topic(&own).retention_bytes), (Some(2_000), Some(7)));
+        assert_eq!((held(&live, &own).retention_ms, held(&live, &own).retention_bytes), (Some(2_000), Some(7)));
         live.settings_changed(&settings(&[("log.retention.ms", "2000")]), &settings(&[("log.retention.ms", "3000")]));
-        assert_eq!(live.topic(&TopicConfig::default()).retention_ms, Some(3_000));
-        assert!(live.topic(&TopicConfig::default()).raw.is_empty());
+        assert_eq!(held(&live, &TopicConfig::default()).retention_ms, Some(3_000));
+        assert!(held(&live, &TopicConfig::default()).raw.is_empty());
+        // A pure function of the layers: what holds now changes nothing about it.
+        assert_eq!(live.topic(&before, &Arc::new(own.clone())).retention_ms, Some(1_000));
         live.settings_changed(&Settings::new(), &Settings::new());
-        assert_eq!(live.topic(&own).retention_ms, Some(1_000));
+        assert_eq!(held(&live, &own).retention_ms, Some(1_000));
     }
 
     #[test]
@@ -207,7 +217,7 @@ mod tests {
         let live = started(&[("num.partitions", "2")]);
         live.settings_changed(&settings(&[("num.partitions", "x"), ("log.retention.ms", "5")]), &Settings::new());
         assert_eq!(live.sessions().partitions_default, 2);
-        assert_eq!(live.topic(&TopicConfig::default()).retention_ms, Some(5));
+        assert_eq!(held(&live, &TopicConfig::default()).retention_ms, Some(5));
         assert_eq!(live.ignored().len(), 1);
     }
 }

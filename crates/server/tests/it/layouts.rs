@@ -3,7 +3,9 @@
 
 use crate::common;
 
+use common::amqp::Client;
 use common::{Server, TempDir, done, polylogue};
+use polylogue_amqp::codec::ConfirmSelect;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
@@ -14,7 +16,7 @@ fn unpack(layout: &str, into: &TempDir) {
     assert!(status.success());
 }
 
-/// All that tests/fixtures/layout-1/make.py put there.
+/// All that tests/fixtures/make.py put there.
 fn holds_everything(server: &Server) {
     let json = |args: &[&str]| -> Value { serde_json::from_str(&server.ok(&[args, &["--json"]].concat())).unwrap() };
     let topics = server.ok(&["topic", "list"]);
@@ -44,22 +46,54 @@ fn holds_everything(server: &Server) {
     assert_eq!((count("dead", "ready"), count("stream", "ready")), (Some(3), Some(10)), "{queues}");
 }
 
-#[test]
-fn a_directory_of_layout_1_is_migrated_with_all_that_is_in_it() {
+/// What was set there, of topics and a queue that were there already.
+fn settings_hold(server: &Server) {
+    for (topic, name, value) in [
+        ("of-async", "retention.bytes", "1000000"),
+        ("of-sync", "polylogue.durability", "async"),
+        ("late-sync", "retention.ms", "1234567890"),
+    ] {
+        let described: Value = serde_json::from_str(&server.ok(&["topic", "describe", topic, "--json"])).unwrap();
+        let set = described["config"].as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap();
+        assert_eq!(set["value"], value, "{described}");
+    }
+    let at = |line: &String| line.strip_prefix("amqp listening on ").and_then(|at| at.parse().ok());
+    let mut client = Client::open(server.lines.iter().find_map(at).unwrap(), "guest");
+    client.ask(1, ConfirmSelect::default());
+    assert!(!client.is_accepted("work", b"x"), "it has more messages than a policy lets it have");
+}
+
+fn is_migrated(layout: u32) {
     let dir = TempDir::new();
-    unpack("layout-1", &dir);
+    unpack(&format!("layout-{layout}"), &dir);
     let data = dir.join("data");
     let checked = done(polylogue().arg("check").arg(&data));
     assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
     let more = ["--listen", "amqp=127.0.0.1:0"];
-    let server = Server::start(&data, &more);
-    holds_everything(&server);
-    assert_eq!(server.stop(Signal::KILL), None);
-    let server = Server::start(&data, &more);
-    holds_everything(&server);
-    assert_eq!(server.stop(Signal::TERM), Some(0));
+    for start in 0..2 {
+        let server = Server::start(&data, &more);
+        holds_everything(&server);
+        if layout > 1 {
+            settings_hold(&server);
+        }
+        if start == 0 {
+            assert_eq!(server.stop(Signal::KILL), None);
+            continue;
+        }
+        assert_eq!(server.stop(Signal::TERM), Some(0));
+    }
     let checked = done(polylogue().arg("check").arg(&data));
     assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
     let identity = std::fs::read(data.join("IDENTITY")).unwrap();
     assert!(identity.starts_with(b"version = 3\n"));
+}
+
+#[test]
+fn a_directory_of_layout_1_is_migrated_with_all_that_is_in_it() {
+    is_migrated(1);
+}
+
+#[test]
+fn a_directory_of_layout_2_is_migrated_with_all_that_is_in_it() {
+    is_migrated(2);
 }

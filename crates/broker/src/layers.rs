@@ -1,0 +1,269 @@
+//! Settings, in each shard, as the layers that what holds is made of.
+//!
+//! ```text
+//!   metadata's shard    documents of the cluster, of a node          settings of a topic
+//!                              │ the resolver, at the writer               │ the writer
+//!   a shard                Inherited ──────────┐             Opened, Configured: the topic's layer
+//!                                              └─ holding(inherited, layer) ─┘
+//!                                                            │ when a partition is looked at
+//!                                            retention, classes of merges
+//! ```
+//!
+//! What holds for a partition is a function of the layers that its own shard has applied. A change of the inherited layer is one record
+//! a shard and touches no partition: what it comes to for each is made when retention looks at it next. Durability and what a queue is are
+//! a topic's own and not inherited.
+//!
+//! Like offsets, layers have a tail: the writer judges appends and publishes by what it has proposed. So a change that was answered, since
+//! its record is proposed in the shards before, holds for what is appended next.
+
+use crate::openings::Openings;
+use crate::record::BrokerRecord;
+use crate::shard::{Shard, ShardState};
+use parking_lot::MutexGuard;
+use polylogue_api::{ConfigResolver, INHERITANCE_RULES, Inherited, TopicConfig, Unavailable};
+use polylogue_meta::{TopicMeta, decode_topic_config, encode_topic_config};
+use polylogue_types::bin::{BinError, BinReader, BinWriter};
+use polylogue_types::{Map, PartitionId, TopicId};
+use std::sync::Arc;
+
+/// Partitions for which what holds is made anew, or kept, under one hold of a shard's lock.
+const RENEWED_AT_ONCE_MAX: usize = 256;
+
+/// Settings of a partition: what is set for its topic, and what that came to when it was made last.
+#[derive(Debug)]
+pub(crate) struct Layered {
+    /// Tail: as proposed. What is applied is in [`Openings`].
+    own: Arc<TopicConfig>,
+    /// By which [`Layers::epoch`].
+    held: Option<(u64, Arc<TopicConfig>)>,
+}
+
+impl Layered {
+    pub(crate) fn new(own: Arc<TopicConfig>) -> Layered {
+        Layered { own, held: None }
+    }
+
+    /// What is set for the topic. Its durability and what it says of a queue are what holds.
+    pub(crate) fn own(&self) -> &Arc<TopicConfig> {
+        &self.own
+    }
+
+    pub(crate) fn set(&mut self, own: &Arc<TopicConfig>) {
+        if !Arc::ptr_eq(&self.own, own) {
+            if *self.own != **own {
+                self.held = None;
+            }
+            self.own = own.clone();
+        }
+    }
+
+    /// What holds, if that was made in this epoch.
+    pub(crate) fn held(&self, epoch: u64) -> Option<&Arc<TopicConfig>> {
+        self.held.as_ref().filter(|(made, _)| *made == epoch).map(|(_, holds)| holds)
+    }
+}
+
+/// The inherited layer, and what of layers is proposed.
+#[derive(Debug, Default)]
+pub(crate) struct Layers {
+    /// Applied. None in a shard that was written before there were such records, until its writer proposes it.
+    pub(crate) inherited: Option<Arc<Inherited>>,
+    /// How often another one was applied, in this process.
+    pub(crate) epoch: u64,
+    // tail
+    proposed: Option<Inherited>,
+    /// Topics of which layers are proposed: how many are not applied.
+    pending: Map<TopicId, u32>,
+}
+
+impl Layers {
+    /// One more layer of a topic is on its way.
+    pub(crate) fn expect(&mut self, topic: TopicId) {
+        *self.pending.entry(topic).or_insert(0) += 1;
+    }
+
+    /// A layer of a topic is applied: whether no newer one is on its way.
+    pub(crate) fn arrived(&mut self, topic: TopicId) -> bool {
+        let Some(left) = self.pending.get_mut(&topic) else { return true };
+        *left = left.saturating_sub(1);
+        if *left > 0 {
+            return false;
+        }
+        self.pending.remove(&topic);
+        true
+    }
+
+    pub(crate) fn inherit(&mut self, inherited: Inherited) {
+        self.proposed.take_if(|proposed| *proposed == inherited);
+        self.inherited = Some(Arc::new(inherited));
+        self.epoch += 1;
+    }
+}
+
+/// `u32 rules, u32 length, config`
+pub(crate) fn encode_inherited(inherited: &Inherited, w: &mut BinWriter) {
+    w.u32(inherited.rules).bytes(&encode_topic_config(&inherited.config));
+}
+
+/// Reads what [`encode_inherited`] wrote. Rules of a newer version are an error: what holds by them is unknown.
+pub(crate) fn decode_inherited(r: &mut BinReader<'_>) -> Result<Inherited, BinError> {
+    let rules = r.u32("rules of inherited settings")?;
+    if rules > INHERITANCE_RULES {
+        return Err(BinError { field: "rules of inherited settings, which are a newer version's" });
+    }
+    Ok(Inherited { rules, ..Inherited::new(decode_topic_config(r.bytes("inherited settings")?)?) })
+}
+
+/// As it comes back from a record.
+fn recorded(inherited: &Inherited) -> Result<Inherited, BinError> {
+    let mut w = BinWriter::new();
+    encode_inherited(inherited, &mut w);
+    decode_inherited(&mut BinReader::new(&w.out))
+}
+
+/// Applies another layer of a topic. `Err`: a broken promise of the log.
+pub(crate) fn configure(state: &mut ShardState, topic: TopicId, layer: Arc<TopicConfig>) -> Result<(), String> {
+    let Openings { layers, topics, changed, damaged, .. } = &mut state.openings;
+    let is_newest = layers.arrived(topic);
+    let Some(open) = topics.get_mut(&topic) else {
+        // With its opening what is set is proposed again.
+        return if *damaged { Ok(()) } else { Err(format!("settings of topic {topic}, which has no open partition")) };
+    };
+    changed.insert(topic);
+    open.layer = layer;
+    for id in &open.partitions {
+        if is_newest && let Some(partition) = state.partitions.get_mut(id) {
+            partition.config.set(&open.layer);
+        }
+        if let Some(queue) = &open.layer.queue {
+            state.queues.configure(*id, queue, is_newest);
+        }
+    }
+    Ok(())
+}
+
+/// Throws the tail of all layers away.
+pub(crate) fn reset_tail(state: &mut ShardState) {
+    let Openings { layers, topics, .. } = &mut state.openings;
+    (layers.proposed, layers.pending) = (None, Map::default());
+    for open in topics.values() {
+        for id in &open.partitions {
+            if let Some(partition) = state.partitions.get_mut(id) {
+                partition.config.set(&open.layer);
+            }
+            if let Some(queue) = &open.layer.queue {
+                state.queues.judge_by(*id, queue);
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Proposes what topics inherit, at the writer, unless that is what they inherit. Where it is refused the writer is lost, and the next one
+    /// proposes it.
+    pub(crate) fn inherit(&self, state: &mut ShardState, resolver: &dyn ConfigResolver) -> Result<(), Unavailable> {
+        // Asked under the lock: a later call proposes what is newer.
+        let Ok(inherited) = recorded(&resolver.inherited()) else { return Ok(()) };
+        let Layers { inherited: applied, proposed, .. } = &state.openings.layers;
+        if proposed.as_ref().or(applied.as_deref()) == Some(&inherited) {
+            return Ok(());
+        }
+        self.propose_change(state, &BrokerRecord::Inherited(inherited.clone()))?;
+        state.openings.layers.proposed = Some(inherited);
+        Ok(())
+    }
+
+    /// Proposes what is set for a topic, at the writer, if it has partitions here for which something else is. What is proposed next is judged
+    /// by it.
+    pub(crate) fn configure_topic(&self, state: &mut ShardState, topic: &TopicMeta) -> Result<(), Unavailable> {
+        let layer = topic.layer();
+        let here = topic.placement().filter(|(_, shard)| *shard == self.id);
+        let here = here.map(|(id, _)| id).filter(|id| state.partitions.get(id).is_some_and(|p| p.is_opening()));
+        let here: Vec<PartitionId> = here.collect();
+        let is_set = |id: &PartitionId| state.partitions.get(id).is_some_and(|p| **p.config.own() == **layer);
+        // They have the same: a layer is the whole topic's.
+        if here.first().is_none_or(is_set) {
+            return Ok(());
+        }
+        self.propose_change(state, &BrokerRecord::Configured { topic: topic.id(), layer: layer.clone() })?;
+        state.openings.layers.expect(topic.id());
+        for id in here {
+            if let Some(partition) = state.partitions.get_mut(&id) {
+                partition.config.set(layer);
+            }
+            if let Some(queue) = &layer.queue {
+                state.queues.judge_by(id, queue);
+            }
+        }
+        Ok(())
+    }
+
+    /// The shard, with what holds made for each partition whose layers changed since that was made. While it is made for many the lock is not
+    /// held; partitions that came meanwhile are left out where they are too many.
+    pub(crate) fn renewed(&self, resolver: &dyn ConfigResolver) -> MutexGuard<'_, ShardState> {
+        let mut state = self.state.lock();
+        let (mut renewal, mut stale) = Renewal::of(&state);
+        if stale.len() > RENEWED_AT_ONCE_MAX {
+            drop(state);
+            for some in stale.chunks(RENEWED_AT_ONCE_MAX) {
+                renewal.make(some, resolver);
+                renewal.keep(some, &mut self.state.lock());
+            }
+            state = self.state.lock();
+            (renewal, stale) = Renewal::of(&state);
+            stale.truncate(RENEWED_AT_ONCE_MAX);
+        }
+        renewal.make(&stale, resolver);
+        renewal.keep(&stale, &mut state);
+        state
+    }
+}
+
+/// A partition for which what holds is to be made, and what is set for it.
+type Stale = (PartitionId, Arc<TopicConfig>);
+
+/// What is made of the layers of one moment.
+struct Renewal {
+    epoch: u64,
+    inherited: Option<Arc<Inherited>>,
+    /// By where what is set is in memory: partitions of one topic share that, and so what holds.
+    made: Map<*const TopicConfig, Arc<TopicConfig>>,
+}
+
+impl Renewal {
+    fn of(state: &ShardState) -> (Renewal, Vec<Stale>) {
+        let Layers { epoch, inherited, .. } = &state.openings.layers;
+        let stale = state.partitions.values().filter(|p| p.config.held(*epoch).is_none());
+        let stale = stale.map(|p| (p.id, p.config.own.clone())).collect();
+        (Renewal { epoch: *epoch, inherited: inherited.clone(), made: Map::default() }, stale)
+    }
+
+    fn make(&mut self, some: &[Stale], resolver: &dyn ConfigResolver) {
+        for (_, own) in some {
+            let holding = || holding(self.inherited.as_deref(), resolver, own);
+            self.made.entry(Arc::as_ptr(own)).or_insert_with(holding);
+        }
+    }
+
+    /// Keeps what was made for partitions for which the same is set still.
+    fn keep(&self, some: &[Stale], state: &mut ShardState) {
+        for (id, own) in some {
+            let same = state.partitions.get_mut(id).filter(|p| Arc::ptr_eq(&p.config.own, own));
+            if let Some((partition, holds)) = same.zip(self.made.get(&Arc::as_ptr(own))) {
+                partition.config.held = Some((self.epoch, holds.clone()));
+            }
+        }
+    }
+}
+
+/// What holds where that is set. Before anything is inherited that is what was recorded with it.
+pub(crate) fn holding(
+    inherited: Option<&Inherited>,
+    resolver: &dyn ConfigResolver,
+    own: &Arc<TopicConfig>,
+) -> Arc<TopicConfig> {
+    inherited.map_or_else(|| own.clone(), |inherited| resolver.holding(inherited, own))
+}
+
+#[cfg(test)]
+mod tests;
