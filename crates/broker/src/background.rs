@@ -12,10 +12,10 @@ use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use polylogue_api::{Durability, PartitionInfo, TopicConfig};
 use polylogue_log::ErrorKind as LogErrorKind;
-use polylogue_log::journal::Journal;
+use polylogue_log::journal::{Journal, Urgency};
 use polylogue_log::store::{Classes, JournalWaste, MergeDue, MergePlan, MergeProgress, Retention, retention_class};
 use polylogue_replicate::Work;
-use polylogue_types::{Map, Offset, PartitionId, ShardId, Term};
+use polylogue_types::{Map, Offset, PartitionId, ShardId, Term, TimestampMs};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +29,8 @@ const DEADLINES_PER_TICK_MAX: usize = 256;
 const ROOM_CHECK_MS: u64 = 500;
 /// How often silent producers are looked for. Milliseconds.
 const PRODUCER_CHECK_MS: u64 = 600_000;
+/// Producers of whom one record says that they are forgotten, unless one partition has more.
+const EXPIRED_AT_ONCE_MAX: usize = 4_096;
 /// How often it is looked which of what was read back is not used any more. Milliseconds.
 const UNUSED_READS_MS: u64 = 10_000;
 /// Retention looks no more often than this. Milliseconds.
@@ -302,10 +304,40 @@ impl Inner {
                 shard.store.release_unused_reads();
             }
             if producers {
-                let oldest = self.oldest_producer_ms(now.wall_ms);
-                for partition in shard.state.lock().partitions.values_mut() {
-                    partition.producers.expire(oldest);
-                }
+                self.expire_producers(&shard, self.oldest_producer_ms(now.wall_ms));
+            }
+        }
+    }
+
+    /// Proposes that producers are forgotten that were silent for too long: so much of it at once that neither this nor applying it holds the
+    /// shard's lock for long.
+    fn expire_producers(&self, shard: &Shard, before_ms: TimestampMs) {
+        let mut known: Vec<(PartitionId, usize)> = {
+            let state = shard.state.lock();
+            state.partitions.values().map(|p| (p.id, p.producers.len())).filter(|(_, len)| *len > 0).collect()
+        };
+        known.sort_unstable();
+        let mut left = &known[..];
+        while !left.is_empty() {
+            let mut producers = 0;
+            let fits = left.iter().take_while(|(_, len)| {
+                producers += len;
+                producers <= EXPIRED_AT_ONCE_MAX
+            });
+            let (some, rest) = left.split_at(fits.count().max(1));
+            left = rest;
+            let mut state = shard.state.lock();
+            let is_idle = |id: &PartitionId| {
+                state.partitions.get(id).is_some_and(|p| p.producers.has_idle(before_ms, p.high_watermark))
+            };
+            let partitions: Vec<_> = some.iter().map(|(id, _)| *id).filter(is_idle).collect();
+            if partitions.is_empty() {
+                continue;
+            }
+            let record = BrokerRecord::Expired { before_ms, partitions }.encode();
+            // What is refused now is found again at the next look.
+            if shard.propose_own(&mut state, BROKER_PARTITION, record.into(), Urgency::Lazy).is_err() {
+                return;
             }
         }
     }

@@ -348,6 +348,15 @@ fn apply_record(
             openings::close(store, state, topic, &partitions, fired);
             return Ok(());
         }
+        BrokerRecord::Expired { before_ms, partitions } => {
+            for id in &partitions {
+                if let Some(partition) = state.partitions.get_mut(id) {
+                    partition.producers.expire(before_ms, partition.high_watermark);
+                    partition.dirty = true;
+                }
+            }
+            return Ok(());
+        }
         // Before the entries of the frame.
         BrokerRecord::Level { .. }
         | BrokerRecord::Opened(_)

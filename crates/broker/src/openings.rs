@@ -34,7 +34,8 @@ use polylogue_types::{Map, Offset, Ordinal, PartitionId, Set, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The level of records that this version writes: from 1 on, openings and closings are among them; from 2 on, changes of settings.
+/// The level of records that this version writes: from 1 on, openings and closings are among them; from 2 on, changes of settings
+/// and what becomes of idle producers.
 pub(crate) const LEVEL: u32 = 2;
 
 /// A partition as it is opened.

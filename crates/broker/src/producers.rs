@@ -7,7 +7,8 @@
 //! Tail and applied state share one window: a batch is applied when its offset is below the partition's high
 //! watermark, and tail when not. So a duplicate of a batch that is still being written is seen (its answer waits
 //! for the commit), and losing the writer means forgetting the batches at and above the high watermark. At least
-//! the last five *applied* batches are always kept, because the tail may vanish.
+//! the last five *applied* batches are always kept, because the tail may vanish. What is applied changes by frames alone, and is the same on
+//! each node: who is forgotten is decided by the times of frames.
 
 use polylogue_api::{AppendError, ProducerInfo, ProducerStamp};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
@@ -16,7 +17,8 @@ use std::collections::VecDeque;
 
 /// How many applied batches are remembered per producer (Kafka's `NUM_BATCHES_TO_RETAIN`).
 const BATCHES_KEPT: usize = 5;
-/// Producers remembered per partition; beyond it the one idle longest is forgotten. Kafka has no such bound.
+/// Producers remembered per partition, beside those of whom all is on its way; beyond it the one idle longest is forgotten. Kafka has no such
+/// bound.
 pub(crate) const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +56,10 @@ fn advance(sequence: i32, by: u32) -> i32 {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Producer {
     batches: VecDeque<Batch>,
+    /// When it was last heard, by what was proposed and by what is committed.
     last_time_ms: TimestampMs,
+    /// The time of the last frame with a batch of it.
+    applied_ms: TimestampMs,
     /// Epoch and sequence of its first batch, when that was refused and nothing else of it is here: what follows it
     /// must not be taken for the start of an unknown producer, or the retry of the first would be out of order. Soft.
     expects: Option<(i16, i32)>,
@@ -66,6 +71,17 @@ impl Producer {
         while self.batches.get(BATCHES_KEPT).is_some_and(|b| b.end() <= high_watermark) {
             self.batches.pop_front();
         }
+    }
+
+    fn is_applied(&self, high_watermark: Offset) -> bool {
+        self.batches.front().is_some_and(|b| b.end() <= high_watermark)
+    }
+
+    /// Whether there was anything.
+    fn forget_applied(&mut self, high_watermark: Offset) -> bool {
+        let is_applied = self.is_applied(high_watermark);
+        while self.batches.pop_front_if(|b| b.end() <= high_watermark).is_some() {}
+        is_applied
     }
 }
 
@@ -82,6 +98,8 @@ pub(crate) enum Verdict {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Producers {
     by_id: Map<ProducerId, Producer>,
+    /// Those of whom something is applied.
+    applied: usize,
 }
 
 impl Producers {
@@ -121,12 +139,13 @@ impl Producers {
         time_ms: TimestampMs,
         high_watermark: Offset,
     ) {
-        if !self.by_id.contains_key(&stamp.id) && self.by_id.len() >= PRODUCERS_PER_PARTITION_MAX {
-            self.forget_one();
+        if self.by_id.len() >= PRODUCERS_PER_PARTITION_MAX && !self.by_id.contains_key(&stamp.id) {
+            self.forget_refused();
         }
         let producer = self.by_id.entry(stamp.id).or_insert_with(|| Producer {
             batches: VecDeque::new(),
             last_time_ms: time_ms,
+            applied_ms: 0,
             expects: None,
         });
         producer.expects = None;
@@ -154,9 +173,16 @@ impl Producers {
 
     /// A batch was committed: the producer was last heard at its frame's time, and old batches may go.
     pub(crate) fn committed(&mut self, id: ProducerId, time_ms: TimestampMs, high_watermark: Offset) {
+        let mut is_first = false;
         if let Some(producer) = self.by_id.get_mut(&id) {
             producer.last_time_ms = producer.last_time_ms.max(time_ms);
+            producer.applied_ms = time_ms;
             producer.drop_old(high_watermark);
+            is_first = producer.batches.front().is_some_and(|b| b.end() >= high_watermark);
+        }
+        self.applied += usize::from(is_first);
+        if self.applied > PRODUCERS_PER_PARTITION_MAX {
+            self.forget_one(high_watermark);
         }
     }
 
@@ -171,9 +197,23 @@ impl Producers {
         }
     }
 
-    /// Forgets producers last heard before `oldest_ms`; they count as unknown already.
-    pub(crate) fn expire(&mut self, oldest_ms: TimestampMs) {
-        self.by_id.retain(|_, p| p.last_time_ms >= oldest_ms);
+    /// Whether one is here that [`Producers::expire`] forgets.
+    pub(crate) fn has_idle(&self, before_ms: TimestampMs, high_watermark: Offset) -> bool {
+        self.by_id.values().any(|p| match p.batches.is_empty() {
+            true => p.last_time_ms < before_ms,
+            false => p.is_applied(high_watermark) && p.applied_ms < before_ms,
+        })
+    }
+
+    /// Forgets what is applied of producers of whom no frame has had a batch since `before_ms`; they count as unknown already. What is only
+    /// proposed stays: it is applied behind this.
+    pub(crate) fn expire(&mut self, before_ms: TimestampMs, high_watermark: Offset) {
+        self.by_id.retain(|_, p| {
+            if p.applied_ms < before_ms && p.forget_applied(high_watermark) {
+                self.applied = self.applied.saturating_sub(1);
+            }
+            !p.batches.is_empty() || p.last_time_ms >= before_ms
+        });
         if self.by_id.is_empty() {
             self.by_id.shrink_to_fit();
         }
@@ -196,8 +236,25 @@ impl Producers {
         self.by_id.len()
     }
 
-    fn forget_one(&mut self) {
-        let idle = self.by_id.iter().min_by_key(|(id, p)| (p.last_time_ms, **id)).map(|(id, _)| *id);
+    /// Forgets what is applied of the producer whose last frame is oldest.
+    fn forget_one(&mut self, high_watermark: Offset) {
+        let applied = self.by_id.iter().filter(|(_, p)| p.is_applied(high_watermark));
+        let idle = applied.min_by_key(|(id, p)| (p.applied_ms, **id)).map(|(id, _)| *id);
+        if let Some(id) = idle
+            && let Some(producer) = self.by_id.get_mut(&id)
+        {
+            let was_applied = producer.forget_applied(high_watermark);
+            self.applied = self.applied.saturating_sub(usize::from(was_applied));
+            if producer.batches.is_empty() {
+                self.by_id.remove(&id);
+            }
+        }
+    }
+
+    /// Forgets the producer heard longest ago of whom nothing is here but that its first batch was refused.
+    fn forget_refused(&mut self) {
+        let refused = self.by_id.iter().filter(|(_, p)| p.batches.is_empty());
+        let idle = refused.min_by_key(|(id, p)| (p.last_time_ms, **id)).map(|(id, _)| *id);
         if let Some(id) = idle {
             self.by_id.remove(&id);
         }
@@ -212,7 +269,7 @@ impl Producers {
         for (id, producer) in ids {
             let count = applied(producer);
             let keep = count.min(BATCHES_KEPT);
-            w.i64(id.0).i64(producer.last_time_ms).u8(keep as u8);
+            w.i64(id.0).i64(producer.applied_ms).u8(keep as u8);
             for b in producer.batches.iter().take(count).skip(count - keep) {
                 w.u64(b.base_offset.0).u32(b.count).i32(b.base_sequence).i16(b.epoch).i64(b.max_timestamp);
             }
@@ -237,7 +294,8 @@ impl Producers {
                 let max_timestamp = r.i64("batch timestamp")?;
                 batches.push_back(Batch { base_offset, count, base_sequence, epoch, max_timestamp });
             }
-            producers.by_id.insert(id, Producer { batches, last_time_ms, expects: None });
+            producers.applied += usize::from(!batches.is_empty());
+            producers.by_id.insert(id, Producer { batches, last_time_ms, applied_ms: last_time_ms, expects: None });
         }
         Ok(producers)
     }
@@ -351,7 +409,79 @@ mod tests {
         let mut back = Producers::decode(&mut BinReader::new(&again.out)).unwrap();
         p.reset_tail(Offset(70));
         assert_eq!(back.judge(&stamp(0, 20), 10, 0), duplicate(Offset(20)));
-        back.expire(1);
+        assert!(back.has_idle(1, Offset(70)) && !back.has_idle(0, Offset(70)));
+        back.expire(1, Offset(70));
         assert_eq!(back.len(), 0);
+    }
+
+    fn encoded(p: &Producers, high_watermark: u64) -> Vec<u8> {
+        let mut w = BinWriter::new();
+        p.encode(Offset(high_watermark), &mut w);
+        w.out
+    }
+
+    fn of(id: i64) -> ProducerStamp {
+        ProducerStamp { id: ProducerId(id), epoch: 0, base_sequence: 0 }
+    }
+
+    /// Applies a batch of ten, which the writer has noted before and a replay notes now.
+    fn commit(p: &mut Producers, id: i64, first: u64, time_ms: TimestampMs, replays: bool) {
+        if replays {
+            p.note(&of(id), batch(Offset(first), 10), time_ms, Offset(first));
+        }
+        p.committed(ProducerId(id), time_ms, Offset(first + 10));
+    }
+
+    /// A producer whose batch was on its way was forgotten with the batch, by the clock of a node.
+    #[test]
+    fn an_expiry_takes_what_is_applied_and_leaves_what_is_proposed() {
+        let [mut writer, mut replay] = [Producers::default(), Producers::default()];
+        for (id, first, proposed_ms) in [(1, 0, 5), (2, 10, 6), (1, 20, 900)] {
+            let stamp = ProducerStamp { base_sequence: if first == 20 { 10 } else { 0 }, ..of(id) };
+            writer.note(&stamp, batch(Offset(first), 10), proposed_ms, Offset(0));
+        }
+        for p in [&mut writer, &mut replay] {
+            let replays = p.len() == 0;
+            commit(p, 1, 0, 10, replays);
+            commit(p, 2, 10, 20, replays);
+            assert!(p.has_idle(15, Offset(20)));
+            p.expire(15, Offset(20));
+            assert!(!p.has_idle(15, Offset(20)));
+        }
+        assert_eq!(encoded(&writer, 20), encoded(&replay, 20));
+        assert_eq!((writer.len(), replay.len()), (2, 1));
+        let second = ProducerStamp { base_sequence: 10, ..of(1) };
+        assert_eq!(writer.judge(&second, 10, 0), duplicate(Offset(20)), "it is still on its way");
+        replay.note(&second, batch(Offset(20), 10), 950, Offset(20));
+        for p in [&mut writer, &mut replay] {
+            p.committed(ProducerId(1), 950, Offset(30));
+        }
+        assert_eq!(encoded(&writer, 30), encoded(&replay, 30));
+    }
+
+    /// Which producer is forgotten where there are too many followed from what was proposed.
+    #[test]
+    fn beyond_the_bound_the_one_is_forgotten_whose_last_frame_is_oldest() {
+        let [mut writer, mut replay] = [Producers::default(), Producers::default()];
+        let count = PRODUCERS_PER_PARTITION_MAX as i64 + 3;
+        let first = |id: i64| id as u64 * 10;
+        // Proposed in an order of times that is not that of their frames, all before the first is committed.
+        for id in 0..count {
+            writer.note(&of(id), batch(Offset(first(id)), 10), (count - id) * 7, Offset(0));
+        }
+        for p in [&mut writer, &mut replay] {
+            let replays = p.len() == 0;
+            (0..count).for_each(|id| commit(p, id, first(id), 1_000 + id, replays));
+            assert_eq!(p.len(), PRODUCERS_PER_PARTITION_MAX);
+        }
+        assert_eq!(encoded(&writer, first(count)), encoded(&replay, first(count)));
+        assert_eq!(writer.judge(&of(2), 10, 0), Ok(Verdict::Write), "one of three that were forgotten");
+        assert_eq!(writer.judge(&of(3), 10, 0), duplicate(Offset(30)));
+        // Of first batches that were refused no more are remembered than that.
+        for id in count..count + 5 {
+            writer.note(&of(id), batch(Offset(first(count)), 10), 1, Offset(first(count)));
+            writer.undo(ProducerId(id), Offset(first(count)));
+        }
+        assert_eq!(writer.len(), PRODUCERS_PER_PARTITION_MAX + 1);
     }
 }

@@ -10,6 +10,7 @@
 //!   6 closed      16 bytes topic, u32 count, count times u64 partition: they are gone, behind all that was written to them
 //!   7 inherited   what topics inherit from here on: `encode_inherited`
 //!   8 configured  16 bytes topic, u32 length, config: what is set for a topic from here on
+//!   9 expired     i64 ms, u32 count, count times u64 partition: producers of whom these have had no frame since then are forgotten
 //! ```
 
 use crate::layers::{decode_inherited, encode_inherited};
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use polylogue_api::{Inherited, TopicConfig};
 use polylogue_meta::{decode_topic_config, encode_topic_config};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
-use polylogue_types::{Offset, PartitionId, TopicId};
+use polylogue_types::{Offset, PartitionId, TimestampMs, TopicId};
 use std::sync::Arc;
 
 /// The partition of these records, in every shard. Part of the disk format.
@@ -46,6 +47,8 @@ pub(crate) enum BrokerRecord {
     Inherited(Inherited),
     /// Other settings are set for a topic.
     Configured { topic: TopicId, layer: Arc<TopicConfig> },
+    /// Producers of these partitions are forgotten of whom no frame has had a batch since then. Wall time, milliseconds.
+    Expired { before_ms: TimestampMs, partitions: Vec<PartitionId> },
 }
 
 impl BrokerRecord {
@@ -54,6 +57,7 @@ impl BrokerRecord {
     const CLOSED: u8 = 6;
     pub(crate) const INHERITED: u8 = 7;
     pub(crate) const CONFIGURED: u8 = 8;
+    const EXPIRED: u8 = 9;
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = BinWriter::new();
@@ -75,10 +79,8 @@ impl BrokerRecord {
                 opened.encode(&mut w);
             }
             BrokerRecord::Closed { topic, partitions } => {
-                w.u8(BrokerRecord::CLOSED).raw(&topic.0).u32(partitions.len() as u32);
-                for partition in partitions {
-                    w.u64(partition.0);
-                }
+                w.u8(BrokerRecord::CLOSED).raw(&topic.0);
+                encode_partitions(partitions, &mut w);
             }
             BrokerRecord::Inherited(inherited) => {
                 w.u8(BrokerRecord::INHERITED);
@@ -86,6 +88,10 @@ impl BrokerRecord {
             }
             BrokerRecord::Configured { topic, layer } => {
                 w.u8(BrokerRecord::CONFIGURED).raw(&topic.0).bytes(&encode_topic_config(layer));
+            }
+            BrokerRecord::Expired { before_ms, partitions } => {
+                w.u8(BrokerRecord::EXPIRED).i64(*before_ms);
+                encode_partitions(partitions, &mut w);
             }
         }
         w.out
@@ -107,11 +113,7 @@ impl BrokerRecord {
             BrokerRecord::OPENED => BrokerRecord::Opened(Opened::decode(&mut r)?),
             BrokerRecord::CLOSED => {
                 let topic = topic_id(&mut r)?;
-                let mut partitions = Vec::new();
-                for _ in 0..r.count(8, "closed partitions")? {
-                    partitions.push(PartitionId(r.u64("closed partition")?));
-                }
-                BrokerRecord::Closed { topic, partitions }
+                BrokerRecord::Closed { topic, partitions: decode_partitions(&mut r)? }
             }
             BrokerRecord::INHERITED => BrokerRecord::Inherited(decode_inherited(&mut r)?),
             BrokerRecord::CONFIGURED => {
@@ -119,9 +121,28 @@ impl BrokerRecord {
                 let layer = Arc::new(decode_topic_config(r.bytes("settings of a topic")?)?);
                 BrokerRecord::Configured { topic, layer }
             }
+            BrokerRecord::EXPIRED => {
+                let before_ms = r.i64("time of expiry")?;
+                BrokerRecord::Expired { before_ms, partitions: decode_partitions(&mut r)? }
+            }
             _ => return Err(BinError { field: "broker record tag" }),
         };
         r.end("broker record")?;
         Ok(record)
     }
+}
+
+fn encode_partitions(partitions: &[PartitionId], w: &mut BinWriter) {
+    w.u32(partitions.len() as u32);
+    for partition in partitions {
+        w.u64(partition.0);
+    }
+}
+
+fn decode_partitions(r: &mut BinReader<'_>) -> Result<Vec<PartitionId>, BinError> {
+    let mut partitions = Vec::new();
+    for _ in 0..r.count(8, "partitions of a record")? {
+        partitions.push(PartitionId(r.u64("partition of a record")?));
+    }
+    Ok(partitions)
 }

@@ -45,7 +45,7 @@ fn main() {
         parse_topic_config(&TopicConfig::default(), &[("retention.bytes".into(), "1000000".into())].into()).unwrap();
     for first in (0..count).step_by(100) {
         let new = |at: u32| {
-            let config = if at % 10 == 0 { own.clone() } else { TopicConfig::default() };
+            let config = if at.is_multiple_of(10) { own.clone() } else { TopicConfig::default() };
             NewTopic { name: format!("t{at}"), partitions: 1, config, internal: false }
         };
         let topics = (first..count.min(first + 100)).map(new).collect();

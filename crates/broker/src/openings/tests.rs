@@ -199,6 +199,36 @@ fn what_metadata_says_is_opened_and_closed_over_a_crash_at_any_step() {
     }
 }
 
+/// Silent producers were forgotten by a node's clock, and a start from the log remembered them again.
+#[test]
+fn producers_that_were_silent_for_too_long_are_forgotten_by_a_record() {
+    const HOUR_MS: u64 = 3_600_000;
+    let world = SimWorld::new(5);
+    let node = Node::open(&world);
+    node.ask(Node::create("t", 2, of_class(Durability::Async)));
+    let ids = node.partitions("t");
+    node.ask(Node::append(ids[0], 0));
+    world.clock.advance_ms(20 * HOUR_MS);
+    node.ask(Node::append(ids[1], 0));
+    let known = |node: &Node| {
+        let shard = node.broker.inner.shard_if_open(ASYNC).unwrap();
+        let state = shard.state.lock();
+        ids.iter().map(|id| state.partitions[id].producers.len()).collect::<Vec<_>>()
+    };
+    world.clock.advance_ms(5 * HOUR_MS);
+    node.broker.tick();
+    assert_eq!(known(&node), [1, 1], "nothing is committed yet");
+    // So long it may wait for others to be written with it.
+    world.clock.advance_ms(1_000);
+    node.drive();
+    assert_eq!(known(&node), [0, 1]);
+    let live = node.applied(ASYNC);
+    drop(node);
+    assert_same(&alone(&world, ASYNC), &live);
+    let node = Node::open(&world);
+    assert_eq!(known(&node), [0, 1]);
+}
+
 /// Entries whose partition had been deleted meanwhile were dropped, whatever the reason that it was not there.
 #[test]
 fn an_entry_of_a_partition_that_is_not_open_is_refused_unless_damage_may_have_taken_its_opening() {
@@ -245,6 +275,7 @@ fn records_come_back_and_truncated_ones_are_refused() {
         BrokerRecord::Closed { topic, partitions: vec![PartitionId(2_000)] },
         BrokerRecord::Inherited(Inherited::new(TopicConfig::clone(&layer))),
         BrokerRecord::Configured { topic, layer },
+        BrokerRecord::Expired { before_ms: 7, partitions: vec![PartitionId(2_000), PartitionId(2_001)] },
     ] {
         let bytes = Bytes::from(record.encode());
         assert_eq!(BrokerRecord::decode(&bytes), Ok(record));
