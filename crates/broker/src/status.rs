@@ -108,6 +108,12 @@ impl Gauges {
 }
 
 impl Broker {
+    /// The layout that the data directory was of when it was opened: below [`crate::LAYOUT_VERSION`] it was migrated.
+    #[must_use]
+    pub fn layout_before(&self) -> u32 {
+        self.inner.data.identity.layout
+    }
+
     /// A partition's state; `None` when there is no such partition.
     #[must_use]
     pub fn partition_status(&self, id: PartitionId) -> Option<PartitionStatus> {

@@ -35,7 +35,7 @@ use polylogue_amqp_gateway::{
 };
 use polylogue_amqp_model::Limits;
 use polylogue_api::{MachineId, StateMachine};
-use polylogue_broker::{Broker, BrokerConfig, CreditRules, ErrorKind, LAYOUT_VERSION, QueueRules, read_identity};
+use polylogue_broker::{Broker, BrokerConfig, CreditRules, ErrorKind, LAYOUT_VERSION, QueueRules};
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::{GroupSettings, GroupUsage, KafkaGroups};
@@ -272,8 +272,8 @@ fn open_and_serve(
 ) -> Result<(), StartError> {
     let live = Arc::new(LiveSettings::new(config.kafka.sessions.clone()));
     let guest = config.guest.rule(front.makes_administrator());
-    let layout = read_identity(env, &config.data).map_or(LAYOUT_VERSION, |identity| identity.layout);
     let (broker, directory, groups) = open(env, config, live.clone(), guest)?;
+    let layout = broker.layout_before();
     if layout < LAYOUT_VERSION {
         tracing::info!(
             "the data directory is of layout {LAYOUT_VERSION} from now on, it was of {layout}: earlier versions refuse it"
