@@ -570,7 +570,7 @@ impl Inner {
         if let Some(holds) = partition.config.held(layers.epoch) {
             return retention_class(holds.retention_ms);
         }
-        let (inherited, own) = (layers.inherited.clone(), partition.config.own().clone());
+        let (inherited, own) = (layers.newest().cloned(), partition.config.own().clone());
         drop(state);
         retention_class(layers::holding(inherited.as_deref(), self.config.resolver.as_ref(), &own).retention_ms)
     }

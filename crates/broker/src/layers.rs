@@ -13,7 +13,7 @@
 //! a shard and touches no partition: what it comes to for each is made when retention looks at it next. Durability and what a queue is are
 //! a topic's own and not inherited.
 //!
-//! Like offsets, layers have a tail: the writer judges appends and publishes by what it has proposed. So a change that was answered, since
+//! Like offsets, layers have a tail: the writer judges appends and publishes, and trims, by what it has proposed. So a change that was answered, since
 //! its record is proposed in the shards before, holds for what is appended next.
 
 use crate::openings::Openings;
@@ -68,10 +68,10 @@ impl Layered {
 pub(crate) struct Layers {
     /// Applied. None in a shard that was written before there were such records, until its writer proposes it.
     pub(crate) inherited: Option<Arc<Inherited>>,
-    /// How often another one was applied, in this process.
+    /// How often [`Layers::newest`] became another one, in this process.
     pub(crate) epoch: u64,
     // tail
-    proposed: Option<Inherited>,
+    proposed: Option<Arc<Inherited>>,
     /// Topics of which layers are proposed: how many are not applied.
     pending: Map<TopicId, u32>,
 }
@@ -93,10 +93,29 @@ impl Layers {
         true
     }
 
+    /// What is inherited: at the writer as it has proposed. Nothing is trimmed by what held before a change that was answered.
+    pub(crate) fn newest(&self) -> Option<&Arc<Inherited>> {
+        self.proposed.as_ref().or(self.inherited.as_ref())
+    }
+
+    /// Applies another inherited layer.
     pub(crate) fn inherit(&mut self, inherited: Inherited) {
-        self.proposed.take_if(|proposed| *proposed == inherited);
-        self.inherited = Some(Arc::new(inherited));
-        self.epoch += 1;
+        let inherited = Arc::new(inherited);
+        self.change(|layers| {
+            layers.proposed.take_if(|proposed| *proposed == inherited);
+            layers.inherited = Some(inherited);
+        });
+    }
+
+    fn reset_tail(&mut self) {
+        self.pending.clear();
+        self.change(|layers| layers.proposed = None);
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Layers)) {
+        let before = self.newest().cloned();
+        change(self);
+        self.epoch += u64::from(self.newest() != before.as_ref());
     }
 }
 
@@ -145,7 +164,7 @@ pub(crate) fn configure(state: &mut ShardState, topic: TopicId, layer: Arc<Topic
 /// Throws the tail of all layers away.
 pub(crate) fn reset_tail(state: &mut ShardState) {
     let Openings { layers, topics, .. } = &mut state.openings;
-    (layers.proposed, layers.pending) = (None, Map::default());
+    layers.reset_tail();
     for open in topics.values() {
         for id in &open.partitions {
             if let Some(partition) = state.partitions.get_mut(id) {
@@ -164,12 +183,11 @@ impl Shard {
     pub(crate) fn inherit(&self, state: &mut ShardState, resolver: &dyn ConfigResolver) -> Result<(), Unavailable> {
         // Asked under the lock: a later call proposes what is newer.
         let Ok(inherited) = recorded(&resolver.inherited()) else { return Ok(()) };
-        let Layers { inherited: applied, proposed, .. } = &state.openings.layers;
-        if proposed.as_ref().or(applied.as_deref()) == Some(&inherited) {
+        if state.openings.layers.newest().is_some_and(|newest| **newest == inherited) {
             return Ok(());
         }
         self.propose_change(state, &BrokerRecord::Inherited(inherited.clone()))?;
-        state.openings.layers.proposed = Some(inherited);
+        state.openings.layers.change(|layers| layers.proposed = Some(Arc::new(inherited)));
         Ok(())
     }
 
@@ -232,10 +250,10 @@ struct Renewal {
 
 impl Renewal {
     fn of(state: &ShardState) -> (Renewal, Vec<Stale>) {
-        let Layers { epoch, inherited, .. } = &state.openings.layers;
-        let stale = state.partitions.values().filter(|p| p.config.held(*epoch).is_none());
+        let layers = &state.openings.layers;
+        let stale = state.partitions.values().filter(|p| p.config.held(layers.epoch).is_none());
         let stale = stale.map(|p| (p.id, p.config.own.clone())).collect();
-        (Renewal { epoch: *epoch, inherited: inherited.clone(), made: Map::default() }, stale)
+        (Renewal { epoch: layers.epoch, inherited: layers.newest().cloned(), made: Map::default() }, stale)
     }
 
     fn make(&mut self, some: &[Stale], resolver: &dyn ConfigResolver) {

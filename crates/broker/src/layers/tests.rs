@@ -240,6 +240,32 @@ fn a_limit_holds_for_what_is_published_while_its_record_is_on_its_way() {
     assert_eq!(seen().1, Some(5));
 }
 
+/// Retention that was raised, and answered, would have taken what it was to keep.
+#[test]
+fn what_is_inherited_holds_while_its_record_is_on_its_way() {
+    let world = SimWorld::new(5);
+    let node = Node::resolving(&world, Arc::new(Inheriting::default()));
+    node.ask(Node::create("t", 1, of_class(Durability::Async)));
+    node.ask(cluster(Settings::new(), named(5)));
+    let (id, shard, meta) = (node.partitions("t")[0], shard(&node, ASYNC), shard(&node, ShardId(0)));
+    assert_eq!(held(&node, id), Some(5));
+    for (before, now) in [(5, 6), (6, 7)] {
+        node.start(cluster(named(before), named(now)));
+        while meta.log.step(Work::Write) | meta.log.step(Work::Flush) {}
+        assert_eq!(held(&node, id), Some(now));
+    }
+    let applied = || shard.state.lock().openings.layers.inherited.as_ref().unwrap().config.retention_bytes;
+    assert_eq!(applied(), Some(5));
+    reset_tail(&mut shard.state.lock());
+    let epoch = shard.state.lock().openings.layers.epoch;
+    assert_eq!(shard.state.lock().openings.layers.newest().unwrap().config.retention_bytes, Some(5));
+    node.broker.inner.reconcile(&shard, &node.broker.inner.machines.lock().meta).unwrap();
+    assert_eq!(held(&node, id), Some(7));
+    node.drive();
+    assert_eq!((applied(), held(&node, id)), (Some(7), Some(7)));
+    assert!(shard.state.lock().openings.layers.epoch > epoch);
+}
+
 #[test]
 fn rules_of_a_newer_version_are_refused() {
     let mut w = BinWriter::new();
