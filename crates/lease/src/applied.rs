@@ -5,6 +5,7 @@ use crate::error::LeaseError;
 use crate::mark::{Class, Fate, Mark};
 use crate::runs::{Run, Runs};
 use bytes::Bytes;
+use polylogue_types::bin::BinWriter;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -208,6 +209,33 @@ impl Applied {
         encode_block(block, &of(&self.marks, block, self.head.end), &of(&self.classes, block, self.head.end))
     }
 
+    /// See [`Queue::canonical`](crate::Queue::canonical).
+    pub(crate) fn canonical(&self) -> Vec<u8> {
+        let Head { floor, end, handed_to } = self.head;
+        let mut w = BinWriter::new();
+        w.u64(floor).u64(end).u64(handed_to);
+        let mut at = floor;
+        let mut before: Option<([u8; CANONICAL_BYTES], u64)> = None;
+        while at < end {
+            let (until, mark) = self.mark_run(at, end);
+            let (until, class) = self.class_run(at, until);
+            let value = canonical_of(&mark, &class);
+            match &mut before {
+                Some((last, to)) if *last == value => *to = until,
+                _ => {
+                    if let Some((last, to)) = before.replace((value, until)) {
+                        w.raw(&last).u64(to);
+                    }
+                }
+            }
+            at = until;
+        }
+        if let Some((last, to)) = before {
+            w.raw(&last).u64(to);
+        }
+        w.out
+    }
+
     /// A chunk of a checkpoint, before anything else.
     pub(crate) fn load_chunk(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), LeaseError> {
         match ChunkId::decode(id).ok_or(LeaseError::Damaged { what: "name of a chunk" })? {
@@ -243,6 +271,30 @@ impl Applied {
         // Nodes of a tree are at least half full.
         self.marks.heap_bytes() + self.classes.heap_bytes() + 2 * size_of::<u64>() * self.changed.len()
     }
+}
+
+/// What [`Applied::canonical`] says of a message. Bytes.
+const CANONICAL_BYTES: usize = 16;
+
+/// `u64 not before, u16 returned, u16 failed, u8 fate, u8 handed out, u8 priority, u8 expires (1) and transient (2)`; of one that is settled only
+/// that.
+fn canonical_of(mark: &Mark, class: &Class) -> [u8; CANONICAL_BYTES] {
+    let mut value = [0; CANONICAL_BYTES];
+    value[12] = match mark.fate {
+        Fate::Open => 0,
+        Fate::Settled => 1,
+        Fate::Dead(reason) => 16 + reason as u8,
+    };
+    if mark.fate == Fate::Settled {
+        return value;
+    }
+    value[..8].copy_from_slice(&mark.not_before_ms.to_le_bytes());
+    value[8..10].copy_from_slice(&mark.tally.returned.to_le_bytes());
+    value[10..12].copy_from_slice(&mark.tally.failed.to_le_bytes());
+    value[13] = u8::from(mark.handed);
+    value[14] = class.priority;
+    value[15] = u8::from(class.expires_at_ms > 0) + 2 * u8::from(class.transient);
+    value
 }
 
 /// What an offset has (`none` without a value), and up to where (at most `limit`) the following ones have the same.

@@ -217,6 +217,21 @@ impl Queue {
         self.applied.take_changed_chunks()
     }
 
+    /// What records and entries have made of the queue, in an encoding that depends on these alone: equal logs give equal bytes, whatever the
+    /// checkpoints, clocks and consumers of a node were. In it: where the queue begins and ends, how far messages were handed out, and of
+    /// each message that is not settled its fate, wait, returns, priority, and whether it expires and is transient.
+    ///
+    /// Not in it: when messages expire and how large they are. Both are kept roughly, and a writer makes them exact by reading the log when it
+    /// needs them ([`Queue::describe_expiry`]), so that they follow from the log and from what was asked.
+    ///
+    /// ```text
+    /// u64 floor, u64 end, u64 handed out to, then runs of messages with equal values: 16 bytes value, u64 end of the run
+    /// ```
+    #[must_use]
+    pub fn canonical(&self) -> Bytes {
+        Bytes::from(self.applied.canonical())
+    }
+
     /// Counts every chunk as changed.
     pub fn change_all_chunks(&mut self) {
         self.applied.change_all_chunks();

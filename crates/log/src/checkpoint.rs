@@ -116,6 +116,23 @@ struct Chain {
     /// Bytes of all files, and of the chunks that count.
     bytes: u64,
     live_bytes: u64,
+    /// The last frame that they cover.
+    applied: Option<Index>,
+}
+
+/// The hash of one chunk of so many bytes with this CRC-32C. Sums of these do not depend on the order of chunks.
+#[must_use]
+pub fn chunk_hash(key: &ChunkKey, len: u32, checksum: u32) -> u64 {
+    let name = u64::from(crc::crc32c(&key.id)) ^ (u64::from(key.kind) << 32) ^ (u64::from(len) << 40);
+    mix(mix(name) ^ u64::from(checksum))
+}
+
+/// The finalizer of SplitMix64: every bit of the result depends on every bit of the argument.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }
 
 /// Chunks of the checkpoint before that go into a new one, unless they are superseded.
@@ -199,7 +216,9 @@ impl CheckpointStore {
     /// `Damaged`, `Incompatible`, `Io`; nothing is changed.
     pub(crate) fn open(env: Env, shard_dir: &Path, manifest: Arc<Keeper>) -> Result<CheckpointStore> {
         let dir = shard_dir.join(CHECKPOINT_DIR);
-        let (chain, wounded) = Chain::read(&env, &dir, &manifest.look().checkpoint_files)?;
+        let named = manifest.look();
+        let (mut chain, wounded) = Chain::read(&env, &dir, &named.checkpoint_files)?;
+        chain.applied = named.checkpoint_applied;
         let (chain, wounded) = (RwLock::new(chain), AtomicBool::new(wounded));
         let inner = Inner { env, dir, manifest, writing: Mutex::new(()), chain, wounded };
         Ok(CheckpointStore { inner: Arc::new(inner) })
@@ -220,6 +239,16 @@ impl CheckpointStore {
     #[must_use]
     pub fn chunks(&self) -> usize {
         self.inner.chain.read().chunks.len()
+    }
+
+    /// A hash of the chunks that count and are `hashed`, and the last frame that they cover: nodes that hold equal chunks at one index have
+    /// one hash. It is made of keys, lengths and checksums, which are in memory; nothing is read. 0 for no chunks.
+    #[must_use]
+    pub fn hash(&self, hashed: &dyn Fn(&ChunkKey) -> bool) -> (Option<Index>, u64) {
+        let chain = self.inner.chain.read();
+        let chunks = chain.chunks.iter().filter(|(key, _)| hashed(key));
+        let hash = chunks.map(|(key, place)| chunk_hash(key, place.len, place.crc)).fold(0, u64::wrapping_add);
+        (chain.applied, hash)
     }
 
     /// Shows every chunk that counts, one at a time, and gives the index up to which they cover the log. `visit` must not
@@ -337,13 +366,15 @@ impl Inner {
         })?;
         let mut written = Written { chunks: directory.entries.len(), bytes: len, complete, files: 1, lost };
         if complete {
-            let mut chain = Chain::default();
+            let mut chain = Chain { applied: Some(applied), ..Chain::default() };
             chain.add(directory, len);
             *self.chain.write() = chain;
             self.wounded.store(false, Ordering::Relaxed);
             self.remove(&named.checkpoint_files)?;
         } else {
-            self.chain.write().add(directory, len);
+            let mut chain = self.chain.write();
+            chain.applied = Some(applied);
+            chain.add(directory, len);
             written.files = named.checkpoint_files.len() + 1;
         }
         Ok(written)

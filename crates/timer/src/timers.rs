@@ -551,6 +551,33 @@ impl Timers {
         parts.map(|part| ChunkId::Part(part.number).encode()).collect()
     }
 
+    /// All pending timers, wherever they are kept: what two sets that applied the same records agree on, whatever their checkpoints and clocks
+    /// were. `read` returns a part that is on disk, by its name. Costs memory and time by the number of timers.
+    ///
+    /// # Errors
+    /// Why a part cannot be read.
+    pub fn pending_ids(
+        &self,
+        read: &mut dyn FnMut(&Bytes) -> Result<Bytes, String>,
+    ) -> Result<BTreeSet<TimerId>, String> {
+        let mut ops = BTreeMap::new();
+        let far = || self.buckets.values().filter(|bucket| bucket.live.is_none());
+        let parts = far().flat_map(|bucket| &bucket.parts).chain(self.drains.iter().map(|drain| &drain.part));
+        for part in parts {
+            let id = ChunkId::Part(part.number);
+            let chunk = match self.unconfirmed.get(&id) {
+                Some((_, Some(chunk))) => chunk.clone(),
+                _ => read(&id.encode())?,
+            };
+            let read = decode_ops(&chunk).map_err(|e| format!("part {} of the timers: {e}", part.number))?;
+            read.into_iter().for_each(|(id, op)| merge(&mut ops, id, op));
+        }
+        let unsaved = far().flat_map(|bucket| bucket.unsaved.iter().chain(&bucket.read));
+        unsaved.for_each(|(id, op)| merge(&mut ops, *id, *op));
+        let far = ops.into_iter().filter(|(_, op)| op.insert).map(|(id, _)| id);
+        Ok(far.chain(self.ready.iter().copied()).chain(self.handed.iter().copied()).collect())
+    }
+
     /// Takes a chunk of a checkpoint, before replay; in any order. Lazy ones may be left out.
     ///
     /// # Errors

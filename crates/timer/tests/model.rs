@@ -269,8 +269,18 @@ impl World {
                     self.repair(id);
                 }
             }
-            Step::Crash(all) => self.crash(all),
+            Step::Crash(all) => {
+                self.check_all();
+                self.crash(all);
+                self.check_all();
+            }
         }
+    }
+
+    /// All pending timers, wherever they are, are those that records say.
+    fn check_all(&self) {
+        let mut read = |id: &Bytes| self.disk.get(id).cloned().ok_or_else(|| format!("{id:?} is not on disk"));
+        assert_eq!(self.timers.pending_ids(&mut read), Ok(self.pending.clone()));
     }
 
     /// Goes from one time to the next, as it is told to, until nothing is left.

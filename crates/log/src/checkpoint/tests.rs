@@ -317,3 +317,28 @@ fn bytes_of_any_kind_are_no_panic() {
         drop(Directory::read(&*env.disk.open(&path, OpenMode::Read).unwrap(), &name, 1, len));
     }
 }
+
+/// Nodes take checkpoints at different times, in different chains of files.
+#[test]
+fn the_hash_is_that_of_the_chunks_and_not_of_how_they_came_there() {
+    let all = |_: &ChunkKey| true;
+    let (one, other) = (world(), world());
+    let (often, seldom) = (open(&one.env()), open(&other.env()));
+    assert_eq!(often.hash(&all), (None, 0));
+    let mut chunks = Chunks::new();
+    for n in 0..9 {
+        often.write(Index(u64::from(n)), round(n)).unwrap();
+        apply(&mut chunks, round(n));
+    }
+    let whole = chunks
+        .iter()
+        .map(|(id, chunk)| (ChunkKey { kind: 1, id: Bytes::copy_from_slice(id) }, Some(Bytes::copy_from_slice(chunk))));
+    seldom.write(Index(8), whole).unwrap();
+    assert_eq!(often.hash(&all), seldom.hash(&all));
+    assert_eq!(open(&one.env()).hash(&all), seldom.hash(&all), "after a start");
+    let before = often.hash(&all);
+    often.write(Index(9), [(key(3), Some(Bytes::from_static(b"x")))]).unwrap();
+    let (applied, hash) = often.hash(&all);
+    assert!(applied == Some(Index(9)) && hash != before.1);
+    assert_ne!(often.hash(&|key| key.id[0] != 3), often.hash(&all));
+}
