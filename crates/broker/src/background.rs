@@ -14,7 +14,7 @@ use polylogue_api::{Durability, PartitionInfo, TopicConfig};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::{Journal, Urgency};
 use polylogue_log::store::{Classes, JournalWaste, MergeDue, MergePlan, MergeProgress, Retention, retention_class};
-use polylogue_replicate::Work;
+use polylogue_replicate::{Role, Work};
 use polylogue_types::{Map, Offset, PartitionId, ShardId, Term, TimestampMs};
 use std::ops::Range;
 use std::sync::Arc;
@@ -269,7 +269,8 @@ impl Inner {
     }
 
     pub(crate) fn next_tick_ms(&self) -> u64 {
-        let deadline = self.machines.lock().next_deadline_ms().unwrap_or(u64::MAX);
+        // Deadlines of machines are the writer's.
+        let deadline = self.machines.lock().next_deadline_ms().filter(|_| self.leads()).unwrap_or(u64::MAX);
         let queues = self.next_queue_ms();
         let due = self.due.lock();
         deadline.min(queues).min(due.room_ms).min(due.retention_ms).min(due.producers_ms).min(due.reads_ms)
@@ -277,7 +278,9 @@ impl Inner {
 
     pub(crate) fn tick(&self) {
         let now = self.now();
-        self.run_machine_deadlines();
+        if self.leads() {
+            self.run_machine_deadlines();
+        }
         self.run_queue_deadlines();
         let (room, retention, producers, reads) = {
             let mut due = self.due.lock();
@@ -360,7 +363,7 @@ impl Inner {
         for shard in self.all_shards() {
             let settled = {
                 let state = shard.state.lock();
-                state.lost && state.settled >= state.next_ticket
+                state.role == Role::Writer && state.lost && state.settled >= state.next_ticket
             };
             if settled && let Ok(term) = shard.log.acquire() {
                 let mut outbox = Outbox::new();
@@ -400,7 +403,10 @@ impl Inner {
         if lost.is_some() {
             self.open_queues();
         }
-        shard.state.lock().lost = false;
+        {
+            let mut state = shard.state.lock();
+            (state.role, state.lost) = (Role::Writer, false);
+        }
         if self.recovered.load(Ordering::Acquire)
             && let Err(e) = self.reconcile(shard, &machines.meta)
         {
@@ -413,17 +419,7 @@ impl Inner {
                 machines.carry_out(id, effects, &context, shard, outbox);
             }
         }
-        let topics: Vec<_> = machines.meta.topics().cloned().collect();
-        for topic in topics.iter().filter(|t| t.placement().any(|(_, in_shard)| in_shard == shard.id)) {
-            let mut state = shard.state.lock();
-            for PartitionInfo { id, leader_epoch } in topic.leader_epochs(|_| term) {
-                if let Some(known) = state.partitions.get_mut(&id) {
-                    known.leader_epoch = leader_epoch;
-                }
-            }
-            drop(state);
-            self.catalog.publish(topic, &|id| self.term_of(id));
-        }
+        self.show_topics_of(shard, &machines);
         drop(machines);
     }
 
@@ -432,7 +428,7 @@ impl Inner {
     fn retain(&self, shard: &Shard, since: Range<u64>) {
         let limits: Vec<(PartitionId, Retention)> = {
             let state = shard.renewed(self.config.resolver.as_ref());
-            if state.lost {
+            if !state.proposes() {
                 return;
             }
             // A ring of frames forgets, whatever the topic wants.

@@ -76,6 +76,8 @@ pub(crate) struct Inner {
     pub(crate) background: (Mutex<bool>, Condvar),
     pub(crate) threads: Mutex<Vec<Box<dyn JoinTask>>>,
     pub(crate) due: Mutex<Due>,
+    /// It is the writer of its shards, or is about to be; else their follower.
+    pub(crate) leads: AtomicBool,
     /// The threads have been started.
     pub(crate) running: AtomicBool,
     /// All shards that there were at the start are open, and have the partitions that they are to have.
@@ -235,6 +237,9 @@ impl Inner {
     /// Opens the shards that topics to be created are the first to want: once a topic's record is committed it is too late to
     /// find that there is no room.
     fn open_classes(&self, command: &CreateTopics) -> std::result::Result<(), Unavailable> {
+        if !self.leads() {
+            return Err(Unavailable::NotCommitted);
+        }
         for shard in command.topics.iter().filter_map(|topic| shard_of_class(topic.config.durability)) {
             self.shard(shard).map_err(|e| match e.kind {
                 ErrorKind::StorageFull => Unavailable::StorageFull,
@@ -261,6 +266,9 @@ impl Inner {
 
     fn command(&self, id: MachineId, origin: Origin, expects: Expects, command: Command) {
         let mut outbox = Outbox::new();
+        if !self.leads() {
+            return origin.reply(crate::machines::unavailable(expects, Unavailable::NotCommitted));
+        }
         match self.shard(self.meta_shard) {
             Ok(shard) => {
                 let context = self.context();
@@ -457,7 +465,9 @@ impl Inner {
         let shard = self.routes.read().get(&query.partition).cloned().ok_or(ReadError::UnknownPartition)?;
         let state = shard.state.lock();
         let partition = state.partitions.get(&query.partition).ok_or(ReadError::UnknownPartition)?;
-        let (epoch, end) = partition.epoch_end(query.epoch);
+        // What the store has is committed, and a reader may have read it a moment before the state says so.
+        let stored = shard.store.partition_stats(query.partition).map(|stats| stats.end);
+        let (epoch, end) = partition.epoch_end(query.epoch, stored.unwrap_or_default());
         Ok(EpochEnd { epoch, end })
     }
 }

@@ -139,6 +139,16 @@ impl Inner {
     pub(crate) fn capture(&self, shard: &Shard, all: bool) -> Captured {
         let _between_commits = shard.applying.lock();
         let mut changed = Changed::new();
+        let all = all | std::mem::take(&mut shard.state.lock().recapture);
+        self.capture_machines(shard, all, &mut changed);
+        let mut state = shard.state.lock();
+        let timers = capture_partitions(&mut state, all, &mut changed);
+        state.applied_bytes = 0;
+        Captured { applied: state.applied, changed, all, timers }
+    }
+
+    /// Chunks of the machines, where they live in this shard.
+    pub(crate) fn capture_machines(&self, shard: &Shard, all: bool, changed: &mut Changed) {
         if shard.id == self.meta_shard {
             let mut machines = self.machines.lock();
             for id in machines.ids() {
@@ -153,10 +163,6 @@ impl Inner {
                 }
             }
         }
-        let mut state = shard.state.lock();
-        let timers = capture_partitions(&mut state, all, &mut changed);
-        state.applied_bytes = 0;
-        Captured { applied: state.applied, changed, all, timers }
     }
 
     /// Writes a captured checkpoint and lets go of what it covers; `false` when it must wait for a flush.
@@ -180,12 +186,27 @@ impl Inner {
     }
 }
 
-/// Gives the number of the checkpoint, as the timers know it.
-fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) -> u64 {
+/// The key of a chunk of a queue.
+pub(crate) fn queue_key(id: PartitionId, chunk: &[u8]) -> ChunkKey {
+    let mut key = id.0.to_be_bytes().to_vec();
+    key.extend_from_slice(chunk);
+    ChunkKey { kind: QUEUE, id: Bytes::from(key) }
+}
+
+/// Whether a chunk is decided by the log alone ([`crate::applied`]).
+pub(crate) fn is_canonical(key: &ChunkKey) -> bool {
+    [MACHINE, PARTITION, OPENING].contains(&key.kind)
+}
+
+pub(crate) fn capture_openings(state: &mut ShardState, all: bool, changed: &mut Changed) {
     for (topic, bytes) in state.openings.take_changed_chunks(all) {
         let id = topic.map_or_else(Bytes::new, |topic| Bytes::copy_from_slice(&topic.0));
         changed.push((ChunkKey { kind: OPENING, id }, bytes));
     }
+}
+
+/// Chunks of partitions.
+pub(crate) fn capture_hosted(state: &mut ShardState, all: bool, changed: &mut Changed) {
     let by_records = state.openings.level > 0;
     // One that is not open is nothing that was applied.
     let wanted = state.partitions.values_mut().filter(|p| (p.dirty || all) && (p.opened || !by_records));
@@ -198,11 +219,14 @@ fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) 
     for id in state.removed.drain(..) {
         changed.push((partition_key(id), None));
     }
-    for (id, chunk, bytes) in state.queues.take_changed_chunks(all) {
-        let mut key = id.0.to_be_bytes().to_vec();
-        key.extend_from_slice(&chunk);
-        changed.push((ChunkKey { kind: QUEUE, id: Bytes::from(key) }, bytes));
-    }
+}
+
+/// Gives the number of the checkpoint, as the timers know it.
+fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) -> u64 {
+    capture_openings(state, all, changed);
+    capture_hosted(state, all, changed);
+    let queues = state.queues.take_changed_chunks(all).into_iter();
+    changed.extend(queues.map(|(id, chunk, bytes)| (queue_key(id, &chunk), bytes)));
     let (timers, chunks) = state.queues.delays.take_changed_chunks(all);
     changed.extend(chunks.into_iter().map(|(id, bytes)| (timers_key(&id), bytes)));
     // In an order that depends on content only: equal states give equal files.

@@ -4,6 +4,7 @@
 //! found; a reply leaves only after the state that it tells of is applied.
 
 use crate::broker::Inner;
+use crate::config::Witness;
 use crate::machines::{Outbox, machine_of};
 use crate::openings::{self, Gone};
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
@@ -21,19 +22,25 @@ use polylogue_log::journal::{CommitSink, Outcome};
 use polylogue_log::store::ShardStore;
 use polylogue_log::{Frame, Kind};
 use polylogue_meta::{MetaEvent, TopicMeta};
+use polylogue_replicate::Role;
 use polylogue_types::{Index, Offset, PartitionId, ShardId, TimestampMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 /// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ShardSink {
     pub(crate) target: Mutex<Option<(Weak<Inner>, Weak<Shard>)>>,
+    /// See [`BrokerConfig::witness`](crate::BrokerConfig::witness).
+    pub(crate) witness: Option<Witness>,
 }
 
 impl CommitSink for ShardSink {
     fn committed(&self, frames: &[Arc<Frame>], outcomes: &[(u64, Outcome)]) {
+        if let Some(Witness(witness)) = &self.witness {
+            witness.committed(frames, outcomes);
+        }
         let target = self.target.lock().clone();
         let Some((broker, shard)) = target else { return };
         if let (Some(broker), Some(shard)) = (broker.upgrade(), shard.upgrade()) {
@@ -65,7 +72,7 @@ impl Inner {
         let mut fired = Fired::new();
         let mut outbox = Outbox::new();
         let gone: Vec<Gone>;
-        let (due, for_queues) = {
+        let (due, for_queues, heads) = {
             for frame in frames {
                 if let Err(e) = shard.store.apply(frame) {
                     self.env.fatal.fatal(&format!("shard {}: {e}", shard.id));
@@ -73,8 +80,9 @@ impl Inner {
                 }
             }
             let mut state = shard.state.lock();
+            let before = state.heads();
             for frame in frames {
-                let applied = self.apply_frame(shard.id, &shard.store, &mut state, frame, false, &mut fired);
+                let applied = self.apply_frame(shard.id, &shard.store, &mut state, frame, &mut fired);
                 if let Err(broken) = applied {
                     self.env.fatal.fatal(&broken);
                     return;
@@ -85,7 +93,8 @@ impl Inner {
                 // Nothing of it is recorded any more that they could go behind.
                 shard.record_ends(&mut state, gone.partition);
             }
-            (settle(&mut state, outcomes), state.queues.has_work())
+            let follows = (state.role != Role::Writer).then(|| state.heads() != before);
+            (settle(&mut state, outcomes), state.queues.has_work(), follows)
         };
         for Gone { queue, stream, .. } in gone {
             if let Some(queue) = queue {
@@ -109,7 +118,10 @@ impl Inner {
         // What became of messages of queues, in nearly every frame of a busy one, is none of the machines' business.
         let for_machines =
             |frame: &Arc<Frame>| frame.entries.iter().any(|e| machine_of(e.envelope.partition).is_some());
-        if shard.id == self.meta_shard && (!due.machine.is_empty() || frames.iter().any(for_machines)) {
+        let concerns_machines = || shard.id == self.meta_shard && frames.iter().any(for_machines);
+        if let Some(heads_changed) = heads {
+            self.follow_writer(shard, frames, concerns_machines(), heads_changed);
+        } else if !due.machine.is_empty() || concerns_machines() {
             self.apply_machines(shard, frames, due.machine, &mut outbox);
         }
         self.machines_applied(shard, frames, &mut outbox);
@@ -128,7 +140,6 @@ impl Inner {
         store: &ShardStore,
         state: &mut ShardState,
         frame: &Frame,
-        replay: bool,
         fired: &mut Fired,
     ) -> Result<(), String> {
         let broken = |why: String| format!("shard {shard} index {}: {why}", frame.index);
@@ -142,7 +153,7 @@ impl Inner {
             if let Some(losses) = &mut losses {
                 losses.before(entry.envelope.partition, entry.envelope.next_offset(), state);
             }
-            Shard::apply_entry(state, &entry.envelope, frame.time_ms, replay, fired)?;
+            Shard::apply_entry(state, &entry.envelope, frame.time_ms, fired)?;
             let native = entry.native.start as usize..entry.native.end as usize;
             let native = frame.bytes.get(native).unwrap_or_default();
             let view = self.config.view.as_ref();
@@ -159,6 +170,9 @@ impl Inner {
             && let Ok(upto) = <[u8; 8]>::try_from(&frame.body[..])
         {
             state.cut = Some(Index(u64::from_le_bytes(upto)));
+        }
+        if state.role != Role::Writer {
+            state.term = state.term.max(frame.term);
         }
         state.applied = frame.index;
         state.applied_bytes += frame.bytes.len() as u64;

@@ -1,9 +1,10 @@
 //! The broker's own settings and bounds.
 
 use polylogue_api::{AsRecorded, ConfigResolver, LogView};
-use polylogue_log::journal::JournalIo;
+use polylogue_log::journal::{CommitSink, JournalIo};
 use polylogue_log::store::StoreConfig;
 use polylogue_types::{NodeId, limits};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +34,16 @@ pub struct CreditRules {
 impl Default for CreditRules {
     fn default() -> CreditRules {
         CreditRules { growth_messages: 4_000, growth_bytes: 8 << 20, withheld_ms_max: 100 }
+    }
+}
+
+/// See [`BrokerConfig::witness`].
+#[derive(Clone)]
+pub struct Witness(pub Arc<dyn CommitSink>);
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Witness")
     }
 }
 
@@ -90,6 +101,8 @@ pub struct BrokerConfig {
     pub store: StoreConfig,
     /// What makes of recorded settings what holds.
     pub resolver: Arc<dyn ConfigResolver>,
+    /// Is given every committed frame of this life before it is applied, for the simulator's followers; no option sets it.
+    pub witness: Option<Witness>,
     /// How those who read by offset see the messages of queues; `None`: as they are stored.
     pub view: Option<Arc<dyn LogView>>,
 }
@@ -124,6 +137,7 @@ impl BrokerConfig {
             reader_threads: 2,
             store: StoreConfig::default(),
             resolver: Arc::new(AsRecorded),
+            witness: None,
             view: None,
         }
     }

@@ -15,6 +15,7 @@
 
 mod admin;
 mod admission;
+mod applied;
 mod background;
 mod backup;
 mod broker;
@@ -38,6 +39,7 @@ mod readers;
 mod reads;
 mod record;
 mod reserve;
+mod roles;
 mod room;
 mod shard;
 mod sink;
@@ -47,9 +49,10 @@ mod verify;
 mod watch;
 
 pub use admission::{Admission, Permit};
+pub use applied::AppliedState;
 pub use backup::{Backup, BackupPiece, BackupStats};
 pub use broker::Broker;
-pub use config::{BrokerConfig, CreditRules, QueueRules};
+pub use config::{BrokerConfig, CreditRules, QueueRules, Witness};
 pub use datadir::{Identity, LAYOUT_VERSION, read_identity, shard_dir};
 pub use error::{Error, ErrorKind, Result};
 pub use names::partition_names;

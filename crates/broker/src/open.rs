@@ -29,12 +29,13 @@ use polylogue_api::{ClusterInfo, Durability, MachineId, StateMachine};
 use polylogue_env::Env;
 use polylogue_log::Frame;
 use polylogue_log::checkpoint::CheckpointStore;
-use polylogue_log::journal::{self, Journal};
+use polylogue_log::journal::{self, Journal, StartOfLife};
 use polylogue_log::store::{ShardStore, StoreConfig};
 use polylogue_meta::{
     AMQP_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaSettings, SharedCatalog,
     TopicMeta,
 };
+use polylogue_replicate::ShardLog;
 use polylogue_replicate::local::LocalLog;
 use polylogue_replicate::memory::MemoryLog;
 use polylogue_types::{Index, Map, Offset, PartitionId, ShardId, Term, TopicId};
@@ -121,6 +122,7 @@ impl Inner {
             background: (Mutex::new(false), Condvar::new()),
             threads: Mutex::default(),
             due: Mutex::default(),
+            leads: AtomicBool::new(true),
             running: AtomicBool::new(false),
             recovered: AtomicBool::new(false),
             opening: Mutex::default(),
@@ -132,20 +134,25 @@ impl Inner {
         Ok((inner, sync_shards))
     }
 
-    fn recover(self: &Arc<Inner>, sync_shards: &[ShardId]) -> Result<()> {
+    pub(crate) fn recover(self: &Arc<Inner>, sync_shards: &[ShardId]) -> Result<()> {
         for id in sync_shards {
             self.open_shard(*id)?;
         }
         // The other classes' shards exist only once a topic wanted them.
-        let wanted: std::collections::BTreeSet<_> = {
-            let machines = self.machines.lock();
-            machines.meta.topics().flat_map(|t| t.placement().map(|(_, shard)| shard).collect::<Vec<_>>()).collect()
-        };
-        for id in wanted {
-            if !self.shards.read().contains_key(&id) {
-                self.open_shard(id)?;
-            }
+        self.open_wanted()?;
+        if self.leads() {
+            return self.lead();
         }
+        // Records that come from the writer are of this version's kinds.
+        self.data.raise_layout(&self.env)?;
+        let mut machines = self.machines.lock();
+        machines.meta.take_events();
+        self.all_shards().iter().for_each(|shard| self.show_topics_of(shard, &machines));
+        Ok(())
+    }
+
+    /// Begins to be the writer of shards whose logs are replayed and whose terms are taken.
+    pub(crate) fn lead(self: &Arc<Inner>) -> Result<()> {
         let mut machines = self.machines.lock();
         let context = self.context();
         for id in machines.ids() {
@@ -181,7 +188,7 @@ impl Inner {
         Ok(())
     }
 
-    fn route(&self, topic: &TopicMeta) {
+    pub(crate) fn route(&self, topic: &TopicMeta) {
         let shards = self.shards.read();
         let mut routes = self.routes.write();
         for (partition, shard) in topic.placement() {
@@ -200,14 +207,16 @@ impl Inner {
         Ok(shard)
     }
 
-    fn open_shard(self: &Arc<Inner>, id: ShardId) -> Result<Arc<Shard>> {
-        let sink = Arc::new(ShardSink::default());
+    pub(crate) fn open_shard(self: &Arc<Inner>, id: ShardId) -> Result<Arc<Shard>> {
+        let sink = Arc::new(ShardSink { witness: self.config.witness.clone(), ..ShardSink::default() });
         let shard = if id == MEMORY_SHARD { self.memory_shard(&sink)? } else { self.disk_shard(id, &sink)? };
         *sink.target.lock() = Some((Arc::downgrade(self), Arc::downgrade(&shard)));
         self.shards.write().insert(id, shard.clone());
         self.tune();
-        let term = shard.log.acquire()?;
-        self.take_term(&shard, term, None);
+        if self.leads() {
+            let term = shard.log.acquire()?;
+            self.take_term(&shard, term, None);
+        }
         Ok(shard)
     }
 
@@ -232,7 +241,7 @@ impl Inner {
         Ok(Arc::new(Shard {
             id: MEMORY_SHARD,
             class: Durability::Memory,
-            early_deliveries: self.config.early_deliveries,
+            early_deliveries: self.config.early_deliveries && log.decides_alone(),
             view: self.config.view.clone(),
             log: Arc::new(log),
             store,
@@ -272,12 +281,13 @@ impl Inner {
         for partition in state.partitions.values_mut() {
             partition.reset_tail();
         }
+        let log = LocalLog::new(journal.clone(), self.data.identity.node);
         Ok(Arc::new(Shard {
             id,
             class,
-            early_deliveries: self.config.early_deliveries,
+            early_deliveries: self.config.early_deliveries && log.decides_alone(),
             view: self.config.view.clone(),
-            log: Arc::new(LocalLog::new(journal.clone(), self.data.identity.node)),
+            log: Arc::new(log),
             store,
             checkpoints: Some(checkpoints),
             journal: Some(journal),
@@ -307,6 +317,7 @@ impl Inner {
                 Durability::Async => journal::Durability::Async,
                 _ => journal::Durability::Sync,
             },
+            start: if self.leads() { StartOfLife::OneVoter } else { StartOfLife::Follower },
             file_bytes: self.config.journal_file_bytes,
             io: self.config.journal_io,
             lazy_flush_ms_max: self.config.lazy_flush_ms_max,
@@ -334,7 +345,7 @@ impl Inner {
             return Ok(());
         }
         let mut fired = crate::watch::Fired::new();
-        self.apply_frame(id, store, state, &frame, true, &mut fired).map_err(broken)?;
+        self.apply_frame(id, store, state, &frame, &mut fired).map_err(broken)?;
         state.openings.gone.clear();
         if id == META_SHARD {
             let events = self.machines.lock().apply(&frame).map_err(broken)?;

@@ -137,11 +137,11 @@ impl Partition {
         self.epochs.iter().rev().find(|(_, first)| *first <= offset).map_or(-1, |(epoch, _)| *epoch)
     }
 
-    /// The largest epoch not above `asked` and where it ends (KIP-320): `(-1, None)` when nothing is known.
-    pub(crate) fn epoch_end(&self, asked: i32) -> (i32, Option<Offset>) {
+    /// The largest epoch not above `asked` and where it ends (KIP-320): `(-1, None)` when nothing is known. The current one ends with what is
+    /// committed, and never with what is only proposed, which another writer may replace: `stored` is the end of what readers can read.
+    pub(crate) fn epoch_end(&self, asked: i32, stored: Offset) -> (i32, Option<Offset>) {
         if asked == self.leader_epoch {
-            // A reader may be ahead of the high watermark for a moment, and what it has read is no divergence.
-            return (asked, Some(self.high_watermark.max(self.next_offset)));
+            return (asked, Some(self.high_watermark.max(stored)));
         }
         if asked > self.leader_epoch || asked < 0 {
             return (-1, None);
@@ -240,12 +240,12 @@ mod tests {
         p.apply(&entry(0, 0, 10, 0), 0).unwrap();
         p.apply(&entry(10, 1, 5, 2), 0).unwrap();
         p.leader_epoch = 4;
-        assert_eq!(p.epoch_end(0), (0, Some(Offset(10))));
-        assert_eq!(p.epoch_end(1), (0, Some(Offset(10))));
-        assert_eq!(p.epoch_end(3), (2, Some(Offset(15))));
-        assert_eq!(p.epoch_end(4), (4, Some(Offset(15))));
-        assert_eq!(p.epoch_end(5), (-1, None));
-        assert_eq!(p.epoch_end(-1), (-1, None));
+        assert_eq!(p.epoch_end(0, Offset(0)), (0, Some(Offset(10))));
+        assert_eq!(p.epoch_end(1, Offset(0)), (0, Some(Offset(10))));
+        assert_eq!(p.epoch_end(3, Offset(0)), (2, Some(Offset(15))));
+        assert_eq!(p.epoch_end(4, Offset(0)), (4, Some(Offset(15))));
+        assert_eq!(p.epoch_end(5, Offset(0)), (-1, None));
+        assert_eq!(p.epoch_end(-1, Offset(0)), (-1, None));
         assert_eq!((p.epoch_at(Offset(3)), p.epoch_at(Offset(12)), p.epoch_at(Offset(15))), (0, 2, 4));
     }
 
@@ -254,12 +254,13 @@ mod tests {
     fn an_epoch_in_which_nothing_was_written_ends_where_the_first_known_begins() {
         let mut p = partition();
         p.leader_epoch = 5;
-        assert_eq!(p.epoch_end(3), (3, Some(Offset(0))));
+        assert_eq!(p.epoch_end(3, Offset(0)), (3, Some(Offset(0))));
         p.apply(&entry(0, 0, 10, 5), 0).unwrap();
-        assert_eq!(p.epoch_end(4), (4, Some(Offset(0))));
-        assert_eq!(p.epoch_end(5), (5, Some(Offset(10))));
+        assert_eq!(p.epoch_end(4, Offset(0)), (4, Some(Offset(0))));
+        assert_eq!(p.epoch_end(5, Offset(0)), (5, Some(Offset(10))));
         p.next_offset = Offset(12);
-        assert_eq!(p.epoch_end(5), (5, Some(Offset(12))), "what is being written counts");
+        assert_eq!(p.epoch_end(5, Offset(0)), (5, Some(Offset(10))), "what is only proposed does not count");
+        assert_eq!(p.epoch_end(5, Offset(11)), (5, Some(Offset(11))), "what can be read does");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use polylogue_log::journal::{self, Draft, Journal, PATCH_BYTES_MAX, Patch, Propo
 use polylogue_log::store::ShardStore;
 use polylogue_record::crc;
 use polylogue_record::envelope::{Body, Envelope, Form, Producer};
-use polylogue_replicate::ShardLog;
+use polylogue_replicate::{Role, ShardLog};
 use polylogue_types::{Index, Map, Offset, PartitionId, ShardId, Term, TimestampMs};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ pub(crate) struct Shard {
     pub(crate) id: ShardId,
     /// What its own records get, and what its topics were made for. An append gets what its topics say now, but for `Memory`.
     pub(crate) class: Durability,
-    /// Whether queues that may hand out messages before they are flushed do so.
+    /// Whether queues that may hand out messages before they are committed do so: only where this node alone decides what is.
     pub(crate) early_deliveries: bool,
     /// What knows the bodies of messages in queues.
     pub(crate) view: Option<Arc<dyn LogView>>,
@@ -69,6 +69,9 @@ pub(crate) enum Parked {
 /// Mutable state of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct ShardState {
+    /// What this node is in the shard. A follower until it has a term of its own: a start replays its log as one.
+    pub(crate) role: Role,
+    /// The writer's term; of a follower that of the last frame it applied.
     pub(crate) term: Term,
     /// The writer was lost: nothing is proposed until it was taken anew.
     pub(crate) lost: bool,
@@ -91,6 +94,15 @@ pub(crate) struct ShardState {
     pub(crate) cut_proposed: Option<Index>,
     /// Partitions that went since the last checkpoint.
     pub(crate) removed: Vec<PartitionId>,
+    /// Changes were taken out of the state without being written: the next checkpoint has all chunks.
+    pub(crate) recapture: bool,
+}
+
+impl ShardState {
+    /// Whether this node proposes in the shard, hands out and expires: it is the writer and was not lost.
+    pub(crate) fn proposes(&self) -> bool {
+        self.role == Role::Writer && !self.lost
+    }
 }
 
 /// How an append is to be treated.
@@ -179,7 +191,7 @@ impl Shard {
         terms: AppendTerms,
         planned: &mut Planned,
     ) -> Result<(Appended, bool), AppendError> {
-        if state.lost {
+        if !state.proposes() {
             return Err(AppendError::Unavailable(Unavailable::NotCommitted));
         }
         let partition = state.partitions.get_mut(&entry.partition).ok_or(AppendError::UnknownPartition)?;
@@ -206,7 +218,7 @@ impl Shard {
 
     /// Hands a proposal to the log under a new ticket.
     pub(crate) fn propose(&self, state: &mut ShardState, proposal: Proposal) -> Result<u64, Unavailable> {
-        if state.lost {
+        if !state.proposes() {
             return Err(Unavailable::NotCommitted);
         }
         let ticket = state.next_ticket;
@@ -286,6 +298,9 @@ impl Shard {
 
     /// Proposes that the log up to an index becomes segments.
     pub(crate) fn propose_cut(&self, state: &mut ShardState, upto: Index) -> Result<u64, Unavailable> {
+        if !state.proposes() {
+            return Err(Unavailable::NotCommitted);
+        }
         let ticket = state.next_ticket;
         let proposal = Proposal {
             kind: Kind::SegmentCut,
@@ -299,23 +314,24 @@ impl Shard {
         Ok(ticket)
     }
 
-    /// Offsets, watchers: the part of applying that concerns a partition. `Err` is a broken promise of the log.
+    /// Offsets, watchers: the part of applying that concerns a partition. What the writer noted when it proposed, a follower notes here.
+    /// `Err` is a broken promise of the log.
     pub(crate) fn apply_entry(
         state: &mut ShardState,
         envelope: &Envelope,
         time_ms: TimestampMs,
-        replay: bool,
         fired: &mut Fired,
     ) -> Result<(), String> {
+        let follows = state.role != Role::Writer;
         // A topic that was deleted while its entries were on their way: they go nowhere.
         let Some(partition) = state.partitions.get_mut(&envelope.partition) else { return Ok(()) };
-        if replay && let Some(stamp) = envelope.producer.as_ref().map(producer_stamp) {
+        if follows && let Some(stamp) = envelope.producer.as_ref().map(producer_stamp) {
             let at = partition.high_watermark;
             let Envelope { base_offset, count, max_timestamp, .. } = *envelope;
             partition.producers.note(&stamp, NewBatch { base_offset, count, max_timestamp }, time_ms, at);
         }
         partition.apply(envelope, time_ms)?;
-        if replay {
+        if follows {
             partition.next_offset = partition.high_watermark;
             partition.next_ordinal = partition.applied_ordinal;
         }

@@ -294,6 +294,16 @@ impl Journal {
         self.inner.append(frames, flushed)
     }
 
+    /// Writes frames that are committed in the log of the shard's writer, as they are but for their local headers, and gives them to the sink
+    /// once this log has committed them in its own class. For a log that began as [`StartOfLife::Follower`].
+    ///
+    /// # Errors
+    /// `Invalid` for an index that is not the next one, a term that goes back, and frames of kind `Lost`, which tell of damage to the writer's
+    /// own disk; `StorageFull`, and then nothing of the call is in the log; `Stopped`.
+    pub fn follow(&self, frames: &[Arc<Frame>]) -> Result<()> {
+        self.inner.follow(frames)
+    }
+
     /// Makes void what is above `index` (`None`: everything). Durable when it returns.
     ///
     /// # Errors

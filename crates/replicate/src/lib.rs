@@ -26,12 +26,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 /// What a node is in its shard's group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// It may propose.
+    /// It proposes, hands out, expires, moves and answers.
     Writer,
-    /// It only reads.
-    Reader,
+    /// It applies what is committed, and serves reads up to there.
+    #[default]
+    Follower,
     /// Shut down or failed.
     Stopped,
 }
@@ -112,6 +113,10 @@ pub trait ShardLog: Send + Sync + Debug {
     /// `Fenced` when `term` is not the writer's; `Stopped`; `StorageFull`, and then the term is over all the same, but a
     /// restart may not know it.
     fn seal(&self, term: Term) -> Result<Option<Index>>;
+
+    /// Whether this node alone decides what is committed. Then what it has proposed is committed or lost with the process, and never replaced
+    /// by what another writer proposed: a message may be handed out ahead of its commit.
+    fn decides_alone(&self) -> bool;
 
     /// Does one piece of what the provider's own threads would do; `false` when there was nothing to do. The
     /// simulator drives a node with it.

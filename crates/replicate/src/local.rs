@@ -55,7 +55,7 @@ impl ShardLog for LocalLog {
         let role = match view.epoch {
             _ if self.is_stopped() => Role::Stopped,
             Some(term) if term.0 != self.sealed.load(Ordering::Relaxed) => Role::Writer,
-            _ => Role::Reader,
+            _ => Role::Follower,
         };
         LogView {
             role,
@@ -115,6 +115,10 @@ impl ShardLog for LocalLog {
         let nobody = self.journal.acquire()?;
         self.sealed.store(nobody.0, Ordering::Relaxed);
         Ok(self.journal.view().committed)
+    }
+
+    fn decides_alone(&self) -> bool {
+        true
     }
 
     fn step(&self, work: Work) -> bool {

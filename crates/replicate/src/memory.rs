@@ -240,7 +240,7 @@ impl ShardLog for MemoryLog {
             role: match (state.stopped, state.has_writer) {
                 (true, _) => Role::Stopped,
                 (false, true) => Role::Writer,
-                (false, false) => Role::Reader,
+                (false, false) => Role::Follower,
             },
             term: state.term,
             first: state.first(),
@@ -321,6 +321,10 @@ impl ShardLog for MemoryLog {
     fn seal(&self, term: Term) -> Result<Option<Index>> {
         self.change_term(Some(term), false)?;
         Ok(self.core.state.lock().committed)
+    }
+
+    fn decides_alone(&self) -> bool {
+        true
     }
 
     fn step(&self, work: Work) -> bool {

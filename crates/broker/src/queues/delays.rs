@@ -26,7 +26,7 @@ use polylogue_log::journal::Urgency;
 use polylogue_record::envelope::Envelope;
 use polylogue_timer::{Kind, TimerId, TimerKey, TimerOp, Timers};
 use polylogue_types::{PartitionId, TimestampMs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -140,6 +140,14 @@ impl Delays {
         changed
     }
 
+    /// All timers that are pending, see [`Timers::pending_ids`].
+    pub(crate) fn pending_ids(
+        &self,
+        read: &mut dyn FnMut(&Bytes) -> Result<Bytes, String>,
+    ) -> Result<BTreeSet<TimerId>, String> {
+        self.timers.as_ref().map_or_else(|| Ok(BTreeSet::new()), |timers| timers.pending_ids(read))
+    }
+
     /// A checkpoint is on disk.
     pub(crate) fn saved(&mut self, checkpoint: u64) {
         if let Some(timers) = &mut self.timers {
@@ -250,7 +258,7 @@ impl Queues {
 impl ShardState {
     /// When the index is to be looked at. Without a writer no timer is carried out, however late: the next insertion looks.
     fn next_timers_ms(&self) -> Option<u64> {
-        self.queues.delays.next_ms().filter(|_| !self.lost)
+        self.queues.delays.next_ms().filter(|_| self.proposes())
     }
 
     /// When something is due in the queues. Wall time, milliseconds.
@@ -262,7 +270,7 @@ impl ShardState {
 impl Shard {
     /// Records that timers of a queue were carried out, behind what they did.
     pub(crate) fn record_ends(&self, state: &mut ShardState, queue: PartitionId) {
-        if state.lost {
+        if !state.proposes() {
             return;
         }
         let Some(ended) = state.queues.delays.carried_out.remove(&queue) else { return };
@@ -361,7 +369,7 @@ impl Inner {
             if state.queues.delays.timers.is_none() {
                 return;
             }
-            if !state.lost {
+            if state.proposes() {
                 state.queues.carry_out_timers(now_ms);
                 shard.record_ends_of_the_gone(&mut state);
             }
@@ -374,7 +382,7 @@ impl Inner {
     /// Whether a shard's index is to be looked at.
     pub(crate) fn timers_due(&self, shard: &Shard, now_ms: u64) -> bool {
         let state = shard.state.lock();
-        let repairs = state.queues.delays.repair.is_some() && !state.lost;
+        let repairs = state.queues.delays.repair.is_some() && state.proposes();
         !self.stopping.load(Ordering::Relaxed) && (repairs || state.next_timers_ms().is_some_and(|at| at <= now_ms))
     }
 }

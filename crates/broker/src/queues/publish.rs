@@ -345,10 +345,10 @@ impl Shard {
                 body = None;
             }
             let queue = &target.queue;
-            let is_queue = !state.lost && state.queues.contains(*queue);
+            let is_queue = state.proposes() && state.queues.contains(*queue);
             let Some(partition) = state.partitions.get_mut(queue).filter(|_| is_queue) else {
                 let lost = PublishError::Unavailable(Unavailable::NotCommitted);
-                outcome.errors.push((position, if state.lost { lost } else { PublishError::UnknownQueue }));
+                outcome.errors.push((position, if state.proposes() { PublishError::UnknownQueue } else { lost }));
                 continue;
             };
             let body_len = || body_bytes(self.view.as_ref(), message.form, &message.bytes);

@@ -467,7 +467,7 @@ impl Shard {
     }
 
     fn record_queue_now(&self, state: &mut ShardState, id: PartitionId) {
-        if state.lost {
+        if !state.proposes() {
             return;
         }
         let Some(host) = state.queues.hosts.get_mut(&id) else { return };

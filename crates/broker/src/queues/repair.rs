@@ -95,7 +95,7 @@ impl ShardState {
     /// Gives up the parts whose content is committed anew.
     fn end_repair(&mut self) {
         // Without a writer what was inserted may be void, and a ticket that failed is settled too.
-        if self.lost {
+        if !self.proposes() {
             return;
         }
         let settled = self.settled;
@@ -236,7 +236,7 @@ mod tests {
     /// looked for what they held.
     #[test]
     fn who_comes_back_for_a_repair_that_was_left_changes_nothing_of_the_next() {
-        let mut state = ShardState::default();
+        let mut state = ShardState { role: polylogue_replicate::Role::Writer, ..ShardState::default() };
         let queues = VecDeque::from([PartitionId(1)]);
         let repair = Repair { number: 2, lost: BTreeMap::new(), queues, from: 0, busy: true, ticket: None };
         state.queues.delays.repair = Some(repair);

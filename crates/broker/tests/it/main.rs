@@ -8,6 +8,7 @@ mod broker;
 mod damage;
 mod delays;
 mod flips;
+mod follower;
 mod full_disk;
 mod layouts;
 mod many_partitions;

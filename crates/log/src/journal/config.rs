@@ -46,6 +46,9 @@ pub enum StartOfLife {
     OneVoter,
     /// Nothing: a consensus engine brings membership and vote, and says what is committed.
     Pristine,
+    /// Nothing: all frames come from the writer's log once they are committed there ([`Journal::follow`](super::Journal::follow)). What is in
+    /// the log at a later start is committed.
+    Follower,
 }
 
 /// Settings of one journal. [`Config::new`] gives the defaults.

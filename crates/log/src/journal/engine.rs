@@ -4,14 +4,16 @@
 use super::build::{self, Built};
 use super::inner::{Inner, WriteState, stopped};
 use super::pipeline::Demand;
-use super::proposal::{Append, Content, Flushed, Proposal, Vote};
+use super::proposal::{Append, Content, Draft, Flushed, Proposal, Vote};
 use super::queue::{self, Queued};
 use super::write::Stop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::codec::{FrameHead, LocalRecord};
-use crate::frame::{Kind, MembershipBody};
+use crate::frame::{Frame, Kind, MembershipBody};
 use parking_lot::MutexGuard;
+use polylogue_record::envelope::Body;
 use polylogue_types::{Index, Term};
+use std::sync::Arc;
 
 impl Inner {
     /// See [`Journal::acquire`](super::Journal::acquire).
@@ -80,6 +82,21 @@ impl Inner {
 
     /// See [`Journal::append`](super::Journal::append).
     pub(crate) fn append(&self, frames: Vec<Append>, flushed: Flushed) -> Result<()> {
+        self.put_appends(frames, |group, _| group.flushed.push(flushed))
+    }
+
+    /// See [`Journal::follow`](super::Journal::follow).
+    pub(crate) fn follow(&self, frames: &[Arc<Frame>]) -> Result<()> {
+        let frames = frames.iter().map(|frame| append_of(frame)).collect();
+        self.put_appends(frames, |group, frames| group.frames.extend(frames))
+    }
+
+    /// Writes frames at given indexes, and notes with their group what is to be done once that is flushed.
+    fn put_appends(
+        &self,
+        frames: Vec<Append>,
+        then: impl FnOnce(&mut super::pipeline::Group, Vec<Arc<Frame>>),
+    ) -> Result<()> {
         let mut w = self.take_over()?;
         let built = self.build_appends(&w, frames)?;
         let bytes: u64 = built.iter().map(|(_, b)| (b.buffer.len() as u64).next_multiple_of(64)).sum();
@@ -87,18 +104,22 @@ impl Inner {
         self.prefer_written(&mut w);
         self.ensure_room(&mut w, bytes).map_err(Stop::into_error)?;
         let (end, next, term, time_ms) = (w.end, w.next_index, w.term, w.time_ms);
+        let mut put = Vec::with_capacity(built.len());
         for (head, frame) in built {
-            if let Err(stop) = self.put_frame(&mut w, &head, frame) {
-                (w.end, w.next_index, w.term, w.time_ms) = (end, next, term, time_ms);
-                self.catalog.lock().take_back(next, end.position);
-                let stop = self.void_end(&mut w, stop);
-                self.finish_group(&mut w);
-                drop(w);
-                self.queue.kick();
-                return Err(stop.into_error());
+            match self.put_frame(&mut w, &head, frame) {
+                Ok(frame) => put.push(frame),
+                Err(stop) => {
+                    (w.end, w.next_index, w.term, w.time_ms) = (end, next, term, time_ms);
+                    self.catalog.lock().take_back(next, end.position);
+                    let stop = self.void_end(&mut w, stop);
+                    self.finish_group(&mut w);
+                    drop(w);
+                    self.queue.kick();
+                    return Err(stop.into_error());
+                }
             }
         }
-        w.group.flushed.push(flushed);
+        then(&mut w.group, put);
         w.group.demand = Demand::Now;
         self.finish_group(&mut w);
         drop(w);
@@ -206,4 +227,23 @@ impl Inner {
         drop(w);
         self.flush_all()
     }
+}
+
+/// A frame of another node's log, to be written as it is: the entries stand in it as they are to stand, and references count them.
+fn append_of(frame: &Frame) -> Append {
+    let content = match frame.kind {
+        Kind::Data => Content::Entries(frame.entries.iter().map(|entry| draft_of(frame, entry)).collect()),
+        _ => Content::Opaque(frame.body.clone()),
+    };
+    let Frame { term, index, leader, time_ms, kind, .. } = *frame;
+    Append { term, index, leader, time_ms, kind, content }
+}
+
+fn draft_of(frame: &Frame, entry: &crate::frame::EntryRef) -> Draft {
+    // The native range of a reference is that of the entry it refers to.
+    let bytes = match entry.envelope.body {
+        Body::Ref { .. } => bytes::Bytes::new(),
+        _ => frame.native(entry),
+    };
+    Draft::new(entry.envelope.clone(), bytes)
 }

@@ -169,7 +169,7 @@ impl Inner {
         let last = next_index.0.checked_sub(1).unwrap_or(NONE);
         let committed = match config.start {
             // The only voter has everything that it needs to commit what it has.
-            StartOfLife::OneVoter => last,
+            StartOfLife::OneVoter | StartOfLife::Follower => last,
             StartOfLife::Pristine => opened.local.committed.map_or(NONE, |saved| saved.0.min(last)),
         };
         let queue = Queue::default();

@@ -137,7 +137,7 @@ fn refuses_when_busy_and_keeps_the_order(make: Maker<'_>) {
 fn has_no_writer_before_one_is_acquired(make: Maker<'_>) {
     let case = Case::new(make);
     let view = case.log.view();
-    assert_eq!(view.role, Role::Reader);
+    assert_eq!(view.role, Role::Follower);
     let refused = case.log.try_propose(small(view.term, 0));
     assert_eq!(refused.expect_err("nobody has acquired").kind, ErrorKind::Fenced);
     let term = case.log.acquire().expect("acquire");
@@ -269,7 +269,7 @@ fn seals(make: Maker<'_>) {
     assert_eq!(case.committed(), [0], "what was accepted before the end is committed when the end is known");
     assert_eq!(end, case.log.view().committed);
     let view = case.log.view();
-    assert_eq!(view.role, Role::Reader, "there is no writer");
+    assert_eq!(view.role, Role::Follower, "there is no writer");
     for over in [term, view.term] {
         assert_eq!(case.log.seal(over).expect_err("it is over").kind, ErrorKind::Fenced);
     }

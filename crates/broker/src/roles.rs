@@ -1,0 +1,203 @@
+//! What this node is in its shards: writer of all of them, or follower of all of them.
+//!
+//! ```text
+//!   open            replay ──> acquire ──────────────────────────────────────┐
+//!   open_follower   replay ──> receive ──> receive ──> ... ──> take_over ────┴──> lead: machines ready, openings
+//! ```
+//!
+//! A follower is in a replay that goes on: it applies frames that are committed at the writer, and nothing else. It proposes nothing, hands out
+//! nothing, runs no deadline, and refuses requests that need any of it; reads are answered up to what it has applied. What a writer does at
+//! the end of its replay a follower does when it takes over, so that both find the same machines, openings and queues.
+//!
+//! No option of the product makes a follower yet: the simulator does.
+
+use crate::broker::{Broker, Inner};
+use crate::config::BrokerConfig;
+use crate::error::{Error, ErrorKind, Result};
+use crate::machines::Machines;
+use crate::open::MEMORY_SHARD;
+use crate::shard::{Shard, ShardState};
+use polylogue_api::{MachineId, StateMachine};
+use polylogue_env::Env;
+use polylogue_log::Frame;
+use polylogue_meta::MetaEvent;
+use polylogue_replicate::{LogView, Role};
+use polylogue_types::{Index, ShardId, Term};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Broker {
+    /// Opens a data directory as a follower of all its shards. The directory is new, or was a follower's before.
+    ///
+    /// # Errors
+    /// As [`Broker::open`].
+    pub fn open_follower(
+        env: Env,
+        config: BrokerConfig,
+        others: BTreeMap<MachineId, Box<dyn StateMachine>>,
+    ) -> Result<Broker> {
+        let (inner, sync_shards) = Inner::unopened(env, config, others)?;
+        inner.leads.store(false, Ordering::Release);
+        inner.recover(&sync_shards)?;
+        Ok(Broker { inner })
+    }
+
+    /// Takes the next frames of a shard, which are committed at its writer. They are applied once this node's log has them. A shard that is not
+    /// open is opened.
+    ///
+    /// # Errors
+    /// What the log says ([`polylogue_log::journal::Journal::follow`]); when the shard cannot be opened. Frames of a shard of class `memory`
+    /// are passed over: they are gone with their writer.
+    pub fn receive(&self, shard: ShardId, frames: &[Arc<Frame>]) -> Result<()> {
+        match &self.inner.shard(shard)?.journal {
+            Some(journal) => Ok(journal.follow(frames)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Becomes the writer of all shards: the one before is gone, and all that it committed was received.
+    ///
+    /// # Errors
+    /// When a term cannot be taken. The node is of no use then.
+    pub fn take_over(&self) -> Result<()> {
+        let inner = &self.inner;
+        inner.leads.store(true, Ordering::Release);
+        for shard in inner.all_shards() {
+            let term = shard.log.acquire()?;
+            inner.take_term(&shard, term, None);
+        }
+        inner.open_wanted()?;
+        inner.lead()?;
+        inner.all_shards().iter().for_each(|shard| inner.pump(shard));
+        inner.deadlines_changed();
+        Ok(())
+    }
+
+    /// How a shard's log stands; `None` for one that is not open.
+    #[must_use]
+    pub fn log_view(&self, shard: ShardId) -> Option<LogView> {
+        self.inner.shards.read().get(&shard).map(|shard| shard.log.view())
+    }
+
+    /// The last frame of a shard that is committed; `None` for a shard that is not open, and before the first.
+    #[must_use]
+    pub fn committed(&self, shard: ShardId) -> Option<Index> {
+        self.log_view(shard)?.committed
+    }
+
+    /// Committed frames of a shard from an index on.
+    ///
+    /// # Errors
+    /// As [`polylogue_replicate::ShardLog::read`]; `Io` for a shard that is not open.
+    pub fn frames(&self, shard: ShardId, from: Index, bytes_max: usize) -> Result<Vec<Arc<Frame>>> {
+        let open = self.inner.shards.read().get(&shard).cloned();
+        let open = open.ok_or_else(|| Error::new(ErrorKind::Io, format!("shard {shard} is not open")))?;
+        Ok(open.log.read(from, bytes_max)?)
+    }
+
+    /// What this node is in a shard; `None` for one that is not open.
+    #[must_use]
+    pub fn role(&self, shard: ShardId) -> Option<Role> {
+        self.inner.shards.read().get(&shard).map(|shard| shard.state.lock().role)
+    }
+}
+
+impl ShardState {
+    /// What of it shows in the catalog: its term, and how many partitions it has.
+    pub(crate) fn heads(&self) -> (Term, usize) {
+        (self.term, self.partitions.len())
+    }
+}
+
+impl Inner {
+    /// Whether this node is, or is about to be, the writer of its shards.
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Acquire)
+    }
+
+    /// What a follower does about frames that it has applied to a shard, beside that: machines, routes, the catalog. `heads_changed`: there is
+    /// another term in the shard, or other partitions.
+    pub(crate) fn follow_writer(
+        &self,
+        shard: &Arc<Shard>,
+        frames: &[Arc<Frame>],
+        for_machines: bool,
+        heads_changed: bool,
+    ) {
+        let mut machines = self.machines.lock();
+        for frame in frames.iter().filter(|_| for_machines) {
+            match machines.apply(frame) {
+                Ok(events) => events.iter().for_each(|event| self.follow_topic(event)),
+                Err(broken) => return self.env.fatal.fatal(&broken),
+            }
+        }
+        if heads_changed {
+            let term = shard.state.lock().term;
+            machines.meta.set_term(shard.id, term);
+            self.show_topics_of(shard, &machines);
+        }
+    }
+
+    fn follow_topic(&self, event: &MetaEvent) {
+        match event {
+            MetaEvent::Created(topic) | MetaEvent::Changed(topic) => {
+                self.route(topic);
+                self.set_epochs(topic, None);
+                self.catalog.publish(topic, &|shard| self.term_of(shard));
+            }
+            MetaEvent::Deleted(topic) => {
+                self.catalog.withdraw(topic.id());
+                let mut routes = self.routes.write();
+                topic.placement().for_each(|(id, _)| _ = routes.remove(&id));
+            }
+            MetaEvent::Settings(scope, settings) => {
+                self.catalog.publish_settings(scope, settings.clone());
+                self.catalog.inherit();
+            }
+        }
+    }
+
+    /// Shows the topics with partitions in a shard as that stands now.
+    pub(crate) fn show_topics_of(&self, shard: &Arc<Shard>, machines: &Machines) {
+        let of = |topic: &&Arc<_>| polylogue_meta::TopicMeta::placement(topic).any(|(_, of)| of == shard.id);
+        for topic in machines.meta.topics().filter(of) {
+            if !self.leads() {
+                self.route(topic);
+            }
+            self.set_epochs(topic, Some(shard));
+            self.catalog.publish(topic, &|id| self.term_of(id));
+        }
+    }
+
+    /// Gives a topic's partitions the leader epochs that follow from the terms, in one shard or in all of them.
+    fn set_epochs(&self, topic: &polylogue_meta::TopicMeta, only: Option<&Arc<Shard>>) {
+        let epochs = topic.leader_epochs(|id| self.term_of(id));
+        for ((id, of), partition) in topic.placement().zip(epochs) {
+            let shard = match only {
+                Some(shard) => Some(shard.clone()).filter(|shard| shard.id == of),
+                None => self.shards.read().get(&of).cloned(),
+            };
+            let Some(shard) = shard else { continue };
+            if let Some(known) = shard.state.lock().partitions.get_mut(&id) {
+                known.leader_epoch = partition.leader_epoch;
+            }
+        }
+    }
+
+    /// Opens the shards of other classes that topics want. A follower has none of class `memory`: what was in it is gone with the writer, and
+    /// its offsets begin by the term that this node is yet to take.
+    pub(crate) fn open_wanted(self: &Arc<Inner>) -> Result<()> {
+        let wanted: std::collections::BTreeSet<ShardId> = {
+            let machines = self.machines.lock();
+            machines.meta.topics().flat_map(|t| t.placement().map(|(_, shard)| shard).collect::<Vec<_>>()).collect()
+        };
+        let follows = !self.leads();
+        for id in wanted.into_iter().filter(|id| !(follows && *id == MEMORY_SHARD)) {
+            if !self.shards.read().contains_key(&id) {
+                self.open_shard(id)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! A follower over the simulated machine: it applies what the writer has committed, serves reads, refuses everything else, and can take over.
+
+use crate::node::{Node, entry, message, stamped};
+use crate::queues::Queueing;
+use polylogue_api::*;
+use polylogue_broker::{Broker, BrokerConfig};
+use polylogue_env::sim::SimWorld;
+use polylogue_replicate::{Role, Work};
+use polylogue_types::{Index, NodeId, Offset, PartitionId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const SHARDS: u32 = 2;
+
+fn open_writer(world: &SimWorld) -> Node {
+    Node::open(world, |config| config.sync_shards = SHARDS)
+}
+
+fn open_follower(world: &SimWorld) -> Node {
+    let mut config = BrokerConfig::new("/data".into());
+    config.sync_shards = SHARDS;
+    config.journal_file_bytes = 1 << 20;
+    config.disk_reserve_bytes = 0;
+    config.node = Some(NodeId(2));
+    let broker = Broker::open_follower(world.env(), config, BTreeMap::new()).expect("the directory opens");
+    let session = broker.new_session();
+    Node { broker, client: Arc::default(), session, next_token: 0 }
+}
+
+/// Gives the follower what it lacks, metadata's shard last.
+fn copy(writer: &Node, follower: &Node) {
+    for shard in writer.broker.shards().iter().rev() {
+        let next = follower.broker.committed(shard.id).map_or(Index(0), Index::next);
+        if writer.broker.committed(shard.id).is_some_and(|committed| committed >= next) {
+            let frames = writer.broker.frames(shard.id, next, usize::MAX).unwrap();
+            follower.broker.receive(shard.id, &frames).unwrap();
+            follower.drive();
+        }
+    }
+}
+
+fn assert_same(one: &Node, other: &Node) {
+    for shard in one.broker.shards() {
+        let state = |node: &Node| node.broker.applied_state(shard.id).unwrap().unwrap();
+        let (one, other) = (state(one), state(other));
+        assert_eq!((one.index, one.differences(&other)), (other.index, vec![]), "shard {}", shard.id);
+        assert_eq!(one.hash(), other.hash());
+    }
+}
+
+fn epoch_end(node: &mut Node, partition: PartitionId) -> EpochEnd {
+    let epoch = node.broker.catalog().topic("t").unwrap().partitions[0].leader_epoch;
+    match node.ask_now(Request::EpochEnds(vec![EpochEndQuery { partition, epoch }])) {
+        Reply::EpochEnds(mut ends) => ends.remove(0).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_follower_serves_reads_and_refuses_what_is_the_writers() {
+    let (one, other) = (SimWorld::new(1), SimWorld::new(2));
+    let (mut writer, mut follower) = (open_writer(&one), open_follower(&other));
+    let topic = writer.create("t", 2, TopicConfig::default());
+    let queue = writer.queue("q", QueueSettings::default());
+    let partition = topic.partitions[0].id;
+    writer.append(stamped(partition, "a", 0)).unwrap();
+    writer.publish(vec![message(&[queue], "m")]).remove(0).unwrap();
+    assert!(follower.broker.catalog().topic("t").is_none());
+    copy(&writer, &follower);
+    assert_same(&writer, &follower);
+    assert_eq!(follower.text(partition, 0), "a");
+    assert_eq!(follower.broker.catalog().topic("t"), writer.broker.catalog().topic("t"), "leader epochs among it");
+
+    // What is proposed at the writer and not committed is not there, and does not end an epoch.
+    writer.start(Request::Append(AppendRequest { entries: vec![entry(partition, "b")], ack: Ack::Committed }));
+    assert_eq!(epoch_end(&mut writer, partition).end, Some(Offset(1)));
+    assert_eq!(epoch_end(&mut follower, partition).end, Some(Offset(1)));
+    assert_eq!(follower.read(partition, 1).unwrap().high_watermark, Offset(1));
+
+    let lost = Unavailable::NotCommitted;
+    assert_eq!(follower.append(entry(partition, "x")).unwrap_err(), AppendError::Unavailable(lost));
+    assert_eq!(follower.publish(vec![message(&[queue], "x")]), [Err(PublishError::Unavailable(lost))]);
+    assert_eq!(follower.attach(queue, ConsumerSpec::default()), Err(AttachError::Unavailable(lost)));
+    let new = NewTopic { name: "n".into(), partitions: 1, config: TopicConfig::default(), internal: false };
+    let create = CreateTopics { topics: vec![new], validate_only: false };
+    let Reply::CreateTopics(created) = follower.ask_now(Request::CreateTopics(create)) else { panic!() };
+    assert_eq!(created.into_iter().next().unwrap().unwrap_err(), TopicError::Unavailable(lost));
+    for _ in 0..10 {
+        other.clock.advance_ms(600_000);
+        follower.background();
+    }
+    assert!(follower.delivered().is_empty());
+    copy(&writer, &follower);
+    for shard in follower.broker.shards() {
+        assert_eq!(follower.broker.role(shard.id), Some(Role::Follower));
+        assert_eq!(follower.broker.committed(shard.id), writer.broker.committed(shard.id), "nothing of its own");
+    }
+    assert_same(&writer, &follower);
+}
+
+#[test]
+fn a_follower_is_one_again_after_a_start() {
+    let (one, other) = (SimWorld::new(1), SimWorld::new(2));
+    let (mut writer, before) = (open_writer(&one), open_follower(&other));
+    let partition = writer.create("t", 2, TopicConfig::default()).partitions[1].id;
+    writer.append(entry(partition, "a")).unwrap();
+    copy(&writer, &before);
+    drop(before);
+    other.crash();
+    let mut follower = open_follower(&other);
+    assert_eq!(follower.text(partition, 0), "a");
+    writer.append(entry(partition, "b")).unwrap();
+    copy(&writer, &follower);
+    assert_eq!(follower.text(partition, 1), "b");
+    assert_same(&writer, &follower);
+}
+
+#[test]
+fn a_follower_that_takes_over_goes_on_where_the_writer_was() {
+    let (one, other) = (SimWorld::new(1), SimWorld::new(2));
+    let (mut writer, mut follower) = (open_writer(&one), open_follower(&other));
+    let topic = writer.create("t", 2, TopicConfig::default());
+    let (partition, epoch) = (topic.partitions[0].id, topic.partitions[0].leader_epoch);
+    let queue = writer.queue("q", QueueSettings::default());
+    writer.append(stamped(partition, "a", 0)).unwrap();
+    writer.publish(vec![message(&[queue], "m"), message(&[queue], "n")]);
+    writer.attach(queue, ConsumerSpec { credit: Some(1), ..ConsumerSpec::default() }).unwrap();
+    let first = writer.delivered();
+    assert_eq!(writer.settle(&first, Settle::Accept), [Ok(())]);
+    copy(&writer, &follower);
+    drop(writer);
+
+    follower.broker.take_over().unwrap();
+    follower.drive();
+    let now = follower.broker.catalog().topic("t").unwrap().partitions[0].leader_epoch;
+    assert!(now > epoch, "{now}");
+    assert_eq!(epoch_end(&mut follower, partition).end, Some(Offset(1)));
+    let again = follower.append(stamped(partition, "a", 0)).unwrap();
+    assert_eq!((again.base_offset, again.duplicate), (Offset(0), true), "a retry is known");
+    assert_eq!(follower.append(stamped(partition, "b", 1)).unwrap().base_offset, Offset(1));
+    follower.attach(queue, ConsumerSpec::default()).unwrap();
+    assert_eq!(crate::node::texts(&follower.delivered()), ["n"]);
+    let new = follower.create("n", 1, TopicConfig::default()).partitions[0].id;
+    assert_eq!(follower.append(entry(new, "x")).unwrap().base_offset, Offset(0));
+
+    // It is a writer's directory from then on.
+    drop(follower);
+    other.kill();
+    let mut again = open_writer(&other);
+    assert_eq!(again.text(partition, 0), "ab");
+    assert_eq!(again.text(new, 0), "x");
+}
+
+/// Frames come in order, each once, in the bytes that the writer gave them.
+#[test]
+fn a_follower_takes_frames_in_their_order_only() {
+    let (one, other) = (SimWorld::new(1), SimWorld::new(2));
+    let (mut writer, follower) = (open_writer(&one), open_follower(&other));
+    let partition = writer.create("t", 1, TopicConfig::default()).partitions[0].id;
+    writer.append(entry(partition, "a")).unwrap();
+    let shard = writer.broker.partition_status(partition).unwrap().shard;
+    let frames = writer.broker.frames(shard, Index(0), usize::MAX).unwrap();
+    assert!(follower.broker.receive(shard, &frames[1..]).is_err(), "a gap");
+    follower.broker.receive(shard, &frames).unwrap();
+    while follower.broker.log_step(Work::Write) | follower.broker.log_step(Work::Flush) {}
+    assert!(follower.broker.receive(shard, &frames[..1]).is_err(), "once more");
+    let copied = follower.broker.frames(shard, Index(0), usize::MAX).unwrap();
+    assert_eq!(copied.len(), frames.len());
+    for (copied, frame) in copied.iter().zip(&frames) {
+        assert_eq!(copied.bytes[64..], frame.bytes[64..], "frame {}", frame.index);
+    }
+}
