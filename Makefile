@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 DATA ?= .data
 SEEDS ?= 10000
+FOLLOWED_SEEDS ?= 2000
+REPLAYED_SEEDS ?= 100
 KILLS ?= 500
 FIRST ?=
 VERSUS ?=
@@ -64,6 +66,8 @@ system: build
 
 sim-short: build
 	$(RELEASE)/polylogue-sim 1 200
+	$(RELEASE)/polylogue-sim follow 1 50
+	$(RELEASE)/polylogue-sim replay 1 5
 
 fuzz-short:
 	FUZZ_SECONDS=10 tests/fuzz.sh
@@ -87,8 +91,10 @@ hostile: build ## Attackers beside well-behaved clients, measured
 crash: build ## kill -9 under load, KILLS=500 times, and power cuts
 	POLYLOGUE_KILLS=$(KILLS) POLYLOGUE_QUEUE_KILLS=$(KILLS) POLYLOGUE_POWER_CUTS=50 POLYLOGUE_QUEUE_POWER_CUTS=50 POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test system -- crash:: crash_queues:: crash_deletes:: crash_mapping:: --nocapture --test-threads=1
 
-sim: build ## The simulator, SEEDS=10000 seeds
+sim: build ## The simulator, SEEDS=10000 seeds, with a follower that takes over FOLLOWED_SEEDS=2000, replayed REPLAYED_SEEDS=100
 	$(RELEASE)/polylogue-sim 1 $(SEEDS)
+	$(RELEASE)/polylogue-sim follow 1 $(FOLLOWED_SEEDS)
+	$(RELEASE)/polylogue-sim replay 1 $(REPLAYED_SEEDS)
 
 fuzz: ## Every fuzz target for FUZZ_SECONDS=300 (needs cargo-fuzz and a nightly toolchain)
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-300} tests/fuzz.sh

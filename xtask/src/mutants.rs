@@ -129,14 +129,14 @@ fn is_found(mutant: &Mutant, tree: &Path) -> Result<Option<String>, Box<dyn Erro
     };
     let words: Vec<&str> = mutant.found_by.split_whitespace().collect();
     match words.as_slice() {
-        ["sim"] => {
+        ["sim", mode @ ..] => {
             let built = cargo().args(["build", "-q", "--release", "-p", "polylogue-sim"]).status()?;
             if !built.success() {
                 return Err(format!("{}: does not build", mutant.name).into());
             }
             let sim = root().join("build/mutants/target/release/polylogue-sim");
             for seed in 1..=SEEDS_MAX {
-                let out = Command::new(&sim).args([&seed.to_string(), "1"]).output()?;
+                let out = Command::new(&sim).args(mode).args([&seed.to_string(), "1"]).output()?;
                 if !out.status.success() {
                     let text = String::from_utf8_lossy(&out.stdout);
                     let why = text.lines().nth(1).unwrap_or("it ended without a word").trim();
@@ -155,7 +155,7 @@ fn is_found(mutant: &Mutant, tree: &Path) -> Result<Option<String>, Box<dyn Erro
             let failed = text.lines().find(|l| l.contains("panicked")).unwrap_or("a test failed").trim().to_owned();
             Ok((!out.status.success()).then(|| format!("by a test: {failed}")))
         }
-        _ => Err(format!("{}: found_by is \"sim\" or \"test CRATE [NAME]\"", mutant.name).into()),
+        _ => Err(format!("{}: found_by is \"sim [MODE]\" or \"test CRATE [NAME]\"", mutant.name).into()),
     }
 }
 

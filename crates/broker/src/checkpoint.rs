@@ -12,13 +12,14 @@
 use crate::broker::Inner;
 use crate::error::Result;
 use crate::open::is_own;
+use crate::partition::Partition;
 use crate::shard::{Shard, ShardState};
 use bytes::Bytes;
 use polylogue_api::MachineId;
 use polylogue_log::checkpoint::{CheckpointStore, ChunkKey};
 use polylogue_timer::Timers;
 use polylogue_types::bin::BinWriter;
-use polylogue_types::{Index, PartitionId, TopicId};
+use polylogue_types::{Index, Ordinal, PartitionId, TopicId};
 
 const MACHINE: u8 = b'm';
 const PARTITION: u8 = b'p';
@@ -208,8 +209,11 @@ pub(crate) fn capture_openings(state: &mut ShardState, all: bool, changed: &mut 
 /// Chunks of partitions.
 pub(crate) fn capture_hosted(state: &mut ShardState, all: bool, changed: &mut Changed) {
     let by_records = state.openings.level > 0;
-    // One that is not open is nothing that was applied.
-    let wanted = state.partitions.values_mut().filter(|p| (p.dirty || all) && (p.opened || !by_records));
+    // One that is not open is nothing that was applied, and neither is one of a machine that has written nothing: chunks are the same, whether
+    // those that changed are written or all.
+    let has_state = |p: &Partition| !is_own(p.id) || p.applied_ordinal > Ordinal(0);
+    let wanted = state.partitions.values_mut().filter(|p| p.dirty || all && has_state(p));
+    let wanted = wanted.filter(|p| p.opened || !by_records);
     for partition in wanted {
         let mut w = BinWriter::new();
         partition.encode(&mut w);

@@ -532,7 +532,10 @@ impl StateMachine for MetaMachine {
     }
 
     fn change_all_chunks(&mut self) {
-        self.changed.insert(COUNTERS_CHUNK.to_vec());
+        // As long as nothing was counted there is no chunk that could have changed.
+        if self.next_partition > FIRST_CLIENT_PARTITION.0 || self.producer_ids_end > 0 {
+            self.changed.insert(COUNTERS_CHUNK.to_vec());
+        }
         let topics: Vec<TopicId> = self.topics.values().map(|topic| topic.id()).collect();
         topics.into_iter().for_each(|id| self.note_changed(id));
         let scopes: Vec<SettingsScope> = self.documents.keys().cloned().collect();

@@ -22,9 +22,11 @@ pub mod admin;
 pub mod clients;
 pub mod connection;
 pub mod letters;
+pub mod node;
 pub mod oracle;
 pub mod queues;
+pub mod replay;
 pub mod run;
 
 pub use oracle::Oracle;
-pub use run::{Report, Settings, run};
+pub use run::{Mode, Report, Settings, run};

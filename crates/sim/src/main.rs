@@ -1,17 +1,26 @@
-//! `polylogue-sim [FIRST [COUNT]]`: runs seeds one after the other; ends with 1 when one failed, after naming it.
+//! `polylogue-sim [follow | replay] [FIRST [COUNT]]`: runs seeds one after the other; ends with 1 when one failed, after naming it.
 
-use polylogue_sim::{Settings, run};
+use polylogue_sim::{Mode, Settings, run};
 use std::process::ExitCode;
 
+/// Interleavings in which a run's logs are replayed.
+const INTERLEAVINGS: u64 = 50;
+
 fn main() -> ExitCode {
-    let mut numbers = std::env::args().skip(1).map(|a| a.parse::<u64>());
+    let mut arguments = std::env::args().skip(1).peekable();
+    let mode = match arguments.peek().map(String::as_str) {
+        Some("follow") => Mode::Followed,
+        Some("replay") => Mode::Replayed(INTERLEAVINGS),
+        _ => Mode::Alone,
+    };
+    let mut numbers = arguments.skip(usize::from(mode != Mode::Alone)).map(|a| a.parse::<u64>());
     let (Ok(first), Ok(count)) = (numbers.next().unwrap_or(Ok(1)), numbers.next().unwrap_or(Ok(100))) else {
-        eprintln!("usage: polylogue-sim [FIRST SEED [HOW MANY]]");
+        eprintln!("usage: polylogue-sim [follow | replay] [FIRST SEED [HOW MANY]]");
         return ExitCode::from(2);
     };
     let mut failed = 0;
     for seed in first..first.saturating_add(count) {
-        let report = run(seed, Settings::default());
+        let report = run(seed, Settings { mode, ..Settings::default() });
         if !report.failures.is_empty() {
             failed += 1;
             println!("FAILED {report}");

@@ -1,32 +1,48 @@
 //! One run: a world, a node that dies and comes back, clients, faults, and the final reckoning.
 
+mod followed;
+
 use crate::admin::{self, Admin};
 use crate::clients::{self, Client, Turn};
 use crate::connection::Connection;
 use crate::letters::Letters;
+use crate::node::{self, Follower, Recorder};
 use crate::oracle::{Oracle, Place};
 use crate::queues::{self, DELAY_MS_MAX, Queues};
-use polylogue_amqp_gateway::AmqpMachine;
-use polylogue_amqp_model::Limits;
-use polylogue_api::{CreateTopics, Durability, MachineId, NewTopic, Reply, Request, StateMachine, TopicConfig};
-use polylogue_broker::{Broker, BrokerConfig, ErrorKind, ReplySink, SessionId};
+use crate::replay;
+use polylogue_api::{CreateTopics, Durability, NewTopic, Reply, Request, TopicConfig};
+use polylogue_broker::{AppliedState, Broker, BrokerConfig, ErrorKind, ReplySink, SessionId, Witness};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
 use polylogue_env::{Disk, OpenMode};
 use polylogue_kafka::codec::{Records, Request as Asking, fetch, list_offsets};
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::groups::{GroupSettings, KafkaGroups};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_log::check;
 use polylogue_log::journal::JournalIo;
 use polylogue_replicate::Work;
+use polylogue_types::{Index, ShardId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What nodes there are beside the one that clients use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// None; the node has one shard.
+    #[default]
+    Alone,
+    /// A follower, which takes over when the node has died for the last time. Both have several shards, and no bit rots.
+    Followed,
+    /// What the node's shards, of which there are several, have logged is replayed in so many random interleavings; no bit rots.
+    Replayed(u64),
+}
+
 /// What a run must have done to count.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// What nodes there are.
+    pub mode: Mode,
     /// Requests that clients send, at least.
     pub operations_min: u64,
     /// Acknowledged changes of settings, partitions and groups, at least; and so many looks at what holds.
@@ -50,6 +66,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
+            mode: Mode::Alone,
             operations_min: 2_000,
             changes_min: 50,
             settled_min: 50,
@@ -88,6 +105,8 @@ pub struct Report {
     pub crashes: u64,
     /// Faults that struck.
     pub faults: u64,
+    /// Applied states of shards that were compared with those of other nodes.
+    pub compared: u64,
     /// A number that differs when the run differs.
     pub hash: u64,
     /// What is wrong; empty for a good run.
@@ -98,7 +117,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} moved, {} returned, {} histories, {} crashes, {} faults, hash {:016x}",
+            "seed {}: {} operations, {} acknowledged, {} read, {} changes, {} settled, {} moved, {} returned, {} histories, {} crashes, {} faults, {} states compared, hash {:016x}",
             self.seed,
             self.operations,
             self.acknowledged,
@@ -110,6 +129,7 @@ impl fmt::Display for Report {
             self.histories,
             self.crashes,
             self.faults,
+            self.compared,
             self.hash
         )?;
         self.failures.iter().try_for_each(|why| write!(f, "\n  {why}"))
@@ -133,7 +153,12 @@ const GROWING: &str = "n";
 const SET: &str = "s";
 /// Groups that come and go.
 const GROUPS: [&str; 2] = ["h0", "h1"];
-const DATA: &str = "/data";
+/// The data directory of every node.
+pub(crate) const DATA: &str = "/data";
+/// Shards of class `sync` of a node with others beside it.
+pub(crate) const SHARDS: u32 = 3;
+/// States that are to be compared in a run with another node.
+const COMPARED_MIN: u64 = 10;
 
 /// OFFSET_OUT_OF_RANGE.
 const OFFSET_OUT_OF_RANGE: i16 = 1;
@@ -154,14 +179,26 @@ struct World {
     crashes: u64,
     faults: u64,
     flips: Vec<(PathBuf, u64, u8)>,
+    mode: Mode,
+    recorder: Arc<Recorder>,
+    follower: Option<Follower>,
+    /// The writer's own states at the end.
+    ends: BTreeMap<(ShardId, Index), AppliedState>,
+    compared: u64,
     failures: Vec<String>,
 }
 
 /// Runs one seed.
 #[must_use]
 pub fn run(seed: u64, settings: Settings) -> Report {
-    let mut world = World::new(seed);
+    let mut world = World::new(seed, settings.mode);
     world.live_through(settings);
+    if let Mode::Replayed(times) = settings.mode {
+        match replay::interleave(seed, &world.recorder, &world.ends, times) {
+            Ok(compared) => world.compared += compared,
+            Err(why) => world.failures.push(why),
+        }
+    }
     let stats = world.sim.disk.stats();
     let faults = world.faults + stats.faults;
     let operations = world.operations();
@@ -177,6 +214,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         histories: world.letters.histories_checked(),
         crashes: world.crashes,
         faults,
+        compared: world.compared,
         hash: world.sim.disk.trace_hash() ^ world.oracle.acknowledged.rotate_left(17) ^ world.oracle.read,
         failures: world.failures,
     };
@@ -193,6 +231,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
         ("histories of messages that died", report.histories, settings.histories_min),
         ("crashes", report.crashes, settings.crashes_min),
         ("faults", report.faults, settings.faults_min),
+        ("states compared", report.compared, if settings.mode == Mode::Alone { 0 } else { COMPARED_MIN }),
     ];
     for (what, did, wanted) in enough {
         if did < wanted {
@@ -203,7 +242,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
 }
 
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, mode: Mode) -> World {
         let mut clients = Vec::new();
         for (topic, partitions) in TOPICS {
             for number in 0..partitions {
@@ -228,8 +267,14 @@ impl World {
             Admin::trimmer(&place("t")),
         ];
         admins.extend(GROUPS.map(|group| Admin::group(group, &place("b"))));
+        let sim = SimWorld::new(seed);
+        let mut failures = Vec::new();
+        let follower = match mode {
+            Mode::Followed => Follower::new(!seed, &sim.clock, DATA, SHARDS).map_err(|why| failures.push(why)).ok(),
+            _ => None,
+        };
         World {
-            sim: SimWorld::new(seed),
+            sim,
             rng: SimRng::derive(seed, "driver"),
             live: Arc::new(LiveSettings::new(KafkaSettings::default())),
             oracle,
@@ -240,21 +285,13 @@ impl World {
             crashes: 0,
             faults: 0,
             flips: Vec::new(),
-            failures: Vec::new(),
+            mode,
+            recorder: Arc::default(),
+            follower,
+            ends: BTreeMap::new(),
+            compared: 0,
+            failures,
         }
-    }
-
-    fn config() -> BrokerConfig {
-        let mut config = BrokerConfig::new(DATA.into());
-        // Small, so that files fill, merge and are recycled within a run.
-        config.journal_file_bytes = 128 << 10;
-        config.checkpoint_bytes_max = 96 << 10;
-        config.store.merge_bytes = 192 << 10;
-        config.store.tail_cache_bytes = 32 << 10;
-        config.store.adopt_run_bytes_min = 512;
-        config.store.adopt_stretch_bytes_min = 8 << 10;
-        config.disk_reserve_bytes = 0;
-        config
     }
 
     /// Lives differ in how they write their journals, so that each finds what was written otherwise.
@@ -270,17 +307,20 @@ impl World {
     fn open(&mut self) -> Option<Broker> {
         let mut last = String::new();
         for _ in 0..20 {
-            let groups = KafkaGroups::new(GroupSettings::default());
-            let declared = AmqpMachine::new(Limits::default());
-            let directory = declared.directory();
-            let machines: BTreeMap<MachineId, Box<dyn StateMachine>> = BTreeMap::from([
-                (MachineId::KafkaGroups, Box::new(groups) as Box<dyn StateMachine>),
-                (MachineId::Amqp, Box::new(declared)),
-            ]);
+            let (machines, directory) = node::machines();
             self.live = Arc::new(LiveSettings::new(KafkaSettings::default()));
-            let config = BrokerConfig { resolver: self.live.clone(), journal_io: self.journal_io(), ..World::config() };
+            let (records, shards) = (self.records(), if self.mode == Mode::Alone { 1 } else { SHARDS });
+            let config = BrokerConfig {
+                resolver: self.live.clone(),
+                journal_io: self.journal_io(),
+                witness: records.then(|| Witness(self.recorder.clone())),
+                ..node::config(DATA, shards)
+            };
             match Broker::open(self.sim.env(), config, machines) {
                 Ok(broker) => {
+                    if records && let Err(why) = self.recorder.fill(&broker) {
+                        self.failures.push(why);
+                    }
                     self.oracle.new_life();
                     self.letters.new_life(directory);
                     // What it can live with stays. Putting it back later would damage what has been written there since.
@@ -317,21 +357,32 @@ impl World {
                 self.create_topics(&broker);
             }
             let done = self.operations() >= settings.operations_min && self.crashes >= settings.crashes_min.max(2);
-            if done && self.faults + self.sim.disk.stats().faults >= settings.faults_min {
+            let done = done && self.faults + self.sim.disk.stats().faults >= settings.faults_min;
+            if done && self.follower.is_none() {
                 self.finish(&broker);
+                self.note_ends(&broker);
                 broker.forget_reads();
                 return;
             }
-            self.inject();
+            if !done {
+                self.inject();
+            }
             steps += self.live(&broker);
-            self.clients.iter_mut().for_each(Client::lost_connection);
-            self.admins.iter_mut().for_each(Admin::lost_connection);
-            self.queues.lost_connections();
-            self.letters.lost_connections();
+            self.lost_connections();
             broker.forget_reads();
             drop(broker);
+            if done {
+                return self.change_over();
+            }
             self.die();
         }
+    }
+
+    fn lost_connections(&mut self) {
+        self.clients.iter_mut().for_each(Client::lost_connection);
+        self.admins.iter_mut().for_each(Admin::lost_connection);
+        self.queues.lost_connections();
+        self.letters.lost_connections();
     }
 
     fn operations(&self) -> u64 {
@@ -357,6 +408,7 @@ impl World {
     }
 
     fn step(&mut self, broker: &Broker) -> Result<(), String> {
+        self.follow(broker)?;
         match self.rng.below(100) {
             0..60 => {
                 let (clients, admins) = (self.clients.len(), self.admins.len());
@@ -431,7 +483,7 @@ impl World {
         self.faults += 1;
         self.sim.crash();
         self.oracle.power_was_cut();
-        if self.rng.chance(250_000) {
+        if self.mode == Mode::Alone && self.rng.chance(250_000) {
             self.flip_a_bit();
         }
     }

@@ -1,6 +1,6 @@
 //! What a run is worth: the same seed gives the same run, and a run in which too little happened is no good run.
 
-use polylogue_sim::{Settings, run};
+use polylogue_sim::{Mode, Settings, run};
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
@@ -13,6 +13,7 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
 #[test]
 fn a_run_in_which_too_little_happened_has_failed() {
     let much = Settings {
+        mode: Mode::Alone,
         settled_min: 1,
         moved_min: 0,
         returned_min: 0,

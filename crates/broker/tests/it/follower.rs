@@ -13,7 +13,10 @@ use std::sync::Arc;
 const SHARDS: u32 = 2;
 
 fn open_writer(world: &SimWorld) -> Node {
-    Node::open(world, |config| config.sync_shards = SHARDS)
+    Node::open(world, |config| {
+        config.sync_shards = SHARDS;
+        config.checkpoint_bytes_max = 1;
+    })
 }
 
 fn open_follower(world: &SimWorld) -> Node {
@@ -22,6 +25,7 @@ fn open_follower(world: &SimWorld) -> Node {
     config.journal_file_bytes = 1 << 20;
     config.disk_reserve_bytes = 0;
     config.node = Some(NodeId(2));
+    config.checkpoint_bytes_max = 1;
     let broker = Broker::open_follower(world.env(), config, BTreeMap::new()).expect("the directory opens");
     let session = broker.new_session();
     Node { broker, client: Arc::default(), session, next_token: 0 }
@@ -109,10 +113,19 @@ fn a_follower_is_one_again_after_a_start() {
     other.crash();
     let mut follower = open_follower(&other);
     assert_eq!(follower.text(partition, 0), "a");
-    writer.append(entry(partition, "b")).unwrap();
+    writer.background();
+    writer.append(stamped(partition, "b", 0)).unwrap();
     copy(&writer, &follower);
     assert_eq!(follower.text(partition, 1), "b");
     assert_same(&writer, &follower);
+    // Both have written other checkpoints before this one, the follower a single one.
+    writer.background();
+    follower.background();
+    for shard in writer.broker.shards() {
+        let hash = writer.broker.checkpoint_hash(shard.id);
+        assert!(hash.is_some_and(|(index, _)| Some(index) == writer.broker.committed(shard.id)), "{hash:?}");
+        assert_eq!(hash, follower.broker.checkpoint_hash(shard.id), "shard {}", shard.id);
+    }
 }
 
 #[test]

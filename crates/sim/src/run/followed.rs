@@ -1,0 +1,118 @@
+//! A run with a follower beside the node that clients use: it keeps up at its own pace, is compared and read, and takes over.
+
+use super::{Mode, World, whole_partition};
+use crate::clients;
+use crate::node::Follower;
+use polylogue_broker::Broker;
+use polylogue_kafka::codec::Records;
+
+/// Of so many steps one has the state of a shard noted, to be compared with that of the follower.
+const EXPECT_ODDS: u64 = 200;
+/// The follower has a turn in one of so many steps.
+const FOLLOW_ODDS: u64 = 3;
+/// Of so many steps one has a partition read at the follower.
+const READ_ODDS: u64 = 300;
+/// Steps after a follower has taken over.
+const TAKEN_OVER_STEPS: u64 = 6_000;
+
+impl World {
+    /// The node is gone for good: the follower has all that it committed, becomes the writer, and clients go on with it.
+    pub(super) fn change_over(&mut self) {
+        let Some(mut follower) = self.follower.take() else { return };
+        let caught_up = follower.catch_up(&self.recorder).and_then(|()| {
+            self.recorder.logs().keys().try_for_each(|shard| follower.check_bytes(&self.recorder, *shard))
+        });
+        self.compared += follower.compared;
+        let taken = caught_up.and_then(|()| follower.broker.take_over().map_err(|e| format!("no take-over: {e}")));
+        if let Err(why) = taken {
+            return self.failures.push(why);
+        }
+        self.crashes += 1;
+        self.faults += self.sim.disk.stats().faults;
+        let Follower { sim, broker, live, directory, .. } = follower;
+        (self.sim, self.live) = (sim, live);
+        self.oracle.new_life();
+        self.letters.new_life(directory);
+        for _ in 0..TAKEN_OVER_STEPS {
+            if let Err(why) = self.step(&broker) {
+                return self.failures.push(why);
+            }
+        }
+        if let Some(why) = self.sim.fatal().reason() {
+            return self.failures.push(format!("the node that took over ended: {why}"));
+        }
+        self.lost_connections();
+        broker.forget_reads();
+        drop(broker);
+        // What it has written itself, and what it was given before, it finds again.
+        self.die();
+        if let Some(broker) = self.open() {
+            self.finish(&broker);
+            broker.forget_reads();
+        }
+    }
+
+    /// Whether what the node commits is recorded.
+    pub(super) fn records(&self) -> bool {
+        self.follower.is_some() || matches!(self.mode, Mode::Replayed(_))
+    }
+
+    /// Notes what the node's shards are like.
+    pub(super) fn note_ends(&mut self, broker: &Broker) {
+        if self.mode == Mode::Alone {
+            return;
+        }
+        for shard in broker.shards() {
+            match broker.applied_state(shard.id) {
+                Ok(Some(state)) => _ = self.ends.insert((shard.id, state.index), state),
+                Ok(None) => {}
+                Err(why) => self.failures.push(why.to_string()),
+            }
+        }
+    }
+
+    /// The follower has its turn, in some steps.
+    pub(super) fn follow(&mut self, writer: &Broker) -> Result<(), String> {
+        let Some(follower) = &mut self.follower else { return Ok(()) };
+        if self.rng.below(EXPECT_ODDS) == 0 {
+            let shards = writer.shards();
+            if let Some(shard) = shards.get(self.rng.below(shards.len().max(1) as u64) as usize) {
+                follower.expect(writer, shard.id)?;
+            }
+        }
+        if self.rng.below(FOLLOW_ODDS) == 0 {
+            follower.step(&self.recorder, &self.rng)?;
+        }
+        if self.rng.below(READ_ODDS) == 0 {
+            let broker = follower.broker.clone();
+            self.read_at(&broker)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a partition at the follower, from somewhere on. What it has is what the writer has acknowledged or not answered yet.
+    fn read_at(&mut self, follower: &Broker) -> Result<(), String> {
+        let places = self.oracle.places();
+        let Some(place) = places.get(self.rng.below(places.len().max(1) as u64) as usize) else { return Ok(()) };
+        // Until the follower has the topic and its partition, it says that there is none.
+        let known = follower.catalog().topic(&place.0).and_then(|t| t.partitions.get(place.1 as usize).copied());
+        let Some(status) = known.and_then(|known| follower.partition_status(known.id)) else { return Ok(()) };
+        let (start, end) = (status.log_start.0, status.high_watermark.0);
+        let from = start + self.rng.below(end - start + 1);
+        let response = self.ask(follower, 12, &whole_partition(place, from as i64))?;
+        let partition = response.responses.into_iter().flat_map(|t| t.partitions).next();
+        let partition = partition.ok_or("a fetch response without the partition")?;
+        if partition.error_code != 0 || partition.high_watermark != end as i64 {
+            let (error, told) = (partition.error_code, partition.high_watermark);
+            return Err(format!("{place:?} at the follower, offset {from} of {end}: error {error}, end {told}"));
+        }
+        let values = clients::values_of(partition.records.and_then(Records::into_bytes).unwrap_or_default())?;
+        if values.is_empty() != (from == end) || values.iter().any(|(offset, _)| *offset >= end as i64) {
+            return Err(format!("{place:?} at the follower, offset {from} of {end}: {values:?}"));
+        }
+        for (offset, value) in values.iter().filter(|(offset, _)| *offset >= from as i64) {
+            self.oracle.read(place, *offset, value);
+        }
+        Ok(())
+    }
+}
