@@ -368,13 +368,16 @@ impl World {
                 self.inject();
             }
             steps += self.live(&broker);
+            if done && self.sim.fatal().reason().is_none() {
+                self.expect_all(&broker);
+            }
             self.lost_connections();
             broker.forget_reads();
             drop(broker);
+            self.die();
             if done {
                 return self.change_over();
             }
-            self.die();
         }
     }
 

@@ -1,10 +1,13 @@
 //! A run with a follower beside the node that clients use: it keeps up at its own pace, is compared and read, and takes over.
 
-use super::{Mode, World, whole_partition};
+use super::{DATA, Mode, SHARDS, World, whole_partition};
 use crate::clients;
-use crate::node::Follower;
+use crate::node::{self, Follower};
 use polylogue_broker::Broker;
 use polylogue_kafka::codec::Records;
+use polylogue_log::Frame;
+use polylogue_types::{Index, ShardId};
+use std::sync::Arc;
 
 /// Of so many steps one has the state of a shard noted, to be compared with that of the follower.
 const EXPECT_ODDS: u64 = 200;
@@ -12,35 +15,30 @@ const EXPECT_ODDS: u64 = 200;
 const FOLLOW_ODDS: u64 = 3;
 /// Of so many steps one has a partition read at the follower.
 const READ_ODDS: u64 = 300;
-/// Steps after a follower has taken over.
-const TAKEN_OVER_STEPS: u64 = 6_000;
 
 impl World {
-    /// The node is gone for good: the follower has all that it committed, becomes the writer, and clients go on with it.
+    /// Has every shard's state compared at the index where it is now.
+    pub(super) fn expect_all(&mut self, writer: &Broker) {
+        let Some(follower) = &mut self.follower else { return };
+        let expected = writer.shards().iter().try_for_each(|shard| follower.expect(writer, shard.id));
+        self.failures.extend(expected.err());
+    }
+
+    /// The node has died for good: the follower gets all that it committed and some of the rest, becomes the writer, and clients go on with it.
     pub(super) fn change_over(&mut self) {
         let Some(mut follower) = self.follower.take() else { return };
-        let caught_up = follower.catch_up(&self.recorder).and_then(|()| {
-            self.recorder.logs().keys().try_for_each(|shard| follower.check_bytes(&self.recorder, *shard))
-        });
+        let ready = self.hand_over(&mut follower);
         self.compared += follower.compared;
-        let taken = caught_up.and_then(|()| follower.broker.take_over().map_err(|e| format!("no take-over: {e}")));
-        if let Err(why) = taken {
+        if let Err(why) = ready {
             return self.failures.push(why);
         }
-        self.crashes += 1;
         self.faults += self.sim.disk.stats().faults;
         let Follower { sim, broker, live, directory, .. } = follower;
         (self.sim, self.live) = (sim, live);
         self.oracle.new_life();
         self.letters.new_life(directory);
-        for _ in 0..TAKEN_OVER_STEPS {
-            if let Err(why) = self.step(&broker) {
-                return self.failures.push(why);
-            }
-        }
-        if let Some(why) = self.sim.fatal().reason() {
-            return self.failures.push(format!("the node that took over ended: {why}"));
-        }
+        self.inject();
+        self.live(&broker);
         self.lost_connections();
         broker.forget_reads();
         drop(broker);
@@ -50,6 +48,34 @@ impl World {
             self.finish(&broker);
             broker.forget_reads();
         }
+    }
+
+    fn hand_over(&self, follower: &mut Follower) -> Result<(), String> {
+        follower.catch_up(&self.recorder)?;
+        for shard in self.recorder.logs().keys() {
+            follower.check_bytes(&self.recorder, *shard)?;
+        }
+        for (shard, rest) in self.uncommitted()? {
+            let reached = self.rng.below(rest.len() as u64 + 1) as usize;
+            follower.feed(shard, rest.get(..reached).unwrap_or_default())?;
+        }
+        follower.broker.take_over().map_err(|e| format!("no take-over: {e}"))
+    }
+
+    /// What the node that died had written and not committed, as a start of its own finds it. Any prefix of it may have reached other nodes.
+    fn uncommitted(&self) -> Result<Vec<(ShardId, Vec<Arc<Frame>>)>, String> {
+        let (machines, _) = node::machines();
+        let opened = Broker::open(self.sim.env(), node::config(DATA, SHARDS), machines);
+        let broker = opened.map_err(|e| format!("the node that died does not open: {e}"))?;
+        let mut all = Vec::new();
+        for shard in broker.shards() {
+            let from = Index(self.recorder.logs().get(&shard.id).map_or(0, |log| log.len() as u64));
+            let written = broker.frames(shard.id, from, usize::MAX).map_err(|e| e.to_string())?;
+            let rest = written.into_iter().take_while(|frame| frame.term < shard.term);
+            all.push((shard.id, rest.collect()));
+        }
+        broker.forget_reads();
+        Ok(all)
     }
 
     /// Whether what the node commits is recorded.
