@@ -201,8 +201,12 @@ impl Producer {
     fn send_next(&mut self, place: &Place, connection: &mut Connection, turn: &mut Turn<'_>) -> Result<bool, String> {
         if self.idempotent && self.id.is_none() {
             if self.asking_id.is_none() {
-                let request =
-                    init_producer_id::InitProducerIdRequest { transaction_timeout_ms: 1, ..Default::default() };
+                // The default of the message is an empty transactional id, which is refused.
+                let request = init_producer_id::InitProducerIdRequest {
+                    transactional_id: None,
+                    transaction_timeout_ms: 1,
+                    ..Default::default()
+                };
                 self.asking_id = Some(connection.send(4, &request)?);
                 return Ok(true);
             }

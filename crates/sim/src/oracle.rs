@@ -49,6 +49,8 @@ pub struct Oracle {
     life: u64,
     /// Acknowledged messages.
     pub acknowledged: u64,
+    /// Of these, messages of idempotent producers.
+    pub sequenced: u64,
     /// Messages read.
     pub read: u64,
     /// Changes of what holds that were acknowledged.
@@ -106,7 +108,9 @@ impl Oracle {
     pub fn acknowledged(&mut self, place: &Place, offset: i64, value: &str) {
         self.acknowledged += 1;
         let partition = self.partitions.entry(place.clone()).or_default();
-        partition.sent.entry(value.to_owned()).or_default().acknowledged.insert(offset);
+        let sent = partition.sent.entry(value.to_owned()).or_default();
+        sent.acknowledged.insert(offset);
+        self.sequenced += u64::from(sent.idempotent);
         self.stands_at(place, offset, value, "acknowledged");
     }
 

@@ -45,6 +45,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Requests that clients send, at least.
     pub operations_min: u64,
+    /// Messages of idempotent producers that were acknowledged, at least.
+    pub sequenced_min: u64,
     /// Acknowledged changes of settings, partitions and groups, at least; and so many looks at what holds.
     pub changes_min: u64,
     /// Messages of queues that were settled and whose consumers were told so, at least.
@@ -68,6 +70,7 @@ impl Default for Settings {
         Settings {
             mode: Mode::Alone,
             operations_min: 2_000,
+            sequenced_min: 100,
             changes_min: 50,
             settled_min: 50,
             moved_min: 1,
@@ -224,6 +227,7 @@ pub fn run(seed: u64, settings: Settings) -> Report {
     }
     let enough = [
         ("operations", report.operations, settings.operations_min),
+        ("messages of idempotent producers", world.oracle.sequenced, settings.sequenced_min),
         ("changes", world.oracle.changes.min(world.oracle.looks), settings.changes_min),
         ("settled messages", report.settled, settings.settled_min),
         ("moved messages", report.moved, settings.moved_min),

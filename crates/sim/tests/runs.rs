@@ -19,13 +19,16 @@ fn a_run_in_which_too_little_happened_has_failed() {
         returned_min: 0,
         histories_min: 1,
         operations_min: 1 << 40,
+        sequenced_min: 1 << 40,
         changes_min: 1 << 40,
         crashes_min: 1 << 40,
         faults_min: 1 << 40,
         steps_max: 1,
     };
     let report = run(1, much);
-    for what in ["operations, wanted", "changes, wanted", "crashes, wanted", "faults, wanted"] {
+    for what in
+        ["operations, wanted", "idempotent producers, wanted", "changes, wanted", "crashes, wanted", "faults, wanted"]
+    {
         assert!(report.failures.iter().any(|why| why.contains(what)), "{report}");
     }
 }
