@@ -30,6 +30,8 @@ const LOCAL_HEADER_BYTES: usize = 64;
 const FRAMES_PER_CALL_MAX: u64 = 6;
 /// In one of so many of its turns a follower ends and comes back.
 const RESTART_ODDS: u64 = 3_000;
+/// Bytes of a chunk that are shown where it differs.
+const SHOWN_BYTES: usize = 16;
 /// The node id of a follower.
 const FOLLOWER: NodeId = NodeId(2);
 
@@ -328,8 +330,12 @@ pub fn same(shard: ShardId, expected: &AppliedState, state: &AppliedState) -> Re
         return Ok(());
     }
     let show = |key: &polylogue_log::checkpoint::ChunkKey| {
-        let (one, other) = (expected.chunks.get(key), state.chunks.get(key));
-        format!("{} {:02x?}: {one:02x?} and {other:02x?}", char::from(key.kind), &key.id[..])
+        let none = bytes::Bytes::from_static(b"none");
+        let [one, other] = [expected, state].map(|state| state.chunks.get(key).unwrap_or(&none));
+        let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+        let [one, other] =
+            [one, other].map(|chunk| chunk.get(at..chunk.len().min(at + SHOWN_BYTES)).unwrap_or_default());
+        format!("{} {:02x?} from byte {at} on: {one:02x?} and {other:02x?}", char::from(key.kind), &key.id[..])
     };
     let differences: Vec<_> = expected.differences(state).iter().take(4).map(show).collect();
     Err(format!("shard {shard} differs at index {}: {}", state.index, differences.join("; ")))
