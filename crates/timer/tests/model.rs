@@ -322,7 +322,8 @@ proptest! {
         steps.into_iter().for_each(|step| world.step(step));
         let lived = world.pending.clone();
         let mut replayed = World { disk: BTreeMap::new(), damaged: BTreeSet::new(), covered: 0, taken: None, ..world };
-        replayed.step(Step::Crash(false));
+        replayed.crash(false);
+        replayed.check_all();
         prop_assert_eq!(&replayed.pending, &lived);
         replayed.run_out();
     }
