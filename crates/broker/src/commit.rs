@@ -375,7 +375,7 @@ fn apply_record(
         BrokerRecord::Level { .. }
         | BrokerRecord::Opened(_)
         | BrokerRecord::Inherited(_)
-        | BrokerRecord::Configured { .. } => return Ok(()),
+        | BrokerRecord::Configured(_) => return Ok(()),
         BrokerRecord::Queue { partition, record } => {
             let first = state.queues.apply(partition, &record, time_ms).map_err(|e| e.to_string())?;
             let end = state.queues.hosts.get(&partition).map(|host| Offset(host.lease.committed_end()));

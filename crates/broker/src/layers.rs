@@ -203,7 +203,7 @@ impl Shard {
         if here.first().is_none_or(is_set) {
             return Ok(());
         }
-        self.propose_change(state, &BrokerRecord::Configured { topic: topic.id(), layer: layer.clone() })?;
+        self.propose_change(state, &BrokerRecord::Configured(vec![(topic.id(), layer.clone())]))?;
         state.openings.layers.expect(topic.id());
         for id in here {
             if let Some(partition) = state.partitions.get_mut(&id) {

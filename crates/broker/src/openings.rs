@@ -225,7 +225,9 @@ pub(crate) fn open_first(state: &mut ShardState, frame: &Frame, loses: bool) -> 
                 state.openings.layers.inherit(inherited);
                 state.openings.dirty = true;
             }
-            BrokerRecord::Configured { topic, layer } => layers::configure(state, topic, layer)?,
+            BrokerRecord::Configured(of) => {
+                of.into_iter().try_for_each(|(topic, layer)| layers::configure(state, topic, layer))?;
+            }
             _ => {}
         }
     }

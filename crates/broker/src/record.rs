@@ -9,7 +9,7 @@
 //!   5 opened      partitions of a topic: `Opened::encode`
 //!   6 closed      16 bytes topic, u32 count, count times u64 partition: they are gone, behind all that was written to them
 //!   7 inherited   what topics inherit from here on: `encode_inherited`
-//!   8 configured  16 bytes topic, u32 length, config: what is set for a topic from here on
+//!   8 configured  u32 count, count times (16 bytes topic, u32 length, config): what is set for topics from here on
 //!   9 expired     i64 ms, u32 count, count times u64 partition: producers of whom these have had no frame since then are forgotten
 //! ```
 
@@ -45,8 +45,8 @@ pub(crate) enum BrokerRecord {
     Closed { topic: TopicId, partitions: Vec<PartitionId> },
     /// Other settings are inherited.
     Inherited(Inherited),
-    /// Other settings are set for a topic.
-    Configured { topic: TopicId, layer: Arc<TopicConfig> },
+    /// Other settings are set for topics.
+    Configured(Vec<(TopicId, Arc<TopicConfig>)>),
     /// Producers of these partitions are forgotten of whom no frame has had a batch since then. Wall time, milliseconds.
     Expired { before_ms: TimestampMs, partitions: Vec<PartitionId> },
 }
@@ -86,8 +86,11 @@ impl BrokerRecord {
                 w.u8(BrokerRecord::INHERITED);
                 encode_inherited(inherited, &mut w);
             }
-            BrokerRecord::Configured { topic, layer } => {
-                w.u8(BrokerRecord::CONFIGURED).raw(&topic.0).bytes(&encode_topic_config(layer));
+            BrokerRecord::Configured(layers) => {
+                w.u8(BrokerRecord::CONFIGURED).u32(layers.len() as u32);
+                for (topic, layer) in layers {
+                    w.raw(&topic.0).bytes(&encode_topic_config(layer));
+                }
             }
             BrokerRecord::Expired { before_ms, partitions } => {
                 w.u8(BrokerRecord::EXPIRED).i64(*before_ms);
@@ -117,9 +120,12 @@ impl BrokerRecord {
             }
             BrokerRecord::INHERITED => BrokerRecord::Inherited(decode_inherited(&mut r)?),
             BrokerRecord::CONFIGURED => {
-                let topic = topic_id(&mut r)?;
-                let layer = Arc::new(decode_topic_config(r.bytes("settings of a topic")?)?);
-                BrokerRecord::Configured { topic, layer }
+                let mut layers = Vec::new();
+                for _ in 0..r.count(20, "topics of a record")? {
+                    let topic = topic_id(&mut r)?;
+                    layers.push((topic, Arc::new(decode_topic_config(r.bytes("settings of a topic")?)?)));
+                }
+                BrokerRecord::Configured(layers)
             }
             BrokerRecord::EXPIRED => {
                 let before_ms = r.i64("time of expiry")?;

@@ -274,7 +274,7 @@ fn records_come_back_and_truncated_ones_are_refused() {
         BrokerRecord::Opened(Opened { topic, places: vec![place(2_000), place(2_001)], layer: layer.clone() }),
         BrokerRecord::Closed { topic, partitions: vec![PartitionId(2_000)] },
         BrokerRecord::Inherited(Inherited::new(TopicConfig::clone(&layer))),
-        BrokerRecord::Configured { topic, layer },
+        BrokerRecord::Configured(vec![(topic, layer.clone()), (TopicId([8; 16]), layer)]),
         BrokerRecord::Expired { before_ms: 7, partitions: vec![PartitionId(2_000), PartitionId(2_001)] },
     ] {
         let bytes = Bytes::from(record.encode());
