@@ -23,7 +23,7 @@ use polylogue_log::store::ShardStore;
 use polylogue_log::{Frame, Kind};
 use polylogue_meta::{MetaEvent, TopicMeta};
 use polylogue_replicate::Role;
-use polylogue_types::{Index, Offset, PartitionId, ShardId, TimestampMs};
+use polylogue_types::{Index, Offset, PartitionId, ShardId, TimestampMs, TopicId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -203,6 +203,7 @@ impl Inner {
         }
         // Without the machines' lock: a topic may be the first to want a shard of its class.
         let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();
+        self.configure(&events);
         let mut machines = self.machines.lock();
         let context = self.context();
         if settings_changed {
@@ -249,7 +250,7 @@ impl Inner {
         }
     }
 
-    /// Proposes what is set for the topic in each shard that has partitions of it, opens those that are not there yet, and shows the topic.
+    /// Opens partitions that are not there yet, and shows the topic.
     fn topic_placed(&self, topic: &Arc<TopicMeta>) {
         let shards: BTreeSet<_> = topic.placement().map(|(_, shard)| shard).collect();
         let mut opened = BTreeMap::new();
@@ -263,9 +264,8 @@ impl Inner {
             };
             let (seed, now_ms) = (self.env.rng.next_u64(), lease_ms(self.env.clock.now_ms()));
             let mut state = shard.state.lock();
-            let configured = shard.configure_topic(&mut state, topic);
             // Where it is refused the shard is behind, and it is tried again.
-            _ = configured.and_then(|()| shard.open_partitions(&mut state, topic, seed, now_ms));
+            let _ = shard.open_partitions(&mut state, topic, seed, now_ms);
             drop(state);
             opened.insert(id, shard);
         }
@@ -292,6 +292,26 @@ impl Inner {
             let _ = shard.close_partitions(&mut shard.state.lock(), topic.id(), partitions);
         }
         topic.info(&|shard| self.term_of(shard), topic.layer().clone())
+    }
+
+    /// Proposes what is set for topics that changed, in each shard that has partitions of them.
+    fn configure(&self, events: &[MetaEvent]) {
+        // Of each topic what was set last.
+        let changed = events.iter().filter_map(|event| match event {
+            MetaEvent::Changed(topic) => Some((topic.id(), topic)),
+            _ => None,
+        });
+        let changed: BTreeMap<TopicId, &Arc<TopicMeta>> = changed.collect();
+        let mut of_shards: BTreeMap<ShardId, Vec<Arc<TopicMeta>>> = BTreeMap::new();
+        for topic in changed.into_values() {
+            let shards: BTreeSet<_> = topic.placement().map(|(_, shard)| shard).collect();
+            shards.into_iter().for_each(|id| of_shards.entry(id).or_default().push(topic.clone()));
+        }
+        for (id, topics) in of_shards {
+            let Ok(shard) = self.shard_if_open(id) else { continue };
+            // Where it is refused the writer is lost, and the next one proposes it.
+            _ = shard.configure_topics(&mut shard.state.lock(), &topics);
+        }
     }
 
     /// Topics may inherit something else: what holds for each is made when it is looked at, in the catalog and in each shard.

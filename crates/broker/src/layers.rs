@@ -29,6 +29,9 @@ use std::sync::Arc;
 /// Partitions for which what holds is made anew, or kept, under one hold of a shard's lock.
 const RENEWED_AT_ONCE_MAX: usize = 256;
 
+/// Settings of topics that one record has together, unless one topic has more. Bytes.
+const CONFIGURED_BYTES_MAX: usize = 256 << 10;
+
 /// Settings of a partition: what is set for its topic, and what that came to when it was made last.
 #[derive(Debug)]
 pub(crate) struct Layered {
@@ -191,26 +194,45 @@ impl Shard {
         Ok(())
     }
 
-    /// Proposes what is set for a topic, at the writer, if it has partitions here for which something else is. What is proposed next is judged
-    /// by it.
-    pub(crate) fn configure_topic(&self, state: &mut ShardState, topic: &TopicMeta) -> Result<(), Unavailable> {
-        let layer = topic.layer();
-        let here = topic.placement().filter(|(_, shard)| *shard == self.id);
-        let here = here.map(|(id, _)| id).filter(|id| state.partitions.get(id).is_some_and(|p| p.is_opening()));
-        let here: Vec<PartitionId> = here.collect();
-        let is_set = |id: &PartitionId| state.partitions.get(id).is_some_and(|p| **p.config.own() == **layer);
-        // They have the same: a layer is the whole topic's.
-        if here.first().is_none_or(is_set) {
-            return Ok(());
-        }
-        self.propose_change(state, &BrokerRecord::Configured(vec![(topic.id(), layer.clone())]))?;
-        state.openings.layers.expect(topic.id());
-        for id in here {
-            if let Some(partition) = state.partitions.get_mut(&id) {
-                partition.config.set(layer);
+    /// Proposes what is set for topics, at the writer: of those that have partitions here for which something else is. What is proposed next is
+    /// judged by it. As many as fit are in one record.
+    pub(crate) fn configure_topics(
+        &self,
+        state: &mut ShardState,
+        topics: &[Arc<TopicMeta>],
+    ) -> Result<(), Unavailable> {
+        let (mut layers, mut bytes) = (Vec::new(), 0);
+        for topic in topics {
+            let layer = topic.layer();
+            let mut here = topic.placement().filter(|(_, shard)| *shard == self.id).map(|(id, _)| id);
+            // They have the same: a layer is the whole topic's.
+            let first = here.find_map(|id| state.partitions.get(&id).filter(|p| p.is_opening()));
+            if first.is_none_or(|partition| **partition.config.own() == **layer) {
+                continue;
             }
-            if let Some(queue) = &layer.queue {
-                state.queues.judge_by(id, queue);
+            let len = encode_topic_config(layer).len();
+            if bytes + len > CONFIGURED_BYTES_MAX && !layers.is_empty() {
+                self.propose_layers(state, std::mem::take(&mut layers))?;
+                bytes = 0;
+            }
+            bytes += len;
+            layers.push(topic);
+        }
+        if layers.is_empty() { Ok(()) } else { self.propose_layers(state, layers) }
+    }
+
+    fn propose_layers(&self, state: &mut ShardState, topics: Vec<&Arc<TopicMeta>>) -> Result<(), Unavailable> {
+        let layers = topics.iter().map(|topic| (topic.id(), topic.layer().clone())).collect();
+        self.propose_change(state, &BrokerRecord::Configured(layers))?;
+        for topic in topics {
+            state.openings.layers.expect(topic.id());
+            let layer = topic.layer();
+            for (id, _) in topic.placement().filter(|(_, shard)| *shard == self.id) {
+                let Some(partition) = state.partitions.get_mut(&id).filter(|p| p.is_opening()) else { continue };
+                partition.config.set(layer);
+                if let Some(queue) = &layer.queue {
+                    state.queues.judge_by(id, queue);
+                }
             }
         }
         Ok(())

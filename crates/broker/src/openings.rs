@@ -435,7 +435,7 @@ impl Inner {
             wanted.extend(topic.placement().filter(|(_, of)| *of == shard.id).map(|(id, _)| id));
             if wanted.len() > before {
                 let (seed, now_ms) = (self.env.rng.next_u64(), lease_ms(self.env.clock.now_ms()));
-                shard.configure_topic(&mut state, topic).map_err(refused)?;
+                shard.configure_topics(&mut state, std::slice::from_ref(topic)).map_err(refused)?;
                 shard.open_partitions(&mut state, topic, seed, now_ms).map_err(refused)?;
             }
         }

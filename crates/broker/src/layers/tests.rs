@@ -240,6 +240,33 @@ fn a_limit_holds_for_what_is_published_while_its_record_is_on_its_way() {
     assert_eq!(seen().1, Some(5));
 }
 
+#[test]
+fn topics_that_change_together_are_one_record_and_what_was_set_last_holds() {
+    let world = SimWorld::new(6);
+    let node = Node::resolving(&world, Arc::new(Inheriting::default()));
+    for name in ["a", "b", "c"] {
+        node.ask(Node::create(name, 2, of_class(Durability::Async)));
+    }
+    let shard = shard(&node, ASYNC);
+    let records = || shard.state.lock().partitions[&crate::record::BROKER_PARTITION].next_offset.0;
+    let (before, [a, b, c]) = (records(), ["a", "b", "c"].map(|name| node.partitions(name)[1]));
+    let own_of = |id| shard.state.lock().partitions[&id].config.own().raw.clone();
+    let change = |name: &str, expected: Settings, config| {
+        let topic = node.broker.catalog().topic(name).unwrap().id;
+        TopicChange { topic, config: Some(ConfigChange { expected, config }), partitions: None }
+    };
+    let alter = |changes| node.start(Request::AlterTopics(AlterTopics { changes, validate_only: false }));
+    // All are committed together; the second takes one of the first back.
+    alter(vec![change("a", Settings::new(), own(1)), change("b", Settings::new(), own(2))]);
+    alter(vec![change("b", named(2), of_class(Durability::Async)), change("c", Settings::new(), own(3))]);
+    node.drive();
+    assert_eq!(records(), before + 1);
+    assert_eq!([a, b, c].map(own_of), [named(1), Settings::new(), named(3)]);
+    let live = node.applied(ASYNC);
+    drop((node, shard));
+    assert_same(&alone(&world, ASYNC), &live);
+}
+
 /// Retention that was raised, and answered, would have taken what it was to keep.
 #[test]
 fn what_is_inherited_holds_while_its_record_is_on_its_way() {
