@@ -10,10 +10,8 @@
 //! the role, the clock, the checkpoints and the restarts of a node were. Left out on purpose, because they follow from more than the log:
 //! - where files, segments and chunks of a checkpoint are kept, and how the index of times is cut into parts;
 //! - when messages of a queue expire and how large they are, which a writer makes exact by reading (`Queue::canonical`);
-//! - what holds for a topic (`Partition::config`, `QueueHost::settings`): metadata's shard says it;
+//! - what holds for a topic, which follows from the layers of settings among the openings (`layers.rs`);
 //! - tail and soft state (ARCHITECTURE.md).
-//!
-//! One dependence is left in it: producers that a node's own clock has expired are missing from their partition.
 
 use crate::broker::Broker;
 use crate::broker::Inner;

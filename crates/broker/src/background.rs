@@ -10,7 +10,7 @@ use crate::machines::Outbox;
 use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
-use polylogue_api::{Durability, PartitionInfo, TopicConfig};
+use polylogue_api::{Durability, TopicConfig};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::{Journal, Urgency};
 use polylogue_log::store::{Classes, JournalWaste, MergeDue, MergePlan, MergeProgress, Retention, retention_class};

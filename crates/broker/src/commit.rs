@@ -309,7 +309,7 @@ impl Inner {
         }
         for (id, topics) in of_shards {
             let Ok(shard) = self.shard_if_open(id) else { continue };
-            // Where it is refused the writer is lost, and the next one proposes it.
+            // Where it is refused the shard is behind, and it is tried again.
             _ = shard.configure_topics(&mut shard.state.lock(), &topics);
         }
     }
