@@ -32,9 +32,11 @@ pub enum Mode {
     /// None; the node has one shard.
     #[default]
     Alone,
-    /// A follower, which takes over when the node has died for the last time. Both have several shards, and no bit rots.
+    /// A follower, which takes over when the node has died for the last time. Both have several shards, no bit rots, and all topics wait for
+    /// the flush: what needs none a power cut may take from the writer after the follower got it.
     Followed,
-    /// What the node's shards, of which there are several, have logged is replayed in so many random interleavings; no bit rots.
+    /// What the node's shards, of which there are several, have logged is replayed in so many random interleavings. As with a follower no bit
+    /// rots, and all topics wait for the flush.
     Replayed(u64),
 }
 
@@ -259,7 +261,6 @@ impl World {
         }
         let place = |topic: &str| (topic.to_owned(), 0);
         let mut oracle = Oracle::default();
-        // What a follower has of it outlives a power cut that its writer forgets it by: the next writer must not be the old one then.
         if mode == Mode::Alone {
             let weak = place(WEAK);
             clients.extend(["w0p", "w0q"].map(|name| Client::producer(&weak, name, false)));

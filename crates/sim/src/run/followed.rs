@@ -16,6 +16,9 @@ const FOLLOW_ODDS: u64 = 3;
 /// Of so many steps one has a partition read at the follower.
 const READ_ODDS: u64 = 300;
 
+/// Frames of each shard, in their order.
+type Rest = Vec<(ShardId, Vec<Arc<Frame>>)>;
+
 impl World {
     /// Has every shard's state compared at the index where it is now.
     pub(super) fn expect_all(&mut self, writer: &Broker) {
@@ -63,7 +66,7 @@ impl World {
     }
 
     /// What the node that died had written and not committed, as a start of its own finds it. Any prefix of it may have reached other nodes.
-    fn uncommitted(&self) -> Result<Vec<(ShardId, Vec<Arc<Frame>>)>, String> {
+    fn uncommitted(&self) -> Result<Rest, String> {
         let (machines, _) = node::machines();
         let opened = Broker::open(self.sim.env(), node::config(DATA, SHARDS), machines);
         let broker = opened.map_err(|e| format!("the node that died does not open: {e}"))?;
