@@ -65,9 +65,8 @@ system: build
 	POLYLOGUE_BIN=$(CURDIR)/$(RELEASE)/polylogue $(CARGO) test --workspace --locked --test system -- --nocapture --test-threads=1
 
 sim-short: build
-	$(RELEASE)/polylogue-sim 1 200
-	$(RELEASE)/polylogue-sim follow 1 50
-	$(RELEASE)/polylogue-sim replay 1 5
+	$(RELEASE)/polylogue-sim follow 1 50 & follow=$$!; \
+	$(RELEASE)/polylogue-sim 1 200; $(RELEASE)/polylogue-sim replay 1 5; wait $$follow
 
 fuzz-short:
 	FUZZ_SECONDS=10 tests/fuzz.sh

@@ -70,15 +70,19 @@ impl Stepped {
     }
 
     fn drive(&self) {
-        self.0.tick();
-        loop {
+        let works = || {
             let mut did = self.0.log_step(Work::Write);
             did |= self.0.log_step(Work::Flush);
             did |= self.0.read_step();
-            did |= self.0.background_step();
-            if !did {
+            did | self.0.background_step()
+        };
+        // What is carried out in pieces has the next one at a deadline.
+        loop {
+            self.0.tick();
+            if !works() {
                 return;
             }
+            while works() {}
         }
     }
 }
