@@ -86,7 +86,7 @@ impl Aligning {
         self.authors.remove(&caller);
     }
 
-    /// What was proposed is void; whoever waited for it is answered by the host.
+    /// What was proposed is void; the host answers its callers.
     pub(crate) fn writer_lost(&mut self) {
         self.planned.clear();
         self.authors.clear();

@@ -128,7 +128,7 @@ impl Machines {
                 self.answer(caller, Err(Unavailable::Busy), outbox);
             }
             Ok(Some(index)) => {
-                // It is announced before the applied index is looked at, so that whoever applies sees one or the other.
+                // It is announced before the applied index is looked at, so that the applying thread sees one or the other.
                 self.reads.push_back((index, id, caller, command));
                 shard.machines.reads.store(self.reads.len(), Ordering::SeqCst);
                 self.run_reads(context, shard, outbox);
@@ -245,7 +245,7 @@ impl Machines {
     }
 
     /// Proposes what one call of a machine wants written, and sends what it wants said. The log takes all records of the call or none:
-    /// then the machine takes back what it counts on, before it is called again, and nobody else notices. Whether the log took them.
+    /// then the machine takes back what it counts on, before it is called again, and no other caller is affected. Whether the log took them.
     pub(crate) fn carry_out(
         &mut self,
         id: MachineId,

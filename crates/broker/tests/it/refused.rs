@@ -1,4 +1,4 @@
-//! Records of machines that the log refuses: their callers hear why, and nobody else notices.
+//! Records of machines that the log refuses: their callers hear why, and no other caller is affected.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 

@@ -1,7 +1,7 @@
 //! Records that the log refused: their groups go back to what is committed, and the others go on.
 //!
 //! Offsets and deletions change nothing before they are applied. A group's metadata does: the group is ahead of it by a generation that will
-//! never be. So whoever waits is told to find the coordinator again, and the group is made anew out of its applied metadata; when metadata
+//! never be. So waiting members are sent to find the coordinator again, and the group is made anew out of its applied metadata; when metadata
 //! proposed before is still on its way, once that is applied.
 
 use super::KafkaGroups;

@@ -213,7 +213,7 @@ fn a_refused_assignment_concerns_its_group_alone() {
     let leader = host.send(GroupCommand::Sync(sync("g", 2, &ids[0], &[(&ids[0], "a"), (&second, "b")])));
     host.refuses = false;
     assert!(matches!(host.take(leader), Some(Told::Unavailable)));
-    assert!(!host.is_waiting(follower), "whoever waits for the assignment hears of it");
+    assert!(!host.is_waiting(follower), "a member that waits for the assignment hears of it");
     // The group is what was committed last, and goes on from there.
     assert_eq!(host.machine.described("g"), before);
     assert_eq!(host.beat(beat("g", 2, &ids[0])), ErrorCode::IllegalGeneration);
