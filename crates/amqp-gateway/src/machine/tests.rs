@@ -52,7 +52,11 @@ fn a_writer_that_is_lost_again_and_again_takes_nothing_from_those_that_are_conne
         let mut effects = Effects::default();
         world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
         world.machine.on_deadline(&context, &mut effects);
-        assert_eq!(effects.proposals.len(), 1, "the queue of the connection that is gone; what is proposed is lost again");
+        assert_eq!(
+            effects.proposals.len(),
+            1,
+            "the queue of the connection that is gone; what is proposed is lost again"
+        );
     }
     let mut effects = Effects::default();
     world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
