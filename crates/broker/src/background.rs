@@ -651,7 +651,8 @@ impl Inner {
 
     /// How fast background writes may go. Each of them is something that a flush of the journal waits behind, so while messages
     /// come in, no faster than is needed to keep up with them twice over; when too much waits, or no publisher would be disturbed, as
-    /// fast as they may at the most. Where nothing comes in, nothing can wait longer than readers read: these have the disk and the processor for themselves.
+    /// fast as they may at the most. Where nothing comes in what waits does not grow: as long as readers are behind, merges go at their
+    /// slowest pace.
     fn merge_pace(&self, shard: &Shard) -> u64 {
         let most = self.tunables.merge_bytes_per_sec();
         let Some(journal) = &shard.journal else { return most };

@@ -81,7 +81,7 @@ pub(crate) struct Layers {
 
 impl Layers {
     /// One more layer of a topic is on its way.
-    pub(crate) fn expect(&mut self, topic: TopicId) {
+    pub(crate) fn note_proposed(&mut self, topic: TopicId) {
         *self.pending.entry(topic).or_insert(0) += 1;
     }
 
@@ -181,8 +181,8 @@ pub(crate) fn reset_tail(state: &mut ShardState) {
 }
 
 impl Shard {
-    /// Proposes what topics inherit, at the writer, unless that is what they inherit. Where it is refused the writer is lost, and the next one
-    /// proposes it.
+    /// Proposes what topics inherit, at the writer, unless that is what they inherit. Where the log refuses it the shard is behind, and it is
+    /// proposed again ([`Openings::behind`]).
     pub(crate) fn inherit(&self, state: &mut ShardState, resolver: &dyn ConfigResolver) -> Result<(), Unavailable> {
         // Asked under the lock: a later call proposes what is newer.
         let Ok(inherited) = recorded(&resolver.inherited()) else { return Ok(()) };
@@ -225,7 +225,7 @@ impl Shard {
         let layers = topics.iter().map(|topic| (topic.id(), topic.layer().clone())).collect();
         self.propose_change(state, &BrokerRecord::Configured(layers))?;
         for topic in topics {
-            state.openings.layers.expect(topic.id());
+            state.openings.layers.note_proposed(topic.id());
             let layer = topic.layer();
             for (id, _) in topic.placement().filter(|(_, shard)| *shard == self.id) {
                 let Some(partition) = state.partitions.get_mut(&id).filter(|p| p.is_opening()) else { continue };

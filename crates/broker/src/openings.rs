@@ -345,7 +345,7 @@ impl Shard {
         let layer = topic.layer();
         let record = BrokerRecord::Opened(Opened { topic: topic.id(), places: places.clone(), layer: layer.clone() });
         self.propose_change(state, &record)?;
-        state.openings.layers.expect(topic.id());
+        state.openings.layers.note_proposed(topic.id());
         for Place { partition: id, first, .. } in places {
             let epoch = epochs.get(&id).copied().unwrap_or(0);
             let begin = || Partition::new(id, layer.clone(), epoch, first);

@@ -228,7 +228,7 @@ fn a_limit_holds_for_what_is_published_while_its_record_is_on_its_way() {
     let id = node.broker.catalog().topic("q").unwrap().id;
     configure_applied(&shard, id, limited(Some(3)));
     assert_eq!(seen(), (Some(3), Some(4), false, true), "the first is applied, and takes the second one back");
-    shard.state.lock().openings.layers.expect(id);
+    shard.state.lock().openings.layers.note_proposed(id);
     node.drive();
     assert_eq!(seen(), (Some(4), Some(4), false, true));
     // What is lost with its writer holds no more, until the next one proposes it.
