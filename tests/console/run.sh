@@ -15,5 +15,5 @@ if ! cmp -s "$here/package-lock.json" "$build/installed.json"; then
     cp "$here/package-lock.json" "$build/installed.json"
 fi
 cp "$here"/*.mjs "$build"
-cmp "$build/node_modules/htm/preact/standalone.module.js" "$root/crates/server/console/vendor/htm-preact.js"
+cmp "$build/node_modules/htm/preact/standalone.module.js" "$root/crates/admin/console/vendor/htm-preact.js"
 CHROMIUM=$(command -v chromium) exec node --no-warnings "$build/console.mjs" "$@"

@@ -1,20 +1,18 @@
 //! What the broker does for its queues by itself, whoever is connected.
 
-use crate::handle::{BrokerHandle, ReplySink};
 use crate::health::{News, Told};
-use crate::net::Shared;
-use crate::net::WorkerQueue;
-use crate::net::mailbox::{Mail, Mailbox};
 use polylogue_amqp_gateway::{
     Count, DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, Resource,
     ToTopics, TopicCounts,
 };
 use polylogue_api::{Event, Now, ReadData, Reply, Request, Token};
+use polylogue_net::handle::{BrokerHandle, ReplySink};
+use polylogue_net::mailbox::{Mail, Mailbox};
+use polylogue_net::{Shared, WorkerQueue, encode_gauges};
 use polylogue_types::{Chunk, STEPS_PER_TURN};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -292,18 +290,6 @@ impl Wake for Knock {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
-}
-
-/// Gauges (a name, a help, a count) that are counted when somebody asks.
-pub(crate) fn encode_gauges<const N: usize>(
-    mut encoder: DescriptorEncoder<'_>,
-    gauges: [(&str, &str, u64); N],
-) -> Result<(), std::fmt::Error> {
-    for (name, help, count) in gauges {
-        let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
-        gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-    }
-    Ok(())
 }
 
 /// Who is connected and what their messages cost, when somebody asks.

@@ -7,7 +7,7 @@
 //!
 //! The broker itself writes no log. What is told here stands in `/api/v1/status` too, and in metrics.
 
-use crate::handle::{Failure, Health};
+use polylogue_net::handle::{Failure, Health};
 use std::collections::BTreeMap;
 
 /// How soon a kind of work that goes on failing is told again. Milliseconds.

@@ -1,31 +1,8 @@
-//! The binary `polylogue`: listeners, the http API, configuration, and the command line.
+//! The binary `polylogue`: the server from its configuration to its end, and the chores that run beside its connections.
 //!
-//! Layer 5: it sees everything below and nothing sees it. It is a library too, so that its parts can be tested one by
-//! one; the binary itself is [`cli::main`].
+//! Layer 5, on top: it wires `net`, `admin`, `rabbitmq-http` and `bridges` to a broker, gives `cli` what `polylogue serve` runs, and nothing
+//! sees it.
 
-pub mod api;
-pub mod audit;
-mod backup;
-mod basic;
 mod chores;
-pub mod cli;
-pub mod client;
-mod declared;
-mod federation;
-pub mod handle;
 mod health;
-pub mod http;
-mod limits;
-mod lines;
-mod links;
-pub mod memory;
-pub mod net;
-pub mod oauth;
-pub mod options;
-mod process;
-pub mod rabbitmq_http;
 pub mod serve;
-mod shovel;
-#[cfg(test)]
-mod testing;
-pub mod users;

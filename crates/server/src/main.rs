@@ -9,5 +9,5 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    polylogue_server::cli::main()
+    polylogue_cli::main(polylogue_server::serve::run)
 }

@@ -7,44 +7,39 @@
 mod descriptors;
 mod threads;
 
-use crate::api::ListenerStatus;
-use crate::audit::Audit;
 use crate::chores;
-use crate::federation::{self, Federation};
-use crate::handle::BrokerHandle;
-use crate::http::{self, App, Door, Entrance, HttpLimits, Login, RabbitmqSetup, Ready};
-use crate::links::Surroundings;
-use crate::memory::{self, Memory};
-use crate::net::amqp::AmqpAccept;
-use crate::net::groups::{GroupCensus, SeesQueues};
-use crate::net::kafka::{KafkaAccept, KafkaShared};
-use crate::net::tls::Tls;
-use crate::net::{
-    AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, Workers, accept_loop, workers,
-};
-use crate::oauth::OAuth;
-use crate::options::address::{HostPort, Protocol};
-use crate::options::{GuestPolicy, ListenerConfig, LoginPolicy, ServerConfig, Setting};
-use crate::rabbitmq_http::{self, Management};
-use crate::shovel::{self, Shovels};
-use crate::users::{ADMIN_PASSWORD_VARIABLE, FIRST_ADMINISTRATOR, Password, Users, first_administrator};
 use parking_lot::Mutex;
+use polylogue_admin::api::ListenerStatus;
+use polylogue_admin::http::{self, App, Door, Entrance, HttpLimits, Login, RabbitmqSetup, Ready};
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::{
-    AmqpMachine, Directory, GuestRule, MessagesAsRecords, QUORUM_PRIORITY, UNCREDITED_BYTES_MAX,
-};
-use polylogue_amqp_model::Limits;
-use polylogue_api::{MachineId, StateMachine};
+use polylogue_amqp_gateway::{Directory, GuestRule, MessagesAsRecords, QUORUM_PRIORITY, UNCREDITED_BYTES_MAX};
+use polylogue_bridges::federation::{self, Federation};
+use polylogue_bridges::links::Surroundings;
+use polylogue_bridges::shovel::{self, Shovels};
 use polylogue_broker::{Broker, BrokerConfig, CreditRules, ErrorKind, LAYOUT_VERSION, QueueRules};
+use polylogue_cli::StartError;
+use polylogue_config::{GuestPolicy, ListenerConfig, LoginPolicy, ServerConfig, Setting};
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::groups::{GroupSettings, GroupUsage, KafkaGroups};
+use polylogue_kafka::groups::{GroupSettings, GroupUsage};
 use polylogue_log::journal::JournalIo;
 use polylogue_log::store::StoreConfig;
+use polylogue_net::address::{HostPort, Protocol};
+use polylogue_net::amqp::AmqpAccept;
+use polylogue_net::audit::Audit;
+use polylogue_net::groups::{GroupCensus, machines};
+use polylogue_net::handle::BrokerHandle;
+use polylogue_net::kafka::{KafkaAccept, KafkaShared};
+use polylogue_net::memory::{self, Memory};
+use polylogue_net::oauth::OAuth;
+use polylogue_net::tls::Tls;
+use polylogue_net::users::{ADMIN_PASSWORD_VARIABLE, FIRST_ADMINISTRATOR, Password, Users, first_administrator};
+use polylogue_net::{
+    AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shared, Workers, accept_loop, workers,
+};
+use polylogue_rabbitmq_http::Management;
 use polylogue_types::NodeId;
 use prometheus_client::registry::Registry;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -64,18 +59,6 @@ const FIRST_USER_LOOKS_MAX: u32 = 2_000;
 /// Said at each start of a directory that, new, would have no such user.
 const GUEST_IS_THERE: &str = "the user guest, whose password is public, is there beside an administrator, and logs in over amqp and rabbitmq-http \
      from this machine: delete it (polylogue user delete guest), or say server.guest = off, or on to keep it";
-
-/// Why a server did not start, in one line.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StartError(pub String);
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// A listener that is bound.
 struct Bound {
@@ -190,7 +173,7 @@ pub fn run(
     let listeners = http_bound.into_iter().map(http_listener).collect();
     let http = HttpThread::start(&env, "pl-http", listeners, entrance.clone())?;
     let named = |protocol: Protocol, starting| Entrance::named(protocol.name(), limits, metrics.clone(), starting);
-    let management = Arc::new(named(Protocol::RabbitmqHttp, rabbitmq_http::starting()));
+    let management = Arc::new(named(Protocol::RabbitmqHttp, polylogue_rabbitmq_http::starting()));
     // Its requests need a login in any case, which it sees to by itself.
     let listeners = management_bound.into_iter().map(|one| one.http(LoginPolicy::Never, tls.as_ref())).collect();
     let management_http = HttpThread::start_some(&env, "pl-rabbit-http", listeners, &management)?;
@@ -376,7 +359,7 @@ fn open(
         store: StoreConfig {
             tail_cache_bytes: log.tail_cache_bytes,
             tail_cache_bytes_max: match log.tail_cache_bytes_max {
-                0 => crate::memory::share_for_tails(),
+                0 => polylogue_net::memory::share_for_tails(),
                 bytes => bytes,
             },
             read_cache_bytes: log.read_cache_bytes,
@@ -385,7 +368,7 @@ fn open(
             merge_bytes: log.merge_bytes,
             merge_ms_max: log.merge_ms_max,
             journal_keep_bytes_max: log.journal_keep_bytes_max,
-            merge_preload_bytes_max: crate::memory::share_for_merges(log.merge_preload_bytes),
+            merge_preload_bytes_max: polylogue_net::memory::share_for_merges(log.merge_preload_bytes),
             direct_io: log.journal_io != JournalIo::Cached,
             ..StoreConfig::default()
         },
@@ -411,20 +394,6 @@ fn open(
             _ => e.to_string(),
         })
     })
-}
-
-/// State machines by what they are.
-pub(crate) type Machines = BTreeMap<MachineId, Box<dyn StateMachine>>;
-
-/// The state machines of the protocols in their first state, and where connections see what RabbitMQ's clients declared.
-pub(crate) fn machines(groups: GroupSettings, guest: GuestRule) -> (Machines, Arc<Directory>, Arc<GroupUsage>) {
-    let declared = AmqpMachine::new(Limits::default()).with_guest(guest);
-    let directory = declared.directory();
-    let groups = KafkaGroups::new(groups);
-    let usage = groups.usage();
-    let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(groups, directory.clone()));
-    let declared: Box<dyn StateMachine> = Box::new(declared);
-    (BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]), directory, usage)
 }
 
 /// A broker that has started, and the settings that it goes by.
@@ -509,14 +478,14 @@ fn serve(
     });
     let (broker, listeners, setup) = (app.broker.clone(), app.listeners.clone(), app.rabbitmq.clone());
     let management = Management::new(broker, directory, amqp_settings, net.clone(), listeners, rng);
-    if let Err(why) = runtime.block_on(rabbitmq_http::make_topics(&management)) {
+    if let Err(why) = runtime.block_on(polylogue_rabbitmq_http::make_topics(&management)) {
         tracing::warn!("some queues cannot be used until they are declared again: {why}");
     }
     start_links(runtime, around, &shovels, &federation);
     let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit);
     let management = Arc::new(management.with_setup(setup));
-    rabbitmq_http::watch_rates(runtime.handle(), &management);
-    front.management.open_with(rabbitmq_http::router(management));
+    polylogue_rabbitmq_http::watch_rates(runtime.handle(), &management);
+    front.management.open_with(polylogue_rabbitmq_http::router(management));
     front.entrance.open(app.clone());
     front.scrapes.open_with(http::rabbitmq_router(app.clone()));
     let (stop, stopped) = watch::channel(false);

@@ -1,9 +1,9 @@
 //! The thread of the http listeners, and the signals.
 
-use super::StartError;
-use crate::http::{self, Door, Entrance};
-use crate::net::tls::Tls;
+use polylogue_admin::http::{self, Door, Entrance};
+use polylogue_cli::StartError;
 use polylogue_env::{Env, JoinTask};
+use polylogue_net::tls::Tls;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -1,0 +1,188 @@
+//! The http listener: health, metrics, and polylogue's own API. On a runtime of its own, so that it cannot stall clients
+//! of the broker.
+//!
+//! | path | what |
+//! | --- | --- |
+//! | `GET /healthz` | the process lives |
+//! | `GET /readyz` | it serves |
+//! | `GET /metrics` | Prometheus |
+//! | `GET /metrics/objects` | the same, of single groups, topics and queues |
+//! | `GET /metrics/rabbitmq` | the same, under RabbitMQ's names |
+//! | `/api/v1/...` | see [`crate::api`] |
+//! | `/console/...` | pages for people, which use the API |
+
+mod acls;
+mod ask;
+mod backup;
+mod bindings;
+mod bodies;
+mod connections;
+mod console;
+mod error;
+mod exchanges;
+mod groups;
+mod lag;
+pub mod login;
+mod messages;
+mod metrics;
+mod moving;
+mod objects;
+mod openapi;
+pub mod origin;
+mod page;
+mod permissions;
+mod publish;
+mod queues;
+mod quotas;
+mod rabbitmq;
+mod reports;
+mod routes;
+mod serve;
+mod settings;
+mod status;
+#[cfg(test)]
+mod tests;
+mod topics;
+mod users;
+mod vhosts;
+
+pub use metrics::registry;
+pub use origin::{Door, From, Login};
+pub use rabbitmq::Setup as RabbitmqSetup;
+pub use serve::{Entrance, HttpLimits, SQUEEZED_MAX, serve};
+
+use crate::api::{ListenerStatus, PREFIX};
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{Method, Uri};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use error::Failure;
+use parking_lot::Mutex;
+use polylogue_amqp_gateway::Directory;
+use polylogue_auth::{Authority, Tokens};
+use polylogue_config::Setting;
+use polylogue_env::Rng;
+use polylogue_net::Shared;
+use polylogue_net::audit::Audit;
+use polylogue_net::handle::BrokerHandle;
+use polylogue_net::kafka::KafkaShared;
+use prometheus_client::registry::Registry;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the handlers see.
+#[derive(Debug)]
+pub struct App {
+    /// The broker.
+    pub broker: Arc<dyn BrokerHandle>,
+    /// The Kafka protocol, whose rules for topics are everyone's.
+    pub kafka: Arc<KafkaShared>,
+    /// What is declared for RabbitMQ's clients.
+    pub directory: Arc<Directory>,
+    /// The connections of clients.
+    pub net: Arc<Shared>,
+    /// The options that hold.
+    pub settings: Vec<Setting>,
+    /// Where it listens.
+    pub listeners: Vec<ListenerStatus>,
+    /// What is counted.
+    pub registry: Registry,
+    /// Whether it serves.
+    pub ready: Ready,
+    /// Who may use it where that is asked.
+    pub users: Arc<dyn Authority>,
+    /// What salts are made of.
+    pub rng: Arc<dyn Rng>,
+    /// Where reports for the console are.
+    pub reports: Option<PathBuf>,
+    /// Where changes are told.
+    pub audit: Arc<Audit>,
+    /// Who has logged in at the console.
+    pub tokens: Mutex<Tokens>,
+    /// What RabbitMQ's metrics tell of how it was set up.
+    pub rabbitmq: RabbitmqSetup,
+}
+
+/// Whether the server serves: not before it has started, and not while it stops.
+#[derive(Debug, Default)]
+pub struct Ready(AtomicBool);
+
+impl Ready {
+    /// Says so.
+    pub fn set(&self, ready: bool) {
+        self.0.store(ready, Ordering::Relaxed);
+    }
+
+    /// Whether it does.
+    #[must_use]
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What is served before there is a broker.
+pub fn starting() -> Router {
+    Router::new()
+        .route("/healthz", get(status::healthz))
+        .route("/readyz", get(status::not_ready))
+        .route("/metrics", get(metrics::starting))
+        .fallback(|| async { Failure::starting() })
+}
+
+/// A change is brought to its end even when nobody waits for it any more: what was declared must be made, and what was moved
+/// must leave. To get messages is no such change: what nobody receives must stay.
+async fn to_its_end(request: Request, next: Next) -> Response {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return next.run(request).await;
+    }
+    let stops = |_| Failure::internal("the server stops".to_owned()).into_response();
+    tokio::spawn(next.run(request)).await.unwrap_or_else(stops)
+}
+
+/// All paths.
+pub fn router(app: Arc<App>) -> Router {
+    let api = routes::router(routes::routes(&mut openapi::schemas()));
+    let session = get(login::session).post(login::log_in).delete(login::log_out);
+    let admit = from_fn_with_state(app.clone(), login::admit);
+    // By whatever name these are asked for: they are read by programs, and change nothing.
+    let metrics = Router::new()
+        .route("/metrics", get(metrics::metrics))
+        .route("/metrics/objects", get(objects::metrics))
+        .merge(rabbitmq::routes("/metrics/rabbitmq"))
+        .layer(admit.clone());
+    let all = Router::new()
+        .route("/reports/{name}", get(reports::show))
+        .nest(PREFIX, api)
+        .layer(admit)
+        .layer(from_fn(origin::check))
+        .merge(metrics)
+        // Outside of these: who is not let in is told of as well.
+        .layer(from_fn_with_state(app.clone(), login::tell))
+        .route(&format!("{PREFIX}/session"), session.layer(from_fn(origin::check)))
+        .route(&format!("{PREFIX}/openapi.json"), get(openapi::serve).layer(from_fn(origin::check)))
+        .route("/healthz", get(status::healthz))
+        .route("/readyz", get(status::readyz))
+        .route("/", get(console::root))
+        .route(console::PREFIX, get(console::root))
+        .route(&format!("{}/", console::PREFIX), get(console::index))
+        .route(&format!("{}/{{*name}}", console::PREFIX), get(console::file));
+    without_gaps(all).with_state(app)
+}
+
+/// All paths of the listener that is only there to be scraped for RabbitMQ's metrics: those of RabbitMQ's own.
+pub fn rabbitmq_router(app: Arc<App>) -> Router {
+    let admit = from_fn_with_state(app.clone(), login::admit);
+    without_gaps(rabbitmq::routes("/metrics").layer(admit)).with_state(app)
+}
+
+/// Says of all other paths and methods that they are not there.
+fn without_gaps(router: Router<Arc<App>>) -> Router<Arc<App>> {
+    router
+        .fallback(|uri: Uri| async move { Failure::not_found(format!("there is nothing at {}", uri.path())) })
+        .method_not_allowed_fallback(|uri: Uri| async move {
+            Failure::method_not_allowed(format!("{} does not take this method", uri.path()))
+        })
+}

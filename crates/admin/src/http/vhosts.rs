@@ -1,0 +1,134 @@
+//! `/api/v1/vhosts`, and what everything in a virtual host begins with.
+
+use super::App;
+use super::error::Failure;
+use crate::api::queues::{NewVhost, Vhost as Shown, Vhosts};
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use bytes::Bytes;
+use polylogue_amqp::codec::{ShortStr, Table};
+use polylogue_amqp::request as amqp;
+use polylogue_amqp_gateway::{Principal, View};
+use polylogue_amqp_model::{Command, PutVhost, Queue, QueueKind, Reply, Vhost, arguments_of_json, encode_table};
+use polylogue_net::declared::{self, Asker};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// What is declared in one virtual host.
+pub(super) struct Within {
+    pub(super) view: Arc<View>,
+    pub(super) vhost: Arc<Vhost>,
+}
+
+impl Within {
+    /// # Errors
+    /// 404 when there is no such virtual host.
+    pub(super) async fn of(app: &App, vhost: &str) -> Result<Within, Failure> {
+        let view = declared::view(&app.broker).await?;
+        let vhost = view.world.vhost_named(vhost).ok_or_else(|| Failure::unknown_vhost(vhost))?.clone();
+        Ok(Within { view, vhost })
+    }
+
+    /// # Errors
+    /// 404 when there is no such queue.
+    pub(super) fn queue(&self, name: &str) -> Result<&Arc<Queue>, Failure> {
+        let id = self.view.routes.queue(self.vhost.id, name.as_bytes()).map(|queue| queue.id);
+        id.and_then(|id| self.view.world.queue(id)).ok_or_else(|| Failure::unknown_queue(name))
+    }
+
+    /// Whoever runs this broker, in this virtual host.
+    pub(super) fn operator<'a>(&self, app: &'a App) -> Asker<'a> {
+        let vhost = (self.vhost.id, self.vhost.name.clone());
+        Asker::new(&app.broker, |catalog, id, now| Principal::operator(app.directory.clone(), catalog, id, vhost, now))
+    }
+
+    /// The same, who moves messages: what a queue refuses stays where it is, and nowhere else.
+    pub(super) fn mover<'a>(&self, app: &'a App) -> Asker<'a> {
+        let vhost = (self.vhost.id, self.vhost.name.clone());
+        Asker::new(&app.broker, |catalog, id, now| {
+            Principal::operator(app.directory.clone(), catalog, id, vhost, now).all_or_none()
+        })
+    }
+
+    /// Asks for a change, or for something to look at.
+    ///
+    /// # Errors
+    /// What is refused.
+    pub(super) async fn ask(&self, app: &App, request: amqp::Request) -> Result<amqp::Reply, Failure> {
+        match self.operator(app).ask(request).await? {
+            amqp::Reply::Refused(why) => Err(Failure::refused(why.code, &why.text)),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// A name as AMQP has it.
+///
+/// # Errors
+/// 400 for more than 255 bytes.
+pub(super) fn short(text: &str) -> Result<ShortStr, Failure> {
+    let short = ShortStr::new(Bytes::copy_from_slice(text.as_bytes()));
+    short.ok_or_else(|| Failure::invalid(format!("a name has at most {} bytes", ShortStr::BYTES_MAX)))
+}
+
+/// Arguments as AMQP has them.
+///
+/// # Errors
+/// 400 for what stands too deep.
+pub(super) fn table(arguments: &Map<String, Value>) -> Result<Table, Failure> {
+    let arguments = arguments_of_json(arguments).map_err(|e| Failure::invalid(format!("arguments: {e}")))?;
+    Table::new(encode_table(&arguments)).map_err(|e| Failure::invalid(format!("arguments: {e}")))
+}
+
+/// Arguments as JSON has them.
+pub(super) fn shown(arguments: &[polylogue_router::Argument]) -> Map<String, Value> {
+    match polylogue_amqp_model::json_of_arguments(arguments) {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Vhosts>, Failure> {
+    let view = declared::view(&app.broker).await?;
+    let vhosts = view.world.vhosts().map(|vhost| Shown {
+        name: vhost.name.to_string(),
+        description: vhost.description.to_string(),
+        default_queue_type: vhost.default_queue_type.unwrap_or(QueueKind::Classic).name().to_owned(),
+        queues: view.world.queue_count(vhost.id),
+    });
+    Ok(Json(Vhosts { vhosts: vhosts.collect() }))
+}
+
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    body: Result<Json<NewVhost>, JsonRejection>,
+) -> Result<StatusCode, Failure> {
+    let Json(wanted) = body?;
+    let kind = match wanted.default_queue_type.as_deref() {
+        None => None,
+        Some(name) => {
+            let kind = QueueKind::named(name);
+            Some(Some(kind.ok_or_else(|| Failure::invalid(format!("there is no queue type {name}")))?))
+        }
+    };
+    let put = PutVhost {
+        name: wanted.name.into(),
+        description: wanted.description.map(Into::into),
+        tags: None,
+        default_queue_type: kind,
+        tracing: None,
+        metadata: None,
+    };
+    match declared::change(&app.broker, Command::PutVhost(put)).await? {
+        Reply::Put { created: true } => Ok(StatusCode::CREATED),
+        _ => Ok(StatusCode::OK),
+    }
+}
+
+pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
+    Within::of(&app, &name).await?;
+    declared::delete_vhost(&app.broker, &app.directory, &app.net, &name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

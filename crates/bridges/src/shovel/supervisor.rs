@@ -1,0 +1,181 @@
+//! Keeps one worker for each shovel there is.
+
+use super::status::{Key, Shovels};
+use super::worker::Worker;
+use crate::links::{Author, Surroundings};
+use polylogue_amqp_gateway::{CLUSTER_NAME, View};
+use polylogue_amqp_model::{Command, Json, SHOVEL, Shovel};
+use polylogue_net::declared;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// When the broker is asked again that could not answer.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long a worker may take to part from both ends.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Wake for Shovels {
+    fn wake(self: Arc<Self>) {
+        self.knock.notify_one();
+    }
+}
+
+/// Starts all shovels. They end with the runtime.
+pub fn start(runtime: &tokio::runtime::Handle, around: Surroundings, shovels: Arc<Shovels>) {
+    around.directory.shovel_news().wake(Waker::from(shovels.clone()));
+    // What it has not heard yet.
+    shovels.knock.notify_one();
+    let supervisor = Supervisor { around, shovels, workers: BTreeMap::new(), last_worker: 0 };
+    runtime.spawn(supervisor.run());
+}
+
+/// A shovel that runs, or has finished.
+struct Running {
+    value: Json,
+    author: Author,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+    /// Its own, for the life of the process.
+    worker: u64,
+    /// It is done, and to be deleted.
+    finished: bool,
+}
+
+struct Supervisor {
+    around: Surroundings,
+    shovels: Arc<Shovels>,
+    workers: BTreeMap<Key, Running>,
+    last_worker: u64,
+}
+
+impl Supervisor {
+    async fn run(mut self) {
+        loop {
+            self.shovels.knock.notified().await;
+            while let Err(fault) = self.look().await {
+                tracing::debug!(?fault, "shovels are looked at again");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+
+    /// Has those run that should.
+    async fn look(&mut self) -> Result<(), declared::Fault> {
+        let view = declared::view(&self.around.broker).await?;
+        let mut wanted = wanted(&view);
+        // What is deleted or another by now is not to be deleted for being done.
+        for key in self.shovels.take_restarts() {
+            self.stop(|at, _| *at == key).await;
+        }
+        let is_wanted = |key: &Key, running: &Running| {
+            wanted.get(key).is_some_and(|(value, author)| (value, author) == (&running.value, &running.author))
+        };
+        self.stop(|key, running| !is_wanted(key, running)).await;
+        let cleared = self.clear_finished().await?;
+        if cleared {
+            // They are still there as they were seen above.
+            self.shovels.knock.notify_one();
+            return Ok(());
+        }
+        wanted.retain(|key, _| !self.workers.contains_key(key));
+        for (key, (value, author)) in wanted {
+            self.begin(&view, key, value, author);
+        }
+        Ok(())
+    }
+
+    /// Ends these, and waits for that: no two of one name run at once.
+    async fn stop(&mut self, which: impl Fn(&Key, &Running) -> bool) {
+        let ended: Vec<_> = self.workers.extract_if(.., |key, running| which(key, running)).collect();
+        for (_, running) in &ended {
+            let _ = running.stop.send(true);
+        }
+        for (key, Running { mut task, .. }) in ended {
+            if tokio::time::timeout(PATIENCE, &mut task).await.is_err() {
+                task.abort();
+            }
+            self.shovels.forget(&key);
+        }
+    }
+
+    /// Deletes those that have nothing more to do. Whether there were any.
+    async fn clear_finished(&mut self) -> Result<bool, declared::Fault> {
+        for (key, worker) in self.shovels.take_finished() {
+            // One that was set anew meanwhile has another worker.
+            if let Some(running) = self.workers.get_mut(&key).filter(|running| running.worker == worker) {
+                running.finished = true;
+            }
+        }
+        let finished = self.workers.iter().filter(|(_, running)| running.finished);
+        let finished: Vec<_> = finished.map(|(key, running)| (key.clone(), running.value.clone())).collect();
+        let any = !finished.is_empty();
+        for (key, value) in finished {
+            if self.shovels.is_to_restart(&key) {
+                // It was deleted, and what is there now has not run.
+                continue;
+            }
+            let (vhost, name) = key.clone();
+            tracing::info!(shovel = &*name, vhost = &*vhost, "a shovel has moved what it was to move, and is deleted");
+            // What is set meanwhile under its name has not run yet.
+            let clear = Command::ClearParameterIf(vhost, SHOVEL.into(), name, value);
+            declared::change(&self.around.broker, clear).await?;
+            self.workers.remove(&key);
+            self.shovels.forget(&key);
+        }
+        Ok(any)
+    }
+
+    fn begin(&mut self, view: &View, key: Key, value: Json, author: Author) {
+        let (stop, stopped) = watch::channel(false);
+        self.last_worker += 1;
+        let now_ms = self.around.broker.now().wall_ms;
+        let task = match Shovel::parse(&key.1, &value.value()) {
+            Err(why) => {
+                let why = why.text().trim_start_matches("Validation failed").trim().to_owned();
+                self.shovels.terminated(&key, now_ms, why);
+                let mut stopped = stopped;
+                tokio::spawn(async move {
+                    polylogue_net::stopped(&mut stopped).await;
+                })
+            }
+            Ok(shovel) => {
+                self.shovels.starting(&key, now_ms);
+                let cluster_name = view.world.global(CLUSTER_NAME).map(Json::value);
+                let cluster_name = cluster_name.and_then(|name| name.as_str().map(str::to_owned));
+                let worker = Worker {
+                    around: self.around.clone(),
+                    shovels: self.shovels.clone(),
+                    key: key.clone(),
+                    shovel,
+                    author: author.clone(),
+                    cluster_name: cluster_name.unwrap_or_else(|| self.around.settings.cluster_name.clone()),
+                    stop: stopped,
+                };
+                let (shovels, key, worker_id) = (self.shovels.clone(), key.clone(), self.last_worker);
+                tokio::spawn(async move {
+                    if worker.run().await {
+                        shovels.finished(key, worker_id);
+                    }
+                })
+            }
+        };
+        let worker = self.last_worker;
+        self.workers.insert(key, Running { value, author, stop, task, worker, finished: false });
+    }
+}
+
+/// The shovels that there are to be, and by whose rights.
+fn wanted(view: &View) -> BTreeMap<Key, (Json, Author)> {
+    let world = &view.world;
+    let all = world.parameters().filter(|(_, component, ..)| *component == SHOVEL);
+    all.map(|(id, component, name, value)| {
+        let vhost = world.vhost_name(id);
+        let author = Author::of(world, vhost, &[world.parameter_author(id, component, name).cloned()]);
+        ((vhost.into(), name.clone()), (value.clone(), author))
+    })
+    .collect()
+}

@@ -1,0 +1,412 @@
+//! What the command line looks like.
+
+mod access;
+mod config;
+mod doctor;
+mod groups;
+mod permissions;
+mod queues;
+mod quotas;
+mod users;
+
+pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
+pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
+pub(super) use doctor::DoctorArgs;
+pub(super) use groups::{GroupCommand, ResetArgs};
+pub(super) use permissions::{DeletePermissionArgs, PermissionCommand, SetPermissionArgs};
+pub(super) use queues::{
+    BindingArgs, BindingCommand, CreateVhostArgs, DeclareExchangeArgs, DeclareQueueArgs, DeleteExchangesArgs,
+    DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, QueueCommand, RedriveArgs,
+    VhostArgs, VhostCommand,
+};
+pub(super) use quotas::{QuotaCommand, QuotaOfArgs, SetQuotaArgs};
+pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};
+
+use super::ask::ask_silently;
+use crate::client::http::HttpClient;
+use crate::client::kafka::KafkaClient;
+use crate::client::{ClientError, Login};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use polylogue_config::{BOOTSTRAP_VARIABLE, CA_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE, USER_VARIABLE};
+use polylogue_net::Trust;
+use polylogue_net::address::{HostPort, ProtocolAddress};
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// A message broker that clients of many systems can speak to, over one durable log.
+#[derive(Debug, Parser)]
+#[command(name = "polylogue", version, max_term_width = 100)]
+pub struct Cli {
+    /// Write JSON, one document or one line per message, for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run a broker until it is told to stop
+    Serve(ServeArgs),
+    /// Create, list, describe, change and delete topics
+    #[command(subcommand)]
+    Topic(TopicCommand),
+    /// List, describe, reset and delete consumer groups
+    #[command(subcommand)]
+    Group(GroupCommand),
+    /// List, declare, look into, purge, move and delete queues
+    #[command(subcommand)]
+    Queue(QueueCommand),
+    /// List, declare and delete exchanges
+    #[command(subcommand)]
+    Exchange(ExchangeCommand),
+    /// List, add and delete bindings of exchanges
+    #[command(subcommand)]
+    Binding(BindingCommand),
+    /// List, create and delete virtual hosts of RabbitMQ's clients
+    #[command(subcommand)]
+    Vhost(VhostCommand),
+    /// List, make, change and delete users
+    #[command(subcommand)]
+    User(UserCommand),
+    /// List, set and delete permissions: what users may do in virtual hosts of RabbitMQ's clients
+    #[command(subcommand)]
+    Permission(PermissionCommand),
+    /// List, add and delete access control lists: what users may do to topics, groups and the cluster
+    #[command(subcommand)]
+    Acl(AclCommand),
+    /// List, set and delete quotas: how much clients of Kafka's protocol may take
+    #[command(subcommand)]
+    Quota(QuotaCommand),
+    /// Write messages to a topic, one a line
+    Produce(ProduceArgs),
+    /// Read messages of a topic as they come
+    Consume(ConsumeArgs),
+    /// Copy all that a running broker holds, as of now, into a new data directory
+    Backup(BackupArgs),
+    /// Verify a backup and copy it to where a broker is to be started
+    Restore(RestoreArgs),
+    /// Verify a data directory that no broker uses, changing nothing
+    Check(CheckArgs),
+    /// Make a damaged data directory usable again, keeping the damaged bytes
+    Repair(RepairArgs),
+    /// Show every option, or show and change settings of a running server
+    Config(ConfigArgs),
+    /// Look for what is plainly wrong, and write the report that a bug report needs
+    Doctor(DoctorArgs),
+    /// Write a completion script for bash, zsh or fish
+    Completions(CompletionsArgs),
+    /// Show the version
+    Version,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct ServeArgs {
+    /// The configuration file (TOML) [env: POLYLOGUE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// The data directory [default: ./polylogue-data] [env: POLYLOGUE_DATA]
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Where to listen; may be repeated [default: kafka=127.0.0.1:9092 and http=127.0.0.1:9600]
+    /// [env: POLYLOGUE_LISTEN]
+    #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = ProtocolAddress::parse)]
+    listen: Vec<ProtocolAddress>,
+    /// What clients are told to connect to, one for each listener of the protocol [env: POLYLOGUE_ADVERTISE]
+    #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = ProtocolAddress::parse)]
+    advertise: Vec<ProtocolAddress>,
+    /// Any option, as `polylogue config` lists them; may be repeated
+    #[arg(long, value_name = "SECTION.NAME=VALUE")]
+    set: Vec<String>,
+}
+
+impl ServeArgs {
+    /// Everything that was given, as `section.name` and value.
+    pub(super) fn given(&self) -> Result<Vec<(String, String)>, String> {
+        let mut given = Vec::new();
+        let list = |list: &[ProtocolAddress]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        if let Some(data) = &self.data {
+            given.push(("server.data".to_owned(), data.clone()));
+        }
+        if !self.listen.is_empty() {
+            given.push(("server.listen".to_owned(), list(&self.listen)));
+        }
+        if !self.advertise.is_empty() {
+            given.push(("server.advertise".to_owned(), list(&self.advertise)));
+        }
+        for set in &self.set {
+            let pair = set.split_once('=').ok_or_else(|| format!("--set {set}: expected SECTION.NAME=VALUE"))?;
+            given.push((pair.0.trim().to_owned(), pair.1.to_owned()));
+        }
+        Ok(given)
+    }
+}
+
+/// Where the admin commands go.
+#[derive(Debug, Args)]
+pub(super) struct ServerArgs {
+    /// The server's http listener
+    #[arg(long, value_name = "URL", env = SERVER_VARIABLE, default_value = "http://127.0.0.1:9600")]
+    server: String,
+    /// Who signs the server's certificate, for https (PEM); those that the system trusts without
+    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
+    ca: Option<PathBuf>,
+    #[command(flatten)]
+    who: LoginArgs,
+}
+
+impl ServerArgs {
+    /// A client of this server.
+    pub(super) fn client(&self) -> HttpClient {
+        HttpClient::new(&self.server, self.who.login().as_ref(), self.ca.as_deref())
+    }
+}
+
+/// As whom the commands that ask a server log in, where it asks for that.
+#[derive(Debug, Args)]
+pub(super) struct LoginArgs {
+    /// The user to log in as; the password is in the variable POLYLOGUE_PASSWORD
+    #[arg(long, value_name = "NAME", env = USER_VARIABLE)]
+    user: Option<String>,
+}
+
+impl LoginArgs {
+    /// Asks for the password, once, where the variable has none and there is a terminal. Without one, the server says that it is wrong.
+    fn login(&self) -> Option<Login> {
+        static ASKED: OnceLock<String> = OnceLock::new();
+        let user = self.user.clone()?;
+        let ask = || match std::io::stdin().is_terminal() {
+            true => ask_silently(&format!("password of {user}: ")).unwrap_or_default(),
+            false => String::new(),
+        };
+        let password = std::env::var(PASSWORD_VARIABLE).unwrap_or_else(|_| ASKED.get_or_init(ask).clone());
+        Some(Login { user, password })
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TopicCommand {
+    /// Create a topic
+    Create(CreateArgs),
+    /// List all topics
+    List(ServerArgs),
+    /// Show a topic with its partitions and settings
+    Describe(NameArgs),
+    /// Change a topic's settings, or give it more partitions
+    Alter(AlterArgs),
+    /// Delete topics with all their messages
+    Delete(NamesArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CreateArgs {
+    /// Its name
+    pub(super) name: String,
+    /// How many partitions; the broker decides without
+    #[arg(long, short, value_name = "COUNT")]
+    pub(super) partitions: Option<u32>,
+    /// A topic config; may be repeated
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    pub(super) config: Vec<String>,
+    /// Only say whether it could be created
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    #[command(flatten)]
+    pub(super) at: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NameArgs {
+    /// Its name
+    pub(super) name: String,
+    #[command(flatten)]
+    pub(super) at: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NamesArgs {
+    /// Their names
+    #[arg(required = true)]
+    pub(super) names: Vec<String>,
+    #[command(flatten)]
+    pub(super) at: ServerArgs,
+}
+
+/// Where `produce` and `consume` go.
+#[derive(Debug, Args)]
+pub(super) struct BootstrapArgs {
+    /// The server's kafka listener
+    #[arg(long, value_name = "HOST:PORT", env = BOOTSTRAP_VARIABLE, default_value = "127.0.0.1:9092", value_parser = address)]
+    bootstrap: String,
+    /// Speak TLS
+    #[arg(long)]
+    tls: bool,
+    /// Speak TLS with a server whose certificate these have signed (PEM); those that the system trusts without
+    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
+    ca: Option<PathBuf>,
+    #[command(flatten)]
+    who: LoginArgs,
+}
+
+impl BootstrapArgs {
+    /// A connection to this server.
+    ///
+    /// # Errors
+    /// See [`KafkaClient::connect`].
+    pub(super) fn connect(&self) -> Result<KafkaClient, ClientError> {
+        let tls = self.tls || self.ca.is_some();
+        let trust = tls.then(|| Trust::load(self.ca.as_deref())).transpose();
+        let trust = trust.map_err(|why| ClientError::new("invalid_request", why))?;
+        KafkaClient::connect(&self.bootstrap, self.who.login().as_ref(), trust.as_ref())
+    }
+}
+
+fn address(text: &str) -> Result<String, String> {
+    match HostPort::parse(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("expected HOST:PORT".to_owned()),
+    }
+}
+
+/// What a write waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Acks {
+    /// For nothing
+    #[value(name = "0")]
+    None,
+    /// For the topic's durability
+    #[value(name = "1")]
+    One,
+    /// For the topic's durability
+    All,
+}
+
+/// How batches are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum CodecArg {
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ProduceArgs {
+    /// The topic
+    pub(super) topic: String,
+    /// Read lines from a file instead of standard input
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
+    /// Take what stands in front of this text in each line as the key
+    #[arg(long, value_name = "TEXT", conflicts_with = "key")]
+    pub(super) key_separator: Option<String>,
+    /// The key of all messages
+    #[arg(long, short, value_name = "TEXT")]
+    pub(super) key: Option<String>,
+    /// A header of all messages; may be repeated
+    #[arg(long, short = 'H', value_name = "NAME=VALUE")]
+    pub(super) header: Vec<String>,
+    /// The partition; by the key, or in turn, without
+    #[arg(long, short, value_name = "NUMBER")]
+    pub(super) partition: Option<i32>,
+    /// Write an empty line as a message without a value, a tombstone
+    #[arg(long)]
+    pub(super) empty_as_tombstone: bool,
+    /// How batches are compressed
+    #[arg(long, short = 'z', value_enum, default_value_t = CodecArg::None)]
+    pub(super) compression: CodecArg,
+    /// What a write waits for
+    #[arg(long, value_enum, default_value_t = Acks::All)]
+    pub(super) acks: Acks,
+    #[command(flatten)]
+    pub(super) at: BootstrapArgs,
+}
+
+/// How messages are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// The value, a line each
+    Text,
+    /// A JSON object, a line each
+    Json,
+    /// The value in hexadecimal digits, a line each
+    Hex,
+    /// The bytes of the value and nothing else
+    Raw,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConsumeArgs {
+    /// The topic
+    pub(super) topic: String,
+    /// Where to start: `beginning`, `end`, an offset, or a time as 2026-01-31T12:00:00Z, 2026-01-31T14:00:00+02:00 or
+    /// @MILLISECONDS since 1970
+    #[arg(long, value_name = "WHERE", default_value = "end")]
+    pub(super) from: String,
+    /// Only this partition; may be repeated
+    #[arg(long, short, value_name = "NUMBER")]
+    pub(super) partition: Vec<i32>,
+    /// Stop after this many messages
+    #[arg(long, short = 'n', value_name = "COUNT")]
+    pub(super) max: Option<u64>,
+    /// Stop at the messages that are there now, instead of waiting for more
+    #[arg(long)]
+    pub(super) no_follow: bool,
+    /// How messages are written; with --json it is json
+    #[arg(long, short = 'o', value_enum, default_value_t = Format::Text)]
+    pub(super) format: Format,
+    /// Write partition, offset, time, key and headers in front of each value
+    #[arg(long, short)]
+    pub(super) verbose: bool,
+    #[command(flatten)]
+    pub(super) at: BootstrapArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct BackupArgs {
+    /// The directory that is made
+    pub(super) dir: PathBuf,
+    #[command(flatten)]
+    pub(super) at: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RestoreArgs {
+    /// The backup
+    pub(super) from: PathBuf,
+    /// The data directory: one that is not there, or is empty
+    pub(super) data: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// The data directory
+    pub(super) dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RepairArgs {
+    /// The data directory
+    pub(super) dir: PathBuf,
+    /// Agree that damaged ranges are lost: put them on record and move their bytes aside
+    #[arg(long)]
+    pub(super) fence: bool,
+}
+
+/// A shell that completions are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(super) shell: Shell,
+}

@@ -1,0 +1,50 @@
+//! The command line's side of the wire: polylogue's own http API, and the Kafka protocol.
+
+pub mod http;
+pub mod kafka;
+
+use std::fmt;
+
+/// As whom a client logs in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The name.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// What went wrong while talking to a server, in one line that says what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientError {
+    /// For programs, as in [`polylogue_admin::api::ErrorObject`]; `unreachable` when nobody answered.
+    pub code: String,
+    /// For people.
+    pub message: String,
+}
+
+impl ClientError {
+    pub(crate) fn new(code: &str, message: impl Into<String>) -> ClientError {
+        ClientError { code: code.to_owned(), message: message.into() }
+    }
+
+    /// Nobody answers at `at`.
+    pub(crate) fn unreachable(at: &str, why: &dyn fmt::Display) -> ClientError {
+        let text = format!("cannot reach {at}: {why}; is the broker running? (`polylogue serve` starts one)");
+        ClientError::new("unreachable", text)
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ClientError {}

@@ -1,0 +1,211 @@
+//! polylogue's own API, asked from outside.
+
+use super::{ClientError, Login};
+use polylogue_admin::api::{ErrorBody, PREFIX};
+use polylogue_admin::basic::header_of;
+use polylogue_net::trust;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+use ureq::SendBody;
+use ureq::http::header::AUTHORIZATION;
+use ureq::http::{HeaderValue, Request};
+use ureq::middleware::MiddlewareNext;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a stream may take: longer than any that a server ends by itself.
+const STREAM_PATIENCE: Duration = Duration::from_secs(25 * 3_600);
+/// The largest answer. Bytes.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// A server's http listener.
+#[derive(Debug)]
+pub struct HttpClient {
+    server: String,
+    /// None where nobody could be trusted.
+    agent: Result<ureq::Agent, ClientError>,
+}
+
+impl HttpClient {
+    /// For the server at `http://HOST:PORT`, or `HOST:PORT`, and for somebody in particular where it asks for that. That at
+    /// `https://HOST:PORT` has a certificate that was signed by one in the file `ca`, or by one that the system trusts.
+    #[must_use]
+    pub fn new(server: &str, login: Option<&Login>, ca: Option<&Path>) -> HttpClient {
+        let server = server.trim_end_matches('/');
+        let server = if server.contains("://") { server.to_owned() } else { format!("http://{server}") };
+        let mut config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+        // What cannot be a header is no name and password of ours either: the server says so.
+        let value = login.and_then(|login| HeaderValue::try_from(header_of(&login.user, &login.password)).ok());
+        if let Some(value) = value {
+            config = config.middleware(move |mut request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
+                request.headers_mut().insert(AUTHORIZATION, value.clone());
+                next.handle(request)
+            });
+        }
+        let agent = match server.starts_with("https://").then(|| trust::tls(ca)).transpose() {
+            Ok(None) => Ok(config.build().new_agent()),
+            Ok(Some(tls)) => Ok(config.tls_config(tls).build().new_agent()),
+            Err(why) => Err(ClientError::new("invalid_request", why)),
+        };
+        HttpClient { server, agent }
+    }
+
+    /// `GET`.
+    ///
+    /// # Errors
+    /// When nobody answers, or with something else.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.read(self.agent()?.get(self.url(path)).call())
+    }
+
+    /// The text at a path that is not of the API.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn text_of(&self, path: &str) -> Result<String, ClientError> {
+        let (status, text) = self.text(self.agent()?.get(format!("{}{path}", self.server)).call())?;
+        if status < 300 { Ok(text) } else { Err(self.refused(status, &text)) }
+    }
+
+    /// `POST` with a JSON body.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
+        self.read(self.agent()?.post(self.url(path)).header("content-type", "application/json").send(body))
+    }
+
+    /// `POST` without a body, to be answered with a stream.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn stream(&self, path: &str) -> Result<impl Read + use<>, ClientError> {
+        let request = self.agent()?.post(self.url(path)).config();
+        let request = request.timeout_global(None).timeout_recv_response(Some(PATIENCE));
+        let answer = request.timeout_recv_body(Some(STREAM_PATIENCE)).build().send_empty();
+        if answer.as_ref().is_ok_and(|response| response.status().as_u16() < 300) {
+            let response = answer.map_err(|e| ClientError::unreachable(&self.server, &e))?;
+            return Ok(response.into_body().into_reader());
+        }
+        let (status, text) = self.text(answer)?;
+        Err(self.refused(status, &text))
+    }
+
+    /// `POST` with a JSON body; what the answer has is not looked at.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn tell<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
+        let answer = self.agent()?.post(self.url(path)).header("content-type", "application/json").send(body);
+        let (status, text) = self.text(answer)?;
+        if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
+    /// `DELETE`; the answer has a body.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn take<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.read(self.agent()?.delete(self.url(path)).call())
+    }
+
+    /// `PUT` with a JSON body; what the answer has is not looked at.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn put<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
+        let answer = self.agent()?.put(self.url(path)).header("content-type", "application/json").send(body);
+        let (status, text) = self.text(answer)?;
+        if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
+    /// `PATCH` with a JSON body; the answer has none.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn patch<B: Serialize>(&self, path: &str, body: &B) -> Result<(), ClientError> {
+        let body = serde_json::to_string(body).map_err(|e| ClientError::new("invalid_request", e.to_string()))?;
+        let answer = self.agent()?.patch(self.url(path)).header("content-type", "application/json").send(body);
+        let (status, text) = self.text(answer)?;
+        if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
+    /// `DELETE`; the answer has no body.
+    ///
+    /// # Errors
+    /// As [`HttpClient::get`].
+    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
+        let (status, text) = self.text(self.agent()?.delete(self.url(path)).call())?;
+        if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
+    }
+
+    fn agent(&self) -> Result<&ureq::Agent, ClientError> {
+        self.agent.as_ref().map_err(Clone::clone)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{PREFIX}{path}", self.server)
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, ClientError> {
+        let (status, text) = self.text(answer)?;
+        if status >= 300 {
+            return Err(self.refused(status, &text));
+        }
+        serde_json::from_str(&text).map_err(|e| self.stranger(&e.to_string()))
+    }
+
+    fn text(&self, answer: Answer) -> Result<(u16, String), ClientError> {
+        let mut response = answer.map_err(|e| ClientError::unreachable(&self.server, &e))?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        Ok((status, text.map_err(|e| self.stranger(&e.to_string()))?))
+    }
+
+    fn refused(&self, status: u16, text: &str) -> ClientError {
+        match serde_json::from_str::<ErrorBody>(text) {
+            Ok(body) => ClientError { code: body.error.code, message: body.error.message },
+            Err(_) => self.stranger(&format!("status {status}")),
+        }
+    }
+
+    fn stranger(&self, what: &str) -> ClientError {
+        let text = format!("{} does not answer as polylogue does ({what}); is it the http listener?", self.server);
+        ClientError::new("internal", text)
+    }
+}
+
+type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+
+/// A name as a part of a path.
+#[must_use]
+pub fn segment(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_safe_in_paths() {
+        assert_eq!(segment("plain-name_1.2~"), "plain-name_1.2~");
+        assert_eq!(segment("a/b c?ä"), "a%2Fb%20c%3F%C3%A4");
+    }
+
+    #[test]
+    fn an_address_needs_no_scheme() {
+        assert_eq!(
+            HttpClient::new("localhost:9600/", None, None).url("/topics"),
+            "http://localhost:9600/api/v1/topics"
+        );
+        assert_eq!(HttpClient::new("http://[::1]:1", None, None).url("/x"), "http://[::1]:1/api/v1/x");
+    }
+}

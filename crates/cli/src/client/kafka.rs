@@ -1,0 +1,349 @@
+//! A small Kafka client: one connection, one request at a time. Enough for `produce` and `consume`.
+
+use super::{ClientError, Login};
+use bytes::Bytes;
+use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use polylogue_kafka::codec::frame::{decode_response_header, encode_request, frame_len};
+use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
+use polylogue_kafka::codec::{DecodeError, EncodeError, ErrorCode, Message, Request};
+use polylogue_net::Trust;
+use polylogue_net::trust::Stream;
+use polylogue_types::{Chunk, TopicId};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long a connection may take to be made. Kafka's clients give 10 s as well.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer may take, longer than any wait that is asked for.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the broker may take over a write. Milliseconds.
+const PRODUCE_MS_MAX: i32 = 30_000;
+/// The largest answer. Bytes.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// How often a topic that is being created is asked for, and how long is waited in between.
+const CREATION_TRIES: u32 = 50;
+const CREATION_WAIT: Duration = Duration::from_millis(100);
+/// The versions that name topics by their ids.
+const PRODUCE_BY_ID: i16 = 13;
+const FETCH_BY_ID: i16 = 13;
+/// What is added where a connection is ended that nobody has logged in on.
+const HOW_TO_LOG_IN: &str =
+    "; a listener that asks for a login ends connections of those who do not: --user NAME and POLYLOGUE_PASSWORD";
+/// How this client calls itself.
+const CLIENT: &str = "polylogue-cli";
+
+/// A topic as the broker describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Topic {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation.
+    pub id: TopicId,
+    /// The numbers of its partitions, from 0 on without gaps.
+    pub partitions: i32,
+}
+
+/// An idempotent producer's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Producer {
+    /// Its id.
+    pub id: i64,
+    /// Its epoch.
+    pub epoch: i16,
+}
+
+/// What a fetch brought of one partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fetched {
+    /// The partition.
+    pub partition: i32,
+    /// What went wrong.
+    pub error: i16,
+    /// Record batches.
+    pub records: Bytes,
+}
+
+/// A connection to a broker.
+#[derive(Debug)]
+pub struct KafkaClient {
+    server: String,
+    stream: Stream,
+    correlation: i32,
+    versions: BTreeMap<i16, (i16, i16)>,
+    /// Nobody has said who it is for.
+    is_anonymous: bool,
+}
+
+/// What a code says, with its name. `None` for no error.
+#[must_use]
+pub fn error_text(code: i16) -> Option<String> {
+    match ErrorCode::from_code(code) {
+        Some(ErrorCode::None) => None,
+        Some(error) => Some(format!("{} ({})", error.message(), error.name())),
+        None => Some(format!("error {code}")),
+    }
+}
+
+fn check(what: &str, code: i16) -> Result<(), ClientError> {
+    match error_text(code) {
+        None => Ok(()),
+        Some(text) => Err(ClientError::new("refused", format!("{what}: {text}"))),
+    }
+}
+
+impl KafkaClient {
+    /// Connects to `HOST:PORT`, over TLS where it is said whom to trust, learns what it speaks, and says who it is where there is
+    /// somebody to be.
+    ///
+    /// # Errors
+    /// When nobody answers there, or not in Kafka's protocol, or the login is refused.
+    pub fn connect(server: &str, login: Option<&Login>, tls: Option<&Trust>) -> Result<KafkaClient, ClientError> {
+        let unreachable = |e: std::io::Error| ClientError::unreachable(server, &e);
+        let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+        for address in server.to_socket_addrs().map_err(unreachable)? {
+            match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
+                Ok(stream) => {
+                    stream.set_nodelay(true).map_err(unreachable)?;
+                    stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(unreachable)?;
+                    let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
+                    let stream = match tls {
+                        None => Stream::Plain(stream),
+                        Some(trust) => trust.over(stream, host).map_err(|e| ClientError::unreachable(server, &e))?,
+                    };
+                    let server = server.to_owned();
+                    let (versions, is_anonymous) = (BTreeMap::new(), login.is_none());
+                    let mut client = KafkaClient { server, stream, correlation: 0, versions, is_anonymous };
+                    client.learn()?;
+                    if let Some(login) = login {
+                        client.log_in(login)?;
+                    }
+                    return Ok(client);
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(unreachable(last))
+    }
+
+    fn learn(&mut self) -> Result<(), ClientError> {
+        let request = ApiVersionsRequest {
+            client_software_name: CLIENT.into(),
+            client_software_version: env!("CARGO_PKG_VERSION").into(),
+        };
+        let response = self.call_at(3, &request)?;
+        check("asking for versions", response.error_code)?;
+        self.versions = response.api_keys.iter().map(|api| (api.api_key, (api.min_version, api.max_version))).collect();
+        Ok(())
+    }
+
+    /// SASL PLAIN.
+    fn log_in(&mut self, login: &Login) -> Result<(), ClientError> {
+        let handshake = self.call_at(1, &SaslHandshakeRequest { mechanism: "PLAIN".into() })?;
+        // A listener that asks nobody has nothing to log in to.
+        if handshake.error_code == ErrorCode::IllegalSaslState.code() {
+            return Ok(());
+        }
+        check("logging in", handshake.error_code)?;
+        let auth_bytes = format!("\0{}\0{}", login.user, login.password).into();
+        let answer = self.call_at(2, &SaslAuthenticateRequest { auth_bytes })?;
+        match answer.error_message.filter(|_| answer.error_code != 0) {
+            Some(text) => Err(ClientError::new("refused", format!("logging in as {}: {text}", login.user))),
+            None => check("logging in", answer.error_code),
+        }
+    }
+
+    /// What the broker says of a topic. One that does not exist is created where the broker does so when `create`.
+    ///
+    /// # Errors
+    /// As all of these: nobody answers any more, or the broker refuses.
+    pub fn topic(&mut self, name: &str, create: bool) -> Result<Topic, ClientError> {
+        let wanted = MetadataRequestTopic { name: Some(name.into()), ..MetadataRequestTopic::default() };
+        let request = MetadataRequest {
+            topics: Some(vec![wanted]),
+            allow_auto_topic_creation: create,
+            ..MetadataRequest::default()
+        };
+        for tries_left in (0..CREATION_TRIES).rev() {
+            let response = self.call(&request)?;
+            let topic = response.topics.first().ok_or_else(|| self.stranger("no answer about the topic"))?;
+            let retriable = ErrorCode::from_code(topic.error_code).is_some_and(ErrorCode::retriable);
+            if create && retriable && tries_left > 0 {
+                // It is on its way. Nothing unparks this thread, so that this is a plain wait.
+                std::thread::park_timeout(CREATION_WAIT);
+                continue;
+            }
+            check(&format!("topic {name}"), topic.error_code)?;
+            let partitions = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+            return Ok(Topic { name: name.to_owned(), id: topic.topic_id, partitions });
+        }
+        Err(self.stranger("no answer about the topic"))
+    }
+
+    /// A producer id.
+    ///
+    /// # Errors
+    /// See [`KafkaClient::topic`].
+    pub fn producer(&mut self) -> Result<Producer, ClientError> {
+        let response =
+            self.call(&InitProducerIdRequest { producer_id: -1, producer_epoch: -1, ..Default::default() })?;
+        check("asking for a producer id", response.error_code)?;
+        Ok(Producer { id: response.producer_id, epoch: response.producer_epoch })
+    }
+
+    /// Writes one batch and gives its base offset; -1 when nothing is waited for (`acks` 0).
+    ///
+    /// # Errors
+    /// See [`KafkaClient::topic`].
+    pub fn produce(&mut self, topic: &Topic, partition: i32, acks: i16, batch: Bytes) -> Result<i64, ClientError> {
+        let version = self.version::<ProduceRequest>()?;
+        let by_id = version >= PRODUCE_BY_ID;
+        let data = PartitionProduceData { index: partition, records: Some(batch.into()) };
+        let data = TopicProduceData {
+            name: if by_id { Default::default() } else { topic.name.as_str().into() },
+            topic_id: if by_id { topic.id } else { TopicId::ZERO },
+            partition_data: vec![data],
+        };
+        let request =
+            ProduceRequest { transactional_id: None, acks, timeout_ms: PRODUCE_MS_MAX, topic_data: vec![data] };
+        if acks == 0 {
+            self.send(version, &request)?;
+            return Ok(-1);
+        }
+        let response = self.call_at(version, &request)?;
+        let result = response.responses.first().and_then(|topic| topic.partition_responses.first());
+        let result = result.ok_or_else(|| self.stranger("no answer about the partition"))?;
+        if let Some(text) = result.error_message.as_deref().filter(|_| result.error_code != 0) {
+            let name = ErrorCode::from_code(result.error_code).map_or("error", ErrorCode::name);
+            let text = format!("topic {}, partition {partition}: {text} ({name})", topic.name);
+            return Err(ClientError::new("refused", text));
+        }
+        check(&format!("topic {}, partition {partition}", topic.name), result.error_code)?;
+        Ok(result.base_offset)
+    }
+
+    /// The offset at a time (milliseconds), or at one of Kafka's special times: -1 the end, -2 the start. `None` when
+    /// nothing is that late.
+    ///
+    /// # Errors
+    /// See [`KafkaClient::topic`].
+    pub fn offset_at(&mut self, topic: &Topic, partition: i32, time: i64) -> Result<Option<i64>, ClientError> {
+        let wanted = ListOffsetsPartition { partition_index: partition, timestamp: time, ..Default::default() };
+        let request = ListOffsetsRequest {
+            replica_id: -1,
+            topics: vec![ListOffsetsTopic { name: topic.name.as_str().into(), partitions: vec![wanted] }],
+            ..ListOffsetsRequest::default()
+        };
+        let response = self.call(&request)?;
+        let found = response.topics.first().and_then(|topic| topic.partitions.first());
+        let found = found.ok_or_else(|| self.stranger("no answer about the partition"))?;
+        check(&format!("topic {}, partition {partition}", topic.name), found.error_code)?;
+        Ok(Some(found.offset).filter(|offset| *offset >= 0))
+    }
+
+    /// Reads from several partitions of a topic, waiting up to `wait_ms` for something to be there.
+    ///
+    /// # Errors
+    /// See [`KafkaClient::topic`].
+    pub fn fetch(&mut self, topic: &Topic, from: &[(i32, i64)], wait_ms: i32) -> Result<Vec<Fetched>, ClientError> {
+        const BYTES_MAX: i32 = 8 << 20;
+        const PARTITION_BYTES_MAX: i32 = 1 << 20;
+        let version = self.version::<FetchRequest>()?;
+        let by_id = version >= FETCH_BY_ID;
+        let partitions = from.iter().map(|(partition, offset)| FetchPartition {
+            partition: *partition,
+            fetch_offset: *offset,
+            partition_max_bytes: PARTITION_BYTES_MAX,
+            ..FetchPartition::default()
+        });
+        let wanted = FetchTopic {
+            topic: if by_id { Default::default() } else { topic.name.as_str().into() },
+            topic_id: if by_id { topic.id } else { TopicId::ZERO },
+            partitions: partitions.collect(),
+        };
+        let request = FetchRequest {
+            max_wait_ms: wait_ms,
+            min_bytes: 1,
+            max_bytes: BYTES_MAX,
+            session_epoch: -1,
+            topics: vec![wanted],
+            ..FetchRequest::default()
+        };
+        let response = self.call_at(version, &request)?;
+        check(&format!("reading topic {}", topic.name), response.error_code)?;
+        let data = response.responses.into_iter().flat_map(|topic| topic.partitions);
+        let fetched = data.map(|p| Fetched {
+            partition: p.partition_index,
+            error: p.error_code,
+            records: p.records.and_then(polylogue_kafka::codec::Records::into_bytes).unwrap_or_default(),
+        });
+        Ok(fetched.collect())
+    }
+
+    /// The newest version that both sides speak.
+    fn version<R: Request>(&self) -> Result<i16, ClientError> {
+        let (min, max) = self.versions.get(&R::API_KEY.code()).copied().unwrap_or((0, -1));
+        let version = max.min(*R::VERSIONS.end());
+        if version < min.max(*R::VERSIONS.start()) {
+            return Err(self.stranger(&format!("it does not serve {} in a version that is known here", R::NAME)));
+        }
+        Ok(version)
+    }
+
+    fn call<R: Request>(&mut self, request: &R) -> Result<R::Response, ClientError> {
+        let version = self.version::<R>()?;
+        self.call_at(version, request)
+    }
+
+    fn call_at<R: Request>(&mut self, version: i16, request: &R) -> Result<R::Response, ClientError> {
+        self.send(version, request)?;
+        let frame = self.receive()?;
+        let unreadable = |e: DecodeError| self.stranger(&e.to_string());
+        let (correlation, mut body) = decode_response_header(frame, R::API_KEY, version).map_err(unreadable)?;
+        if correlation != self.correlation {
+            return Err(self.stranger("it answers another request"));
+        }
+        R::Response::decode(&mut body, version).map_err(unreadable)
+    }
+
+    fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<(), ClientError> {
+        self.correlation = self.correlation.wrapping_add(1);
+        let unwritable = |e: EncodeError| ClientError::new("invalid_request", e.to_string());
+        let chunks = encode_request(version, self.correlation, Some(CLIENT.into()), request).map_err(unwritable)?;
+        for chunk in chunks {
+            if let Chunk::Bytes(bytes) = chunk {
+                self.stream.write_all(&bytes).map_err(|e| self.lost(&e))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Bytes, ClientError> {
+        let mut prefix = [0; 4];
+        self.stream.read_exact(&mut prefix).map_err(|e| self.lost(&e))?;
+        let len = frame_len(&prefix, ANSWER_BYTES_MAX).map_err(|e| self.stranger(&e.to_string()))?;
+        let mut frame = vec![0; len.unwrap_or_default()];
+        self.stream.read_exact(&mut frame).map_err(|e| self.lost(&e))?;
+        Ok(Bytes::from(frame))
+    }
+
+    fn lost(&self, e: &std::io::Error) -> ClientError {
+        let ended =
+            [std::io::ErrorKind::UnexpectedEof, std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
+        let hint = if self.is_anonymous && ended.contains(&e.kind()) { HOW_TO_LOG_IN } else { "" };
+        ClientError::new("unreachable", format!("{} does not answer any more: {e}{hint}", self.server))
+    }
+
+    fn stranger(&self, what: &str) -> ClientError {
+        let text =
+            format!("{} does not answer as a Kafka broker does ({what}); is it the kafka listener?", self.server);
+        ClientError::new("internal", text)
+    }
+}

@@ -1,0 +1,242 @@
+//! The command line.
+//!
+//! Layer 5, below `server`: it asks a server over the shapes of `admin::api` and over Kafka's protocol. `polylogue serve` runs the function that
+//! [`main`] was given; `check`, `repair`, `backup` and `restore` open a data directory themselves.
+
+mod access;
+mod args;
+mod ask;
+mod backup;
+mod check;
+pub mod client;
+mod completions;
+mod config;
+mod consume;
+mod doctor;
+mod groups;
+mod limits;
+mod moving;
+mod output;
+mod pairs;
+mod permissions;
+mod produce;
+mod queues;
+mod quotas;
+mod routing;
+mod settings;
+mod time;
+mod topics;
+mod users;
+
+pub use args::Cli;
+
+use crate::client::ClientError;
+use args::{Command, GroupCommand, ServeArgs, TopicCommand};
+use clap::Parser;
+use output::Out;
+use polylogue_config::{ADMIN_PASSWORD_VARIABLE, LoginPolicy, OptionError, Resolved, ServerConfig, Setting, Sources};
+use polylogue_net::users::Password;
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::net::IpAddr;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Why a server did not start, in one line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StartError(pub String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Runs a server until it is stopped: its configuration, the options that it shows, the password of the first administrator if one is set, and
+/// whether standard output is JSON.
+pub type Serve = fn(&ServerConfig, Vec<Setting>, Option<Password>, bool) -> Result<(), StartError>;
+
+/// The exit code of a command that was understood and failed.
+const FAILED: u8 = 1;
+/// The exit code of a command or configuration that cannot be: the same as clap's for a bad command line.
+const USAGE: u8 = 2;
+
+/// What a server calls it that wants to know who somebody is, and what helps.
+const NOT_LOGGED_IN: &str = "not_logged_in";
+const HOW_TO_LOG_IN: &str = "give --user NAME, and its password in the variable POLYLOGUE_PASSWORD";
+
+/// Why a command failed.
+#[derive(Debug)]
+enum Failure {
+    /// The configuration or the arguments cannot be.
+    Usage(String),
+    /// A server says no, or cannot be reached.
+    Client(ClientError),
+    /// Anything else, in one line.
+    Other(String),
+    /// Nobody reads what is written any more (`... | head`). That is no failure.
+    Unread,
+    /// It has said everything itself, and the answer is no: `check` of a damaged directory.
+    Told,
+}
+
+impl From<OptionError> for Failure {
+    fn from(e: OptionError) -> Failure {
+        Failure::Usage(e.0)
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(e: StartError) -> Failure {
+        Failure::Other(e.0)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(e: ClientError) -> Failure {
+        Failure::Client(e)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Failure {
+        if e.kind() == io::ErrorKind::BrokenPipe { Failure::Unread } else { Failure::Other(e.to_string()) }
+    }
+}
+
+/// Runs what the command line says.
+#[must_use]
+pub fn main(server: Serve) -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.json;
+    let (code, name, text) = match run(cli, server) {
+        Ok(()) | Err(Failure::Unread) => return ExitCode::SUCCESS,
+        Err(Failure::Told) => return ExitCode::from(FAILED),
+        Err(Failure::Usage(text)) => (USAGE, "invalid_request".to_owned(), text),
+        Err(Failure::Client(e)) if e.code == NOT_LOGGED_IN => {
+            (FAILED, e.code, format!("{}: {HOW_TO_LOG_IN}", e.message))
+        }
+        Err(Failure::Client(e)) => (FAILED, e.code, e.message),
+        Err(Failure::Other(text)) => (FAILED, "failed".to_owned(), text),
+    };
+    if json {
+        let error = polylogue_admin::api::ErrorObject { code: name, message: text };
+        eprintln!("{}", serde_json::json!(polylogue_admin::api::ErrorBody { error }));
+    } else {
+        eprintln!("polylogue: {}", text.replace('\n', " "));
+    }
+    ExitCode::from(code)
+}
+
+fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
+    let out = Out::new(cli.json);
+    match cli.command {
+        Command::Serve(args) => serve(&args, cli.json, server),
+        Command::Config(args) => config::run(&args, &out),
+        Command::Topic(TopicCommand::Create(args)) => topics::create(&args, &out),
+        Command::Topic(TopicCommand::List(args)) => topics::list(&args, &out),
+        Command::Topic(TopicCommand::Describe(args)) => topics::describe(&args, &out),
+        Command::Topic(TopicCommand::Alter(args)) => topics::alter(&args, &out),
+        Command::Topic(TopicCommand::Delete(args)) => topics::delete(&args, &out),
+        Command::Group(GroupCommand::List(args)) => groups::list(&args, &out),
+        Command::Group(GroupCommand::Describe(args)) => groups::describe(&args, &out),
+        Command::Group(GroupCommand::Reset(args)) => groups::reset(&args, &out),
+        Command::Group(GroupCommand::Delete(args)) => groups::delete(&args, &out),
+        Command::Queue(command) => queues::run(&command, &out),
+        Command::Exchange(command) => routing::exchanges(&command, &out),
+        Command::Binding(command) => routing::bindings(&command, &out),
+        Command::Vhost(command) => routing::vhosts(&command, &out),
+        Command::User(command) => users::run(&command, &out),
+        Command::Permission(command) => permissions::run(&command, &out),
+        Command::Acl(command) => access::run(&command, &out),
+        Command::Quota(command) => quotas::run(&command, &out),
+        Command::Produce(args) => produce::run(&args, &out),
+        Command::Consume(args) => consume::run(&args, &out),
+        Command::Backup(args) => backup::backup(&args, &out),
+        Command::Restore(args) => backup::restore(&args, &out),
+        Command::Check(args) => check::check(&args, &out),
+        Command::Repair(args) => check::repair(&args, &out),
+        Command::Doctor(args) => doctor::run(&args, &out),
+        Command::Completions(args) => completions::run(&args),
+        Command::Version => version(&out),
+    }
+}
+
+fn serve(args: &ServeArgs, json: bool, server: Serve) -> Result<(), Failure> {
+    let resolved = resolve(args)?;
+    let config = ServerConfig::from_resolved(&resolved)?;
+    start_logging(&config)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    if config.login == LoginPolicy::Never && !config.listeners.iter().all(|one| is_loopback(&one.bind.host)) {
+        tracing::warn!("server.login = never: whoever reaches a kafka or http listener may do everything");
+    }
+    let admin = std::env::var(ADMIN_PASSWORD_VARIABLE).ok().and_then(Password::given);
+    Ok(server(&config, resolved.settings(), admin, json)?)
+}
+
+/// Whether an address, as written, is one of this machine alone.
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The options that hold under these arguments and this environment.
+fn resolve(args: &ServeArgs) -> Result<Resolved, Failure> {
+    let utf8 = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let sources = Sources {
+        file: args.config.clone(),
+        variables: std::env::vars_os().filter_map(utf8).collect(),
+        command_line: args.given().map_err(Failure::Usage)?,
+    };
+    Ok(Resolved::from_sources(&sources)?)
+}
+
+/// A log filter in which a directive for `polylogue_server` is also one for the crates that the server is made of; a directive for one of them
+/// goes before it.
+fn with_parts_of_server(filter: &str) -> String {
+    const PARTS: [&str; 5] =
+        ["polylogue_net", "polylogue_admin", "polylogue_rabbitmq_http", "polylogue_bridges", "polylogue_cli"];
+    let levels = filter.split(',').filter_map(|directive| directive.trim().strip_prefix("polylogue_server="));
+    let of_parts = levels.flat_map(|level| PARTS.map(|part| format!("{part}={level}")));
+    of_parts.chain([filter.to_owned()]).collect::<Vec<_>>().join(",")
+}
+
+fn start_logging(config: &ServerConfig) -> Result<(), Failure> {
+    let wrong =
+        |e: &dyn std::fmt::Display| Failure::Usage(format!("server.log_filter = \"{}\": {e}", config.log_filter));
+    let filter = EnvFilter::try_new(with_parts_of_server(&config.log_filter)).map_err(|e| wrong(&e))?;
+    let color = output::wants_color() && io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(color);
+    let started = if config.log_json { builder.json().try_init() } else { builder.try_init() };
+    started.map_err(|e| wrong(&e))
+}
+
+fn version(out: &Out) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    if out.json {
+        return out.value(&serde_json::json!({ "version": version }));
+    }
+    out.line(&format!("polylogue {version}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_filter_for_the_server_holds_for_its_parts() {
+        for plain in ["info", "info,polylogue_log=debug", "polylogue_server::serve=debug", ""] {
+            assert_eq!(with_parts_of_server(plain), plain);
+        }
+        let filter = with_parts_of_server("info, polylogue_server=debug,polylogue_net=warn");
+        assert!(filter.starts_with("polylogue_net=debug,polylogue_admin=debug,"), "{filter}");
+        assert!(filter.ends_with("polylogue_cli=debug,info, polylogue_server=debug,polylogue_net=warn"), "{filter}");
+        let parsed = EnvFilter::try_new(filter).expect("a filter").to_string();
+        assert!(parsed.contains("polylogue_net=warn") && !parsed.contains("polylogue_net=debug"), "{parsed}");
+    }
+}

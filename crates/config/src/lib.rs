@@ -1,0 +1,29 @@
+//! Every option of the server: its table, where its value comes from, and what the server makes of it.
+//!
+//! ```text
+//!   table ──> defaults < file < environment < command line ──> Resolved ──> ServerConfig
+//!     │                                                            │
+//!     └──> docs/config.md                                          └──> polylogue config
+//! ```
+//!
+//! Layer 5, above `net`, whose TLS, tokens and addresses it configures. It starts nothing.
+//!
+//! Kafka's own settings keep Kafka's names; `polylogue_kafka::config` knows them and checks their values.
+
+mod config;
+mod docs;
+mod env;
+mod file;
+mod resolve;
+mod table;
+mod value;
+
+pub use config::{GuestPolicy, ListenerConfig, LogConfig, LoginPolicy, ServerConfig};
+pub use docs::markdown;
+pub use env::{
+    ADMIN_PASSWORD_VARIABLE, BOOTSTRAP_VARIABLE, CA_VARIABLE, CONFIG_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE,
+    USER_VARIABLE, variable,
+};
+pub use resolve::{Given, OptionError, Resolved, Setting, Source, Sources};
+pub use table::{OPTIONS, OptionDef, Section};
+pub use value::OptionKind;

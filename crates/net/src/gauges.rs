@@ -1,0 +1,16 @@
+//! Gauges that are counted when the metrics are read.
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// Gauges (a name, a help, a count) that are counted when somebody asks.
+pub fn encode_gauges<const N: usize>(
+    mut encoder: DescriptorEncoder<'_>,
+    gauges: [(&str, &str, u64); N],
+) -> Result<(), std::fmt::Error> {
+    for (name, help, count) in gauges {
+        let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+        gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! The memory that this process takes, and from when on publishers wait.
+//!
+//! What counts is what the system cannot take back: anonymous and shared memory, without the pages of files. It is looked at each second:
+//!
+//! ```text
+//!   /proc/self/status  RssAnon + RssShmem ──> at the limit or above: publishers to queues wait (connection.blocked)
+//!                                             below 15/16 of it:     they go on
+//!   the limit: server.memory_limit_bytes, or six tenths of what the machine or our control group has (memory.max, its parents' too)
+//! ```
+
+use crate::encode_gauges;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Where control groups of version 2 are.
+const GROUPS: &str = "/sys/fs/cgroup";
+/// Of what there is, what counts as too much: as much as RabbitMQ's `vm_memory_high_watermark`. Tenths.
+const LIMIT_TENTHS: u64 = 6;
+/// The alarm ends when so much less than the limit is taken, so that it does not come and go each second: a sixteenth.
+const RELIEF_SHARE: u64 = 16;
+/// Of what there is, what recent messages may take while readers are behind: one in so many parts.
+const TAILS_SHARE: u64 = 16;
+/// And at the most so much: what is merged is read from segments. Bytes.
+const TAILS_BYTES_MAX: usize = 512 << 20;
+
+/// Of what there is, what a merge may bring into the page cache at first: one in so many parts.
+const MERGES_SHARE: u64 = 8;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Memory {
+    limit_bytes: u64,
+    used_bytes: AtomicU64,
+    alarm: AtomicBool,
+}
+
+impl Memory {
+    /// With a limit; 0 for one that fits this machine.
+    #[must_use]
+    pub fn new(limit_bytes: u64) -> Memory {
+        let limit_bytes = if limit_bytes == 0 { fitting_bytes() } else { limit_bytes };
+        Memory { limit_bytes, ..Memory::default() }
+    }
+
+    /// From when on publishers wait; 0 where it is unknown what there is. Bytes.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// What the process took when it was last looked at. Bytes.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether publishers to queues are to wait.
+    #[must_use]
+    pub fn is_alarm(&self) -> bool {
+        self.alarm.load(Ordering::Relaxed)
+    }
+
+    /// Why they wait, for people.
+    #[must_use]
+    pub fn alarm(&self) -> Option<String> {
+        let why = "more memory is taken than server.memory_limit_bytes; let consumers catch up, or raise it";
+        self.is_alarm().then(|| why.to_owned())
+    }
+
+    /// As if somebody had looked and it was so.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn pretend(&self, alarm: bool) {
+        self.alarm.store(alarm, Ordering::Relaxed);
+    }
+
+    /// Looks how it is. Whether publishers are to wait.
+    pub fn look(&self) -> bool {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let used = used_bytes_in(&status);
+        self.used_bytes.store(used, Ordering::Relaxed);
+        let was = self.is_alarm();
+        let is = is_too_much(used, self.limit_bytes, was);
+        self.alarm.store(is, Ordering::Relaxed);
+        if is && !was {
+            give_back_what_is_free();
+        }
+        is
+    }
+}
+
+/// While messages come in, the allocator gives back by and by what is free; while everybody waits it has to be told to.
+fn give_back_what_is_free() {
+    #[cfg(feature = "jemalloc")]
+    if let Err(e) = tikv_jemalloc_ctl::background_thread::write(true) {
+        tracing::warn!("free memory may not go back to the system while publishers wait: {e}");
+    }
+}
+
+fn is_too_much(used: u64, limit: u64, was: bool) -> bool {
+    let bound = if was { limit - limit / RELIEF_SHARE } else { limit };
+    limit > 0 && used >= bound
+}
+
+/// The sum of what a process's status says of memory that the system cannot take back.
+fn used_bytes_in(status: &str) -> u64 {
+    let kib = |name: &str| -> Option<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix("kB")?.trim().parse().ok()
+    };
+    let sum: u64 = ["RssAnon", "RssShmem"].into_iter().filter_map(kib).sum();
+    sum.saturating_mul(1_024)
+}
+
+/// What the caches of recent messages may grow to by themselves: a sixteenth of what there is, where that is known.
+pub fn share_for_tails() -> usize {
+    usize::try_from(all_bytes() / TAILS_SHARE).unwrap_or(usize::MAX).min(TAILS_BYTES_MAX)
+}
+
+/// What a merge may bring into the page cache at first: no more than an eighth of what there is, where that is known. Bytes.
+pub fn share_for_merges(wanted: u64) -> u64 {
+    match all_bytes() {
+        0 => wanted,
+        all => wanted.min(all / MERGES_SHARE),
+    }
+}
+
+/// Six tenths of what there is.
+fn fitting_bytes() -> u64 {
+    all_bytes() / 10 * LIMIT_TENTHS
+}
+
+/// What the machine or our control group has; 0 where it is unknown.
+fn all_bytes() -> u64 {
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let machine = read(Path::new("/proc/meminfo")).and_then(|text| total_bytes_in(&text));
+    let own = read(Path::new("/proc/self/cgroup"));
+    let group = own.and_then(|own| group_bytes(Path::new(GROUPS), &own));
+    machine.into_iter().chain(group).min().unwrap_or(0)
+}
+
+fn total_bytes_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
+}
+
+/// The smallest limit of the control group that is named there, and of those it is part of.
+fn group_bytes(groups: &Path, own: &str) -> Option<u64> {
+    let name = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let limit =
+        |folder: &Path| -> Option<u64> { std::fs::read_to_string(folder.join("memory.max")).ok()?.trim().parse().ok() };
+    let folder = groups.join(name);
+    folder.ancestors().take_while(|folder| folder.starts_with(groups)).filter_map(limit).min()
+}
+
+/// Its gauges.
+#[derive(Debug)]
+pub struct Gauges(pub Arc<crate::Shared>);
+
+impl Collector for Gauges {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let memory = &self.0.memory;
+        encode_gauges(
+            encoder,
+            [
+                ("memory_alarm", "Whether publishers to queues are to wait for memory", u64::from(memory.is_alarm())),
+                ("memory_bytes", "Memory of the process but pages of files, at most a second ago", memory.used_bytes()),
+                ("memory_limit_bytes", "Memory above which publishers to queues are to wait", memory.limit_bytes()),
+            ],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_do_not_count() {
+        let status = "VmRSS:\t  9000 kB\nRssAnon:\t    1234 kB\nRssFile:\t  7000 kB\nRssShmem:\t       6 kB\n";
+        assert_eq!((used_bytes_in(status), used_bytes_in("RssAnon:\tmany\n")), (1_240 << 10, 0));
+    }
+
+    #[test]
+    fn the_alarm_ends_a_little_below_the_limit() {
+        for (used, was, is) in [(1_599, false, false), (1_600, false, true), (1_500, true, true), (1_499, true, false)]
+        {
+            assert_eq!(is_too_much(used, 1_600, was), is, "{used} {was}");
+        }
+        assert!(!is_too_much(1 << 40, 0, false), "nobody knows");
+    }
+
+    #[test]
+    fn a_process_sees_how_much_it_takes() {
+        let small = Memory::new(1);
+        assert!(small.look() && small.is_alarm() && small.used_bytes() > 1 << 20);
+        assert!(small.alarm().is_some_and(|why| why.contains("server.memory_limit_bytes")));
+        let large = Memory::new(0);
+        assert!(!large.look() && large.limit_bytes() > large.used_bytes() && large.alarm().is_none());
+    }
+
+    #[test]
+    fn the_closest_of_all_limits_counts() {
+        assert_eq!(total_bytes_in("MemTotal:       24683808 kB\nMemFree: 1 kB\n"), Some(24_683_808 << 10));
+        let groups = std::env::temp_dir().join(format!("polylogue-groups-{}", std::process::id()));
+        let (outer, inner) = (groups.join("outer"), groups.join("outer/inner"));
+        std::fs::create_dir_all(&inner).unwrap();
+        let own = "1:name=x:/else\n0::/outer/inner\n";
+        assert_eq!(group_bytes(&groups, own), None);
+        std::fs::write(inner.join("memory.max"), "max\n").unwrap();
+        std::fs::write(outer.join("memory.max"), "1000\n").unwrap();
+        assert_eq!(group_bytes(&groups, own), Some(1_000));
+        std::fs::write(inner.join("memory.max"), "900\n").unwrap();
+        assert_eq!(group_bytes(&groups, own), Some(900));
+        assert_eq!(group_bytes(&groups, "1:name=x:/outer\n"), None);
+        std::fs::remove_dir_all(&groups).unwrap();
+    }
+}

@@ -1,0 +1,149 @@
+//! TLS of the command line, and of links to other brokers: whom they believe that a server is who it should be.
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+/// What is taken of a file of certificates. Bytes.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Those who may have signed the certificate of a server.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+/// What is in a file, as far as it is one and not too long. Links have files that whoever sets their addresses names: a device without an end
+/// took all memory.
+#[allow(clippy::disallowed_methods, reason = "a file of certificates, not of data")]
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > FILE_BYTES_MAX {
+        true => Err(io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+impl Trust {
+    /// Those in a file (PEM), or else those that this machine's system believes.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has none.
+    pub fn load(ca: Option<&Path>) -> Result<Trust, String> {
+        let Some(path) = ca else {
+            // What of them cannot be read signs nothing.
+            return Ok(Trust { certificates: rustls_native_certs::load_native_certs().certs });
+        };
+        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let pem = read(path).map_err(|e| wrong(&e))?;
+        let certificates =
+            CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().map_err(|e| wrong(&e))?;
+        if certificates.is_empty() {
+            return Err(wrong(&"there is no certificate in it (PEM)"));
+        }
+        Ok(Trust { certificates })
+    }
+
+    /// Their certificates.
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        &self.certificates
+    }
+
+    /// TLS with whoever has a certificate of theirs, where a certificate of one's own (PEM) is shown with its key if there is one.
+    ///
+    /// # Errors
+    /// Which of the files cannot be used, and why.
+    pub fn config(&self, own: Option<(&Path, &Path)>) -> Result<ClientConfig, String> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(self.certificates.iter().cloned());
+        if roots.is_empty() {
+            return Err("this machine believes nobody who signs certificates (Debian: install ca-certificates), and no file of them is given".to_owned());
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.map_err(|e| e.to_string())?.with_root_certificates(roots);
+        let Some((certificate, key)) = own else { return Ok(config.with_no_client_auth()) };
+        let wrong = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let pem = read(certificate).map_err(|e| wrong(certificate, &e))?;
+        let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|e| wrong(certificate, &e))?;
+        let pem = read(key).map_err(|e| wrong(key, &e))?;
+        let secret = PrivateKeyDer::from_pem_slice(&pem).map_err(|e| wrong(key, &e))?;
+        config.with_client_auth_cert(chain, secret).map_err(|e| wrong(certificate, &e))
+    }
+
+    /// TLS over this connection to the server of that name.
+    pub fn over(&self, stream: TcpStream, host: &str) -> Result<Stream, String> {
+        let config = self.config(None)?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|e| e.to_string())?;
+        let connection = ClientConnection::new(Arc::new(config), name).map_err(|e| e.to_string())?;
+        Ok(Stream::Secured(Box::new(StreamOwned::new(connection, stream))))
+    }
+}
+
+/// TLS with those who are trusted.
+///
+/// # Errors
+/// As [`Trust::load`].
+pub fn tls(ca: Option<&Path>) -> Result<TlsConfig, String> {
+    let trust = Trust::load(ca)?;
+    let roots = trust.certificates().iter().map(|one| Certificate::from_der(one.as_ref()).to_owned());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let roots = RootCerts::from(roots.collect::<Vec<_>>());
+    Ok(TlsConfig::builder().unversioned_rustls_crypto_provider(provider).root_certs(roots).build())
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub enum Stream {
+    Plain(TcpStream),
+    Secured(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read(into),
+            Stream::Secured(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.write(bytes),
+            Stream::Secured(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.flush(),
+            Stream::Secured(stream) => stream.flush(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shovel whose address named this as its certificates ended the broker, at each start anew.
+    #[test]
+    fn what_has_no_end_is_no_file_of_certificates() {
+        for path in ["/dev/zero", "/proc", "/nowhere"] {
+            let refused = Trust::load(Some(Path::new(path))).expect_err("it is no file");
+            assert!(refused.starts_with(path), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A session of the broker for one request of the server's own.
+
+use crate::handle::{BrokerHandle, ReplySink, SessionId};
+use crate::mailbox::{Mail, Mailbox};
+use polylogue_api::{Request, Token};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A session of the broker for one request of ours, ended however the request ends.
+#[derive(Debug)]
+pub struct Visit<'a> {
+    /// Where it asks.
+    pub broker: &'a Arc<dyn BrokerHandle>,
+    /// Its id.
+    pub id: SessionId,
+    mailbox: Arc<Mailbox>,
+    sink: Arc<dyn ReplySink>,
+}
+
+impl<'a> Visit<'a> {
+    pub fn new(broker: &'a Arc<dyn BrokerHandle>) -> Visit<'a> {
+        let mailbox = Arc::new(Mailbox::default());
+        Visit { broker, id: broker.new_session(), sink: mailbox.clone(), mailbox }
+    }
+
+    /// Asks the broker.
+    pub fn submit(&self, token: Token, request: Request) {
+        self.broker.submit(&self.sink, self.id, token, request);
+    }
+
+    /// What has come, at least something.
+    pub async fn mail(&self) -> VecDeque<Mail> {
+        let mut mail = VecDeque::new();
+        self.mailbox.arrived().await;
+        self.mailbox.take(&mut mail);
+        mail
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.broker.session_gone(self.id);
+    }
+}
