@@ -201,7 +201,7 @@ fn resolve(args: &ServeArgs) -> Result<Resolved, Failure> {
 fn with_parts_of_server(filter: &str) -> String {
     const PARTS: [&str; 5] =
         ["polylogue_net", "polylogue_admin", "polylogue_rabbitmq_http", "polylogue_bridges", "polylogue_cli"];
-    let levels = filter.split(',').filter_map(|directive| directive.trim().strip_prefix("polylogue_server="));
+    let levels = filter.split(',').filter_map(|directive| directive.strip_prefix("polylogue_server="));
     let of_parts = levels.flat_map(|level| PARTS.map(|part| format!("{part}={level}")));
     of_parts.chain([filter.to_owned()]).collect::<Vec<_>>().join(",")
 }
@@ -233,9 +233,9 @@ mod tests {
         for plain in ["info", "info,polylogue_log=debug", "polylogue_server::serve=debug", ""] {
             assert_eq!(with_parts_of_server(plain), plain);
         }
-        let filter = with_parts_of_server("info, polylogue_server=debug,polylogue_net=warn");
+        let filter = with_parts_of_server("info,polylogue_server=debug,polylogue_net=warn");
         assert!(filter.starts_with("polylogue_net=debug,polylogue_admin=debug,"), "{filter}");
-        assert!(filter.ends_with("polylogue_cli=debug,info, polylogue_server=debug,polylogue_net=warn"), "{filter}");
+        assert!(filter.ends_with("polylogue_cli=debug,info,polylogue_server=debug,polylogue_net=warn"), "{filter}");
         let parsed = EnvFilter::try_new(filter).expect("a filter").to_string();
         assert!(parsed.contains("polylogue_net=warn") && !parsed.contains("polylogue_net=debug"), "{parsed}");
     }
