@@ -54,8 +54,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Runs a server until it is stopped: its configuration, the options that it shows, the password of the first administrator if one is set, and
-/// whether standard output is JSON.
+/// Runs a server until it is stopped. Arguments: the configuration, the options to show, the password of the first administrator if one is set,
+/// and whether standard output is JSON.
 pub type Serve = fn(&ServerConfig, Vec<Setting>, Option<Password>, bool) -> Result<(), StartError>;
 
 /// The exit code of a command that was understood and failed.
@@ -196,8 +196,8 @@ fn resolve(args: &ServeArgs) -> Result<Resolved, Failure> {
     Ok(Resolved::from_sources(&sources)?)
 }
 
-/// A log filter in which a directive for `polylogue_server` is also one for the crates that the server is made of; a directive for one of them
-/// goes before it.
+/// Returns a log filter whose level for `polylogue_server` also applies to the other crates of the server; a directive that names one of these
+/// takes precedence.
 fn with_parts_of_server(filter: &str) -> String {
     const PARTS: [&str; 5] =
         ["polylogue_net", "polylogue_admin", "polylogue_rabbitmq_http", "polylogue_bridges", "polylogue_cli"];

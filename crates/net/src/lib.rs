@@ -20,12 +20,12 @@
 //! - a response that the client does not take: counted, and ended by `write_stall_ms_max`, or sooner when responses over
 //!   all connections come near `output_bytes_max`. Those of one connection bring its own reads to a halt at a sixteenth.
 //!
+//! Who holds more than its share of what others wait for has to get on: a sender and a reader at a least rate, a request
+//! that only waits within [some seconds](admission). Else its connection is closed.
+//!
 //! Layer 5, the lowest of the crates that make the server: it sees the broker through [`handle`], and no HTTP, no configuration file and no
 //! command line. What all listeners share is here too: [`users`] and [tokens](oauth), the [audit log](audit), [`memory`], and queries of what is
 //! [`declared`].
-//!
-//! Who holds more than its share of what others wait for has to get on: a sender and a reader at a least rate, a request
-//! that only waits within [some seconds](admission). Else its connection is closed.
 
 pub mod address;
 mod admission;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// A session of the broker for one request of ours, ended however the request ends.
 #[derive(Debug)]
 pub struct Visit<'a> {
-    /// Where it asks.
+    /// The broker that is asked.
     pub broker: &'a Arc<dyn BrokerHandle>,
-    /// Its id.
+    /// The session at the broker.
     pub id: SessionId,
     mailbox: Arc<Mailbox>,
     sink: Arc<dyn ReplySink>,
