@@ -3,7 +3,7 @@
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Gauges (a name, a help, a count) that are counted when somebody asks.
+/// Gauges (a name, a help, a count) that are read when the metrics are scraped.
 pub fn encode_gauges<const N: usize>(
     mut encoder: DescriptorEncoder<'_>,
     gauges: [(&str, &str, u64); N],
