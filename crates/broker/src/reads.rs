@@ -71,6 +71,8 @@ struct Reading {
     next: usize,
     bytes_left: usize,
     found_any: bool,
+    /// Where the next fetch will go on in the parts of which more is in journal files and not in memory.
+    cold: Vec<(PartitionId, Offset, u32)>,
 }
 
 /// What the store is asked for.
@@ -135,7 +137,8 @@ impl Reading {
     fn new(request: ReadRequest) -> Reading {
         let results = Vec::with_capacity(request.parts.len());
         let queues = Vec::new();
-        Reading { bytes_left: request.bytes_max as usize, results, queues, next: 0, found_any: false, request }
+        let bytes_left = request.bytes_max as usize;
+        Reading { bytes_left, results, queues, next: 0, found_any: false, cold: Vec::new(), request }
     }
 
     /// The next of the parts looked at for which there is something to ask the store.
@@ -163,6 +166,9 @@ impl Reading {
                 Ok(read) => {
                     self.bytes_left = self.bytes_left.saturating_sub(usize::try_from(read.bytes).unwrap_or(usize::MAX));
                     self.found_any |= read.bytes > 0;
+                    if let Some(part) = self.request.parts.get(self.next).filter(|_| read.cold) {
+                        self.cold.push((part.partition, read.next, part.bytes_max));
+                    }
                     // The store may have applied more than the state showed; what is returned is committed in any case.
                     data.high_watermark = data.high_watermark.max(read.next);
                     data.chunks = read.chunks;
@@ -233,7 +239,7 @@ impl Inner {
                 Answer::Ready(answer) => reading.take(answer),
                 Answer::Later(task) => {
                     let later = inner.clone();
-                    let job = Box::new(move || later.finish_reading(reading, origin, task));
+                    let job = Box::new(move || Inner::finish_reading(&later, reading, origin, task));
                     if let Err(job) = inner.readers.submit(job) {
                         // Too many wait already: this caller pays by itself rather than be refused.
                         job();
@@ -243,17 +249,18 @@ impl Inner {
             }
         }
         origin.reply(Reply::Read(reading.results));
+        Inner::read_ahead(inner, reading.cold, reading.request.bytes_max);
     }
 
     /// The rest of a read that has to wait, on a reader's thread. The first task is that of the next part.
-    fn finish_reading(&self, mut reading: Reading, origin: Origin, first: Task) {
+    fn finish_reading(inner: &Arc<Inner>, mut reading: Reading, origin: Origin, first: Task) {
         let mut windows = Windows::default();
         let mut task = Some(first);
         loop {
             match task.take() {
                 Some(Task::Store(shard, _)) if windows.of(&shard).is_none() => {
                     // All that the rest of the fetch wants of this journal is read at once; then the part is asked for again.
-                    let wanted = self.wanted(&reading, &shard);
+                    let wanted = inner.wanted(&reading, &shard);
                     let plan = shard.store.prefetch(&wanted, reading.bytes_left);
                     windows.0.push((shard, plan.map_or(ColdRuns::Take, |plan| ColdRuns::Within(plan.run()))));
                     reading.forget_looks();
@@ -264,18 +271,51 @@ impl Inner {
                 }
                 None => {}
             }
-            let Some(news) = self.next_news(&mut reading) else { break };
+            let Some(news) = inner.next_news(&mut reading) else { break };
             let cold = match windows.of(&news.shard).unwrap_or(ColdRuns::Ask) {
                 // Where nothing was found, what lies beyond the window is not held up by what lies in it.
                 ColdRuns::Within(_) if !(news.at_least_one || reading.found_any) => ColdRuns::Take,
                 cold => cold,
             };
-            match news.read(self.config.view.as_ref(), cold) {
+            match news.read(inner.config.view.as_ref(), cold) {
                 Answer::Later(later) => task = Some(later),
                 Answer::Ready(answer) => reading.take(answer),
             }
         }
         origin.reply(Reply::Read(reading.results));
+        Inner::read_ahead(inner, reading.cold, reading.request.bytes_max);
+    }
+
+    /// Has the stretch of journal read that the next fetch will want, while the client consumes this one: Kafka's clients send the next
+    /// fetch to a broker when they have consumed all of the one before. Not while reads wait for a thread.
+    fn read_ahead(inner: &Arc<Inner>, cold: Vec<(PartitionId, Offset, u32)>, bytes_max: u32) {
+        if cold.is_empty() || inner.readers.waiting() > 0 {
+            return;
+        }
+        let later = inner.clone();
+        let job = move || {
+            for (shard, wanted) in later.wanted_of_shards(&cold) {
+                if let Some(plan) = shard.store.prefetch_ahead(&wanted, bytes_max as usize) {
+                    // The fetch finds its window by itself.
+                    let _ = plan.run();
+                }
+            }
+        };
+        // The broker ends: nothing is read ahead.
+        let _ = inner.readers.submit(Box::new(job));
+    }
+
+    fn wanted_of_shards(&self, cold: &[(PartitionId, Offset, u32)]) -> Vec<(Arc<Shard>, Vec<ReadWanted>)> {
+        let mut all: Vec<(Arc<Shard>, Vec<ReadWanted>)> = Vec::new();
+        for (partition, from, bytes_max) in cold {
+            let Some(shard) = self.partition_shard(*partition) else { continue };
+            let wanted = ReadWanted { partition: *partition, from: *from, bytes_max: *bytes_max as usize };
+            match all.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &shard)) {
+                Some((_, of_shard)) => of_shard.push(wanted),
+                None => all.push((shard, vec![wanted])),
+            }
+        }
+        all
     }
 
     /// What the parts that are left want of a shard's log.

@@ -21,6 +21,9 @@ pub(super) struct FirstArgs {
     /// Only cells whose name contains this (kafka, rabbitmq, 100 partitions); may be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
+    /// How long what was written lies before it is read once more, in seconds; 0 leaves that row out [default: 60; 2 for a smoke run]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3_600))]
+    rest: Option<u64>,
     /// List the cells and their sides, and run nothing
     #[arg(long)]
     plan: bool,
@@ -45,7 +48,7 @@ impl FirstArgs {
             only: self.only,
             records,
             seconds,
-            rest,
+            rest: self.rest.map_or(rest, Duration::from_secs),
             results: self.results.unwrap_or(kept),
             work: places.build.join("bench"),
         }

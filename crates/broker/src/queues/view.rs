@@ -143,7 +143,7 @@ pub(crate) fn read(
     }
     batches.seal()?;
     let bytes = batches.bytes as u64;
-    Ok(ReadResult { chunks: batches.chunks, start: part.offset, next, bytes, more: next < upto })
+    Ok(ReadResult { chunks: batches.chunks, start: part.offset, next, bytes, more: next < upto, cold: false })
 }
 
 /// One message of a queue as a batch.

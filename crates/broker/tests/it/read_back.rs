@@ -76,6 +76,42 @@ fn a_fetch_of_many_partitions_reads_each_stretch_of_the_journal_once() {
     }
 }
 
+/// Each fetch waited for the disk while the client had nothing to consume.
+#[test]
+fn what_the_next_fetch_wants_is_read_before_it_comes() {
+    let world = SimWorld::new(1);
+    // A window of 1 MiB; the journal has four.
+    let (mut node, partitions) = node(&world, 4 << 20);
+    let mut at: Vec<_> = partitions.iter().map(|p| (*p, 0)).collect();
+    let mut rounds = 0;
+    while at.iter().any(|(_, at)| *at < BATCHES) {
+        let request = ReadRequest {
+            parts: at
+                .iter()
+                .map(|(p, at)| ReadPart { partition: *p, offset: Offset(*at), bytes_max: 1 << 20 })
+                .collect(),
+            bytes_max: 50 << 20,
+            at_least_one: true,
+        };
+        let before = world.disk.stats().reads;
+        let token = node.start(Request::Read(request));
+        while !node.client.replies.lock().contains_key(&token) {
+            assert!(node.broker.read_step(), "the read waits for a thread");
+        }
+        let reads = world.disk.stats().reads - before;
+        assert!(rounds == 0 || reads == 0, "{reads} reads before the answer of fetch {rounds}");
+        let Some(Reply::Read(answer)) = node.client.replies.lock().remove(&token) else { panic!("no answer") };
+        for ((_, at), data) in at.iter_mut().zip(answer) {
+            let len = bytes(&data.unwrap()).len() as u64;
+            *at = (0..=BATCHES - *at).map(|count| *at + count).find(|end| batches_bytes(*at..*end) == len).unwrap();
+        }
+        // The client consumes; meanwhile the broker reads.
+        node.drive();
+        rounds += 1;
+    }
+    assert!(rounds >= 3, "{rounds} fetches");
+}
+
 /// Most of them are at the start, some beyond the window that begins there, which wait until the others have come as far.
 #[test]
 fn all_partitions_of_a_fetch_come_to_the_end_wherever_they_begin() {

@@ -85,6 +85,8 @@ pub struct Prefetch {
     window: ReadWindow,
     /// What may still be wanted. Bytes.
     left: u64,
+    /// Planned before the fetch that will want it.
+    ahead: bool,
 }
 
 impl ShardStore {
@@ -93,6 +95,17 @@ impl ShardStore {
     /// the most of all of them.
     #[must_use]
     pub fn prefetch(&self, wanted: &[ReadWanted], bytes_max: usize) -> Option<Prefetch> {
+        self.plan(wanted, bytes_max, false)
+    }
+
+    /// The same for a fetch that has not been sent yet, so that it need not wait for the disk: `wanted` is where the fetch before it
+    /// ended. Pieces that were read ahead and are not used yet take at most one window of the cache, over all readers.
+    #[must_use]
+    pub fn prefetch_ahead(&self, wanted: &[ReadWanted], bytes_max: usize) -> Option<Prefetch> {
+        self.plan(wanted, bytes_max, true)
+    }
+
+    fn plan(&self, wanted: &[ReadWanted], bytes_max: usize, ahead: bool) -> Option<Prefetch> {
         let shared = &self.shared;
         let window = window_bytes(shared.read_cache.pieces_max())?;
         let mut base = None;
@@ -107,6 +120,7 @@ impl ShardStore {
             unverified: Vec::new(),
             window: ReadWindow { end: base? + window },
             left: bytes_max as u64,
+            ahead,
         };
         for some in wanted.chunks(PARTITIONS_PER_LOCK_MAX) {
             let state = shared.state.lock();
@@ -192,14 +206,14 @@ impl Prefetch {
         }
     }
 
-    /// Whether the pieces that are missing are worth reading; else what was wanted of them is remembered.
+    /// Whether the pieces that are missing are worth reading; else what a fetch wanted of them is remembered.
     fn pays(&self, base: u64) -> bool {
         let cache = &self.shared.read_cache;
         let missing = || self.pieces.iter().filter(|(key, piece)| !cache.has(**key, piece.end));
         let bytes: u64 = missing().map(|(_, piece)| u64::from(piece.len)).sum();
         let wanted: u64 = missing().map(|(key, piece)| piece.wanted + cache.declined(*key)).sum();
         let pays = wanted.saturating_mul(WORTH_PART) >= bytes || cache.was_worth_it(base);
-        if !pays {
+        if !pays && !self.ahead {
             missing().for_each(|(key, piece)| cache.decline(*key, piece.wanted));
         }
         pays
@@ -211,9 +225,13 @@ impl Prefetch {
     pub fn run(self) -> ReadWindow {
         let cache = &self.shared.read_cache;
         for (key, piece) in &self.pieces {
-            if !cache.has(*key, piece.end) {
-                let _ = cache.load(*key, piece.place, &*piece.source, piece.len);
+            if cache.has(*key, piece.end) {
+                continue;
             }
+            if self.ahead && !cache.has_room_ahead(WINDOW_PART) {
+                break;
+            }
+            let _ = cache.load(*key, piece.place, &*piece.source, piece.len, self.ahead);
         }
         let good: Vec<_> = self.unverified.iter().filter(|unverified| self.verifies(unverified)).collect();
         for some in good.chunks(PARTITIONS_PER_LOCK_MAX) {

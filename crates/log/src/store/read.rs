@@ -25,6 +25,9 @@ pub struct ReadResult {
     pub bytes: u64,
     /// Whether there is something at `next` already.
     pub more: bool,
+    /// What is at `next` is a short run in a journal file and not in memory, or lies beyond the window of the fetch: reading it ahead
+    /// of the next fetch spares that fetch the wait.
+    pub cold: bool,
 }
 
 /// See [`super::ShardStore::read`].
@@ -53,9 +56,10 @@ impl Query for ReadQuery {
             (Err(_), Some(found)) => return Ok(Step::Done(found.clone())),
             (Ok(()), _) => {}
         }
-        let nothing = ReadResult { chunks: Vec::new(), start: self.from, next: self.from, bytes: 0, more: false };
+        let nothing =
+            ReadResult { chunks: Vec::new(), start: self.from, next: self.from, bytes: 0, more: false, cold: false };
         let force = self.at_least_one && found.is_none();
-        let out = found.unwrap_or(nothing);
+        let out = ReadResult { cold: false, ..found.unwrap_or(nothing) };
         let mut reader = Reader {
             view,
             id: self.partition,
@@ -75,6 +79,7 @@ impl Query for ReadQuery {
             Ok(()) => Ok(Step::Done(out)),
             Err(Pause::Need(need)) if out.chunks.is_empty() => Ok(Step::Need(need)),
             Err(Pause::Need(need)) => {
+                out.cold = matches!(need, Need::ReadBack);
                 self.found = Some(out);
                 Ok(Step::Partial(need))
             }
@@ -347,7 +352,10 @@ impl Reader<'_> {
             self.push(start, end, Chunk::Bytes(frame.bytes.slice(place.start as usize..place.end as usize)));
         } else {
             match self.cold {
-                ColdRuns::Within(window) if !self.force && self.view.is_behind(run, window) => return Ok(Taken::Stop),
+                ColdRuns::Within(window) if !self.force && self.view.is_behind(run, window) => {
+                    self.out.cold = true;
+                    return Ok(Taken::Stop);
+                }
                 ColdRuns::Ask if self.view.can_be_read_back(run) => return Err(Need::ReadBack.into()),
                 _ => {}
             }

@@ -103,6 +103,8 @@ struct Piece {
     place: u64,
     used: u64,
     served: u64,
+    /// Read ahead of a fetch, and nothing of it was served yet.
+    ahead: bool,
 }
 
 impl Piece {
@@ -205,6 +207,7 @@ impl ReadCache {
             if let Some(piece) = pieces.cached.get_mut(&key) {
                 piece.used = used;
                 piece.served += u64::from(part.end - part.start);
+                piece.ahead = false;
             }
         }
         Some(found)
@@ -249,11 +252,25 @@ impl ReadCache {
         *declined.entry(key).or_default() += bytes;
     }
 
-    /// Reads the first `len` bytes of a piece, unless they are there or another thread is reading them: then waits for it.
+    /// Whether another piece may be read ahead: those that wait for their first use take at most one part in `parts` of the cache.
+    pub(super) fn has_room_ahead(&self, parts: u64) -> bool {
+        let ahead = self.pieces.lock().cached.values().filter(|piece| piece.ahead).count();
+        (ahead as u64) < self.buffers_max as u64 / parts
+    }
+
+    /// Reads the first `len` bytes of a piece, unless they are there or another thread is reading them: then waits for it. `ahead`
+    /// of the fetch that wants it, or for one.
     ///
     /// # Errors
     /// `Io`; `Busy` when all buffers are pinned.
-    pub(super) fn load(&self, key: PieceKey, place: u64, source: &dyn RangeSource, len: u32) -> Result<()> {
+    pub(super) fn load(
+        &self,
+        key: PieceKey,
+        place: u64,
+        source: &dyn RangeSource,
+        len: u32,
+        ahead: bool,
+    ) -> Result<()> {
         {
             let mut pieces = self.pieces.lock();
             while pieces.loading.contains(&key) {
@@ -273,7 +290,8 @@ impl ReadCache {
         pieces.loads += 1;
         pieces.declined.remove(&key);
         let served = pieces.cached.get(&key).map_or(0, |piece| piece.served);
-        let piece = Piece { buffer: Arc::new(buffer), len, place, used: pieces.clock, served };
+        let piece =
+            Piece { buffer: Arc::new(buffer), len, place, used: pieces.clock, served, ahead: ahead && served == 0 };
         pieces.cached.insert(key, piece);
         Ok(())
     }

@@ -136,6 +136,47 @@ fn what_is_far_apart_is_read_by_itself_until_others_want_it_or_the_pieces_before
 }
 
 #[test]
+fn pieces_read_ahead_serve_the_next_fetch_and_take_one_window_of_the_cache() {
+    let rig = rig(200, cached(16));
+    let ahead = |reader: &Reader, limit: u64| {
+        let at = reader.at.iter().enumerate();
+        let wanted: Vec<_> = at
+            .map(|(p, at)| ReadWanted {
+                partition: PartitionId(p as u64),
+                from: Offset(*at + limit),
+                bytes_max: 1 << 20,
+            })
+            .collect();
+        rig.store.prefetch_ahead(&wanted, 64 << 20).map(|plan| plan.run())
+    };
+    let mut reader = Reader::new();
+    assert!(rig.store.prefetch_ahead(&[], 64 << 20).is_none());
+    reader.fetch(&rig, 0..PARTITIONS);
+    let before = reads(&rig);
+    assert!(ahead(&reader, 0).is_some());
+    // The window is four pieces, and ends in a fifth.
+    assert_eq!(reads(&rig) - before, 4);
+    assert!(ahead(&reader, 50).is_some());
+    assert_eq!(reads(&rig) - before, 4, "those wait for their first use");
+    let first = reader.fetch(&rig, 0..PARTITIONS);
+    assert!(in_memory(&first));
+    assert!(reads(&rig) - before <= 5, "{} reads", reads(&rig) - before);
+    assert!(ahead(&reader, 0).is_some());
+    assert!(reads(&rig) - before > 5, "they are used now");
+    reader.read_all(&rig);
+    assert_eq!(reader.got, plain(200));
+}
+
+/// A fetch that is only expected says nothing of what is wanted.
+#[test]
+fn what_is_not_worth_reading_ahead_is_not_noted_as_wanted() {
+    let rig = rig(200, cached(64));
+    let want = |p| ReadWanted { partition: PartitionId(p), from: Offset(0), bytes_max: 1 << 20 };
+    assert!((0..12).all(|p| rig.store.prefetch_ahead(&[want(p)], 64 << 20).is_none()));
+    assert!(rig.store.prefetch(&[want(12)], 64 << 20).is_none());
+}
+
+#[test]
 fn damage_in_a_piece_is_refused_alone() {
     let mut rig = rig(40, cached(64));
     let place = {
