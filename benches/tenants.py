@@ -1,4 +1,4 @@
-"""What a noisy tenant does to a quiet one, with and without quotas (docs/performance.md).
+"""What a noisy tenant does to a quiet one, with and without quotas (docs/lab/security.md).
 
     tenants.py POLYLOGUE POLYLOGUE_BENCH [ROUNDS [BUILD]]
 

@@ -33,7 +33,7 @@ const STAT_BLOCK_BYTES: u64 = 512;
 /// What is asked of the disk at a time by [`RangeSource::fetch`]. A write of 16 KiB with its flush, 1,000 times a second, has a p99 of
 /// 0.2 ms alone and beside 200 MB a second read in pieces of 128 KiB, 0.3 beside two such at a time or pieces of 256 KiB, 2.5 beside
 /// what the system reads ahead. Two pieces of 256 KiB at a time read a backlog in less time than Kafka does, and put the p99 of who
-/// publishes beside it at 1.7 times undisturbed instead of 1.2 (docs/performance.md). Bytes.
+/// publishes beside it at 1.7 times undisturbed instead of 1.2 (docs/lab/published-comparisons.md). Bytes.
 const FETCH_PIECE_BYTES: u64 = 128 << 10;
 
 /// Where less is written in a second and the one before, hardly anybody is there whom a read could hold up: a broker that only serves

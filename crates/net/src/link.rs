@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 /// What TLS takes in of what is written before the peer has taken what came before it. Bytes.
 const PENDING_BYTES_MAX: usize = 64 << 10;
 /// What is taken off a socket with TLS at a time: more than the longest record, so that a record that has come is taken whole. The library by
-/// itself takes 4 KiB, and each was a turn of the connection: a quarter of what TLS cost beyond no TLS (docs/performance.md). Bytes.
+/// itself takes 4 KiB, and each was a turn of the connection: a quarter of what TLS cost beyond no TLS (docs/lab/security.md). Bytes.
 const SEALED_BYTES: usize = 32 << 10;
 /// The longest record (RFC 5246, section 6.2.3). Bytes.
 const RECORD_BYTES_MAX: usize = (16 << 10) + (2 << 10) + 5;
@@ -89,7 +89,7 @@ impl Link {
     }
 
     /// Nothing can be done before so many more bytes have come. A client's TLS sends a record at a time, a network a packet: each would wake a
-    /// thread that finds nothing to do (docs/performance.md), so that the system is told to wait for them.
+    /// thread that finds nothing to do (docs/lab/security.md), so that the system is told to wait for them.
     pub(super) fn expect(&mut self, bytes: usize) {
         // A part of a record that has come already is among them, and what TLS adds is not.
         let bytes = bytes.saturating_sub(self.tls.as_ref().map_or(0, |secured| secured.opening));
