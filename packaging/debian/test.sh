@@ -43,7 +43,7 @@ within systemd-analyze verify polylogue.service || fail "the unit is not right"
 [ -L "$root/etc/systemd/system/multi-user.target.wants/polylogue.service" ] || fail "the unit is not enabled"
 say "installed, enabled, and the unit is verified"
 
-# On ports that are free; the file is one that somebody has changed, and stays.
+# On ports that are free; the configuration file was changed by its user, and stays.
 sed -i 's/127.0.0.1:9092/127.0.0.1:0/; s/127.0.0.1:9600/127.0.0.1:0/' "$root/etc/polylogue/polylogue.toml"
 start() {
     : >"$place/said"
