@@ -1,4 +1,4 @@
-//! What a protocol may ask of the broker and be told by it: types only.
+//! Requests, replies and events between a protocol and the broker: types only.
 //!
 //! Layer 1. A protocol session (sans-IO) turns bytes into [`Request`]s, each under a [`Token`] of its own choosing;
 //! the broker answers each token exactly once with a [`Reply`], in any order, and may send [`Event`]s. Neither side
@@ -33,7 +33,7 @@ use std::sync::Arc;
 /// Names one request of one session; the session chooses it and never has two alike in flight.
 pub type Token = u64;
 
-/// The time that a session or machine is told when it is called; it has no clock of its own.
+/// The time that a session or machine receives with each call; it has no clock of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
     /// Wall time, milliseconds since the Unix epoch: for timestamps that clients see.
@@ -49,7 +49,7 @@ pub enum Request {
     Append(AppendRequest),
     /// Read committed entries.
     Read(ReadRequest),
-    /// Be told once (by [`Event::Changed`] under the same token) when something becomes readable.
+    /// Registers for one [`Event::Changed`] under the same token when something becomes readable.
     /// It has no reply of its own.
     Watch(WatchRequest),
     /// Forget a watch. No reply, and no event afterwards.
@@ -62,7 +62,7 @@ pub enum Request {
     FindOffsets(Vec<FindOffset>),
     /// Where leader epochs end (KIP-101, KIP-320).
     EpochEnds(Vec<EpochEndQuery>),
-    /// A producer id that nobody has had before.
+    /// A producer id that was never given out before.
     AllocateProducerId,
     /// Create topics.
     CreateTopics(CreateTopics),
@@ -104,7 +104,7 @@ pub enum Request {
     Settle(SettleRequest),
     /// Messages for a consumer at once, whatever its credit.
     Take(Take),
-    /// Take all messages away that nobody holds.
+    /// Removes all messages that no consumer holds.
     Purge(PartitionId),
     /// What queues hold.
     DescribeQueues(Vec<PartitionId>),
@@ -186,7 +186,7 @@ pub enum Event {
     Deliver(Vec<Delivery>),
     /// A consumer gets no more: its queue is gone.
     Detached(ConsumerId),
-    /// Dead messages for the session that moves them, in the order of each queue. Each is answered once in [`Request::DeadMoved`], or told
+    /// Dead messages for the session that moves them, in the order of each queue. Each is answered once in [`Request::DeadMoved`], or delivered
     /// to another session when this one is gone.
     Dead(Vec<DeadMessage>),
 }

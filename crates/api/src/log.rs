@@ -7,7 +7,7 @@ use polylogue_types::{Chunk, Offset, PartitionId, ProducerId, TimestampMs};
 /// When the reply to an append leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ack {
-    /// At once; nobody waits, and no flush is started for it.
+    /// Immediately: the producer does not wait, and no flush is started for it.
     None,
     /// When committed in the topic's durability class.
     Committed,
@@ -155,7 +155,7 @@ pub struct WatchRequest {
     pub followed: Option<u64>,
 }
 
-/// See [`crate::Request::Follow`]. Whoever reads thousands of partitions, of which few change between two reads, follows them
+/// See [`crate::Request::Follow`]. A reader of thousands of partitions, of which few change between two reads, follows them
 /// instead of looking at each.
 #[derive(Clone, Debug, Default)]
 pub struct FollowRequest {

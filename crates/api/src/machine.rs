@@ -43,7 +43,7 @@ pub struct CloseIf {
 
 /// The doors of queues, for a machine that is about to propose that one goes.
 ///
-/// A queue that is closed takes no consumer any more: nobody comes between the look at it and the record. What is published to it goes
+/// A queue that is closed takes no consumer any more: no consumer attaches between the check and the record. What is published to it goes
 /// where its other messages go. It is soft state: closed ends when the queue goes, and when the machines' writer is lost.
 pub trait QueueDoors: Sync + Debug {
     /// Closes a queue, if that is true of it, in one moment; gives what it holds then. One that is not there holds nothing.
@@ -147,7 +147,7 @@ pub trait StateMachine: Send + Debug {
     /// Topics are gone.
     fn on_topics_deleted(&mut self, context: &Context<'_>, topics: &[Arc<TopicInfo>], effects: &mut Effects);
 
-    /// Topics that nobody needs any more, by what was applied since the last call; the host deletes them.
+    /// Topics that are not needed any more, by what was applied since the last call; the host deletes them.
     fn take_dead_topics(&mut self) -> Vec<String> {
         Vec::new()
     }

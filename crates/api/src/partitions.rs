@@ -64,7 +64,7 @@ pub struct ProducerInfo {
     pub last_timestamp: TimestampMs,
 }
 
-/// Why a partition's producers are not told.
+/// Why a partition's producers cannot be listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProducersError {
     /// No such partition (any more).

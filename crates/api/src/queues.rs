@@ -1,4 +1,4 @@
-//! Queues: partitions whose messages are handed out, settled one by one, and handed out again when nobody settled them.
+//! Queues: partitions whose messages are handed out, settled one by one, and handed out again when they were not settled.
 //!
 //! A queue is a partition like any other, of a topic whose settings have [`QueueSettings`]: it can be read by offset, and its offsets
 //! never change. Beside that the broker keeps what became of each message, and hands messages to consumers that have credit.
@@ -35,7 +35,7 @@ pub enum Overflow {
     DropHead,
     /// They are refused.
     Reject,
-    /// They are refused, and told to whoever moves dead messages ([`DeadMessage::refused`]).
+    /// They are refused, and delivered to the dead-letter mover ([`DeadMessage::refused`]).
     RejectDead,
 }
 
@@ -54,7 +54,7 @@ pub struct QueueSettings {
     pub dead_letters: bool,
     /// A message that failed so often is dead.
     pub failures_max: Option<u16>,
-    /// How long messages wait that come back, where nobody says otherwise; `None`: not at all.
+    /// How long returned messages wait by default; `None`: not at all.
     pub retry: Option<Retry>,
     /// Messages that are ready, at the most.
     pub length_max: Option<u64>,
@@ -73,9 +73,9 @@ pub struct Target {
     pub queue: PartitionId,
     /// Higher ones are handed out first.
     pub priority: Option<u8>,
-    /// Nobody wants it from then on. Wall time.
+    /// When the message expires. Wall time.
     pub expires_at: Option<TimestampMs>,
-    /// Nobody gets it before. Wall time.
+    /// The message is not delivered before. Wall time.
     pub deliver_at: Option<TimestampMs>,
 }
 
@@ -90,11 +90,11 @@ pub struct PublishMessage {
     pub flags: EntryFlags,
     /// Native bytes.
     pub bytes: Bytes,
-    /// When it was made, -1 for nobody knows.
+    /// When it was made, -1 if unknown.
     pub timestamp: TimestampMs,
     /// The hash that orders and spreads it.
     pub key_hash: Option<u32>,
-    /// Whoever publishes it keeps it until it is in all of its queues: one that is full keeps it out of the others as well, and does not
+    /// The publisher keeps it until it is in all of its queues: one that is full keeps it out of the others as well, and does not
     /// make a dead message of it.
     pub all_or_none: bool,
 }
@@ -183,7 +183,7 @@ pub enum ReadFrom {
     Time(TimestampMs),
 }
 
-/// Which entries somebody wants, by what their protocol knows of them.
+/// Which entries a reader wants, by its protocol's fields.
 pub trait EntryFilter: Send + Sync + fmt::Debug {
     /// Whether this entry is wanted; its native bytes. Called on the broker's threads, which must not wait for it.
     fn wants(&self, entry: &Bytes) -> bool;
@@ -211,7 +211,7 @@ pub struct AttachReader {
 pub enum AttachError {
     /// No such queue (any more).
     UnknownQueue,
-    /// Somebody has it to himself, or wants to while others are there.
+    /// The queue has an exclusive consumer, or an exclusive consumer was requested while others are attached.
     Exclusive,
     /// See [`crate::Unavailable`].
     Unavailable(crate::Unavailable),
@@ -279,7 +279,7 @@ pub enum Settle {
 /// On whose word messages are settled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
-    /// That of whoever shows the lease under which they were handed out ([`Delivery::lease`]).
+    /// The caller holds the lease under which they were handed out ([`Delivery::lease`]).
     Lease(u64),
     /// That of the consumer that holds them, in that life of the queue's writer ([`Delivery::life`]).
     Consumer(ConsumerId, u16),
@@ -320,12 +320,12 @@ pub enum SettleError {
     Unavailable(crate::Unavailable),
 }
 
-/// Where a consumer without a queue is reached; only who was told can know it.
+/// Where a consumer without a queue is reached; only a client that received it can know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectAddress {
     /// The consumer.
     pub consumer: ConsumerId,
-    /// What nobody can guess.
+    /// A number that cannot be guessed.
     pub secret: u128,
 }
 
@@ -443,7 +443,7 @@ pub struct DeadMessage {
 const REFUSED_FROM: u64 = 1 << 63;
 
 impl DeadMessage {
-    /// What stands for the offset of the `nth` message that a queue refused: it never was there, and is told once.
+    /// What stands for the offset of the `nth` message that a queue refused: it never was there, and is reported once.
     #[must_use]
     pub fn refused(nth: u64) -> Offset {
         Offset(REFUSED_FROM | nth)
@@ -472,7 +472,7 @@ pub struct DeadOutcome {
 pub enum DeadFate {
     /// It is where it belongs, durably, or belongs nowhere: its queue is done with it.
     Moved,
-    /// It could not be moved: it is told again, no sooner than after this time, and no other one of its queue before. Milliseconds.
+    /// It could not be moved: it is delivered again after this time at the earliest, and no other one of its queue before. Milliseconds.
     Later(u64),
 }
 

@@ -50,7 +50,7 @@ pub struct AlterSettings {
 pub enum AlterError {
     /// No such topic (any more).
     UnknownTopic,
-    /// Something else holds than the caller believed. It is told what, changes of others that are still on their way
+    /// Something else holds than the caller believed. The error says what, changes of others that are still on their way
     /// included, so that it can think again at once.
     Conflict(Current),
     /// A topic whose messages are in memory cannot get them onto the disk, nor the other way round.

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 pub struct StoredMessage<'a> {
     /// What its bytes are.
     pub form: Form,
-    /// When it was published, -1 for nobody knows. Milliseconds.
+    /// When it was published, -1 if unknown. Milliseconds.
     pub timestamp: TimestampMs,
     /// Its native bytes.
     pub bytes: &'a Bytes,

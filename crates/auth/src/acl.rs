@@ -142,7 +142,7 @@ impl Operation {
     }
 }
 
-/// A resource that somebody asks for.
+/// A resource of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resource<'a> {
     /// What kind of thing.
@@ -205,7 +205,7 @@ impl Acl {
         Ok(())
     }
 
-    /// The name of the user that it is about; `None` for a principal of another type, which nobody here is.
+    /// The name of the user that it is about; `None` for a principal of another type, which no user here is.
     pub(crate) fn user(&self) -> Option<&str> {
         self.principal.strip_prefix(USER_TYPE)
     }

@@ -1,4 +1,4 @@
-//! All access control lists, so arranged that asking them is quick: Kafka's rules (`StandardAuthorizer`), whoever many there are.
+//! All access control lists, indexed for authorization by Kafka's rules (`StandardAuthorizer`), however many there are.
 //!
 //! ```text
 //!   user, or "*" ─▶ kind of resource ─▶ literal: name ─▶ rules      what is allowed and denied, a set of bits each,
@@ -29,7 +29,7 @@ pub enum Decision {
     Allowed,
     /// It may not be done.
     Denied,
-    /// There is no binding for the resource, whoever asks: it may not be done unless the operator says so
+    /// There is no binding for the resource, for any principal: it may not be done unless the operator says so
     /// (`allow.everyone.if.no.acl.found`).
     Unknown,
 }
@@ -73,7 +73,7 @@ enum From {
 }
 
 impl From {
-    /// `None` for a host that nobody comes from: names are not looked up, as in Kafka.
+    /// `None` for a host that no client comes from: names are not looked up, as in Kafka.
     fn of(host: &str) -> Option<From> {
         if host == WILDCARD { Some(From::Anywhere) } else { host.parse().ok().map(From::Address) }
     }
@@ -199,7 +199,7 @@ pub struct AclBook {
     all: BTreeSet<Arc<Acl>>,
     /// By the name of the user, [`WILDCARD`] for everybody.
     users: BTreeMap<Box<str>, Kinds<Rules>>,
-    /// How many bindings each pattern has, whoever they are about.
+    /// How many bindings each pattern has, for all principals.
     patterns: Kinds<u32>,
     /// Who may do everything.
     administrators: BTreeSet<Box<str>>,
@@ -243,7 +243,7 @@ impl AclBook {
         true
     }
 
-    /// Tells the rules of whoever a binding is about.
+    /// Returns the rules of a binding's principal.
     fn tell(&mut self, acl: &Acl, is_there: bool) {
         let (Some(user), Some(from)) = (acl.user(), From::of(&acl.host)) else { return };
         let kinds = self.users.entry(user.into()).or_default();
@@ -272,7 +272,7 @@ impl AclBook {
         self.administrators.contains(user)
     }
 
-    /// Whether somebody may do something to a resource.
+    /// Whether a principal may perform an operation on a resource.
     #[must_use]
     pub fn decide(&self, user: &str, address: IpAddr, operation: Operation, resource: Resource<'_>) -> Decision {
         if self.is_administrator(user) || self.said(user, address, resource).allows(operation) {
@@ -281,7 +281,7 @@ impl AclBook {
         if self.has_any(resource) { Decision::Denied } else { Decision::Unknown }
     }
 
-    /// Everything that somebody may do to a resource, a bit an operation; `None` where nothing is said of the resource at all.
+    /// All operations that a principal may perform on a resource, a bit an operation; `None` where nothing is said of the resource at all.
     #[must_use]
     pub fn operations(&self, user: &str, address: IpAddr, resource: Resource<'_>) -> Option<u32> {
         if self.is_administrator(user) {
@@ -290,7 +290,7 @@ impl AclBook {
         self.has_any(resource).then(|| self.said(user, address, resource).operations())
     }
 
-    /// Whether there is a resource of this kind, whatever its name, to which somebody may do something
+    /// Whether there is a resource of this kind, whatever its name, on which a principal may perform an operation
     /// (`Authorizer.authorizeByResourceType`): a binding that allows it, and none that denies it for all that it is about. Where it is neither
     /// allowed somewhere nor denied everywhere, it depends on what may be done where there is no binding.
     #[must_use]
@@ -333,7 +333,7 @@ impl AclBook {
     /// The patterns that are about a user: those of its name and those of everybody.
     fn patterns_of(&self, user: &str, kind: ResourceKind) -> impl Iterator<Item = &Patterns<Rules>> {
         let of = move |name: &str| self.users.get(name).and_then(|kinds| kinds.get(&kind));
-        // Somebody whose name is that of everybody is nobody else.
+        // A user whose name is the wildcard has no other entry.
         let own = (user != WILDCARD).then(|| of(user)).flatten();
         own.into_iter().chain(of(WILDCARD))
     }
@@ -346,7 +346,7 @@ impl AclBook {
         said
     }
 
-    /// Whether a binding is about the resource, whoever it is for.
+    /// Whether a binding is about the resource, for any principal.
     fn has_any(&self, resource: Resource<'_>) -> bool {
         let mut count = 0u32;
         if let Some(patterns) = self.patterns.get(&resource.kind) {

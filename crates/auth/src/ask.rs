@@ -70,6 +70,6 @@ pub enum UsersAnswer {
 pub enum UsersRefusal {
     /// There is no such credential.
     NotFound,
-    /// It cannot be: a name that is too long, more users or bindings than there may be. Told to whoever asked.
+    /// It cannot be: a name that is too long, more users or bindings than there may be. The caller gets the reason.
     Refused(String),
 }

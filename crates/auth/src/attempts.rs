@@ -3,7 +3,7 @@
 //!
 //! The first failures of a name from an address are answered after [`DELAY_MS`], and each further one after twice the time of the one before,
 //! up to [`DELAY_MS_MAX`]. Tries that wait for their turn stand in a line of their name and address, whose last one is looked at first: however
-//! many wrong ones wait, a right one has the next turn. A line has [`WAITING_MAX`] places; who is pushed out of it is told so at once. After [`FORGET_MS`] without a failure, or with a right password, it begins anew. At most [`ATTEMPTS_MAX`] are
+//! many wrong ones wait, a right one has the next turn. A line has [`WAITING_MAX`] places; an attempt that is pushed out of it is refused immediately. After [`FORGET_MS`] without a failure, or with a right password, it begins anew. At most [`ATTEMPTS_MAX`] are
 //! remembered, those that failed last.
 
 use polylogue_types::Map;
@@ -90,8 +90,8 @@ fn key(name: &str, address: IpAddr) -> Key {
 }
 
 impl Attempts {
-    /// Somebody is about to try. A turn is taken by who is told [`Turn::Now`]; who has to wait asks again with the same ticket, and holds
-    /// up nobody by being gone. `now_ms` never goes back.
+    /// An attempt begins. [`Turn::Now`] takes a turn; an attempt that has to wait asks again with the same ticket, and blocks
+    /// no other one by being gone. `now_ms` never goes back.
     pub fn turn(&mut self, name: &str, address: IpAddr, ticket: &mut Ticket, now_ms: u64) -> Turn {
         self.forget(now_ms);
         let Some(failed) = self.failed.get_mut(&key(name, address)) else { return Turn::Now };
@@ -122,7 +122,7 @@ impl Attempts {
         Turn::After(due_ms - now_ms)
     }
 
-    /// Somebody failed: how long the answer has to wait. Milliseconds. `now_ms` never goes back.
+    /// An attempt failed: returns how long the answer has to wait. Milliseconds. `now_ms` never goes back.
     pub fn failed(&mut self, name: &str, address: IpAddr, now_ms: u64) -> u64 {
         self.forget(now_ms);
         let key = key(name, address);
@@ -144,7 +144,7 @@ impl Attempts {
         delay_ms(count)
     }
 
-    /// Somebody logged in.
+    /// An attempt succeeded.
     pub fn succeeded(&mut self, name: &str, address: IpAddr) {
         if let Some(before) = self.failed.remove(&key(name, address)) {
             self.by_age.remove(&before.at);
@@ -157,7 +157,7 @@ impl Attempts {
         self.failed.len()
     }
 
-    /// Whether nobody is remembered.
+    /// Whether no name or address is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.failed.is_empty()
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(attempts.turn("user", HERE, &mut Ticket::default(), 155), Turn::Now);
     }
 
-    /// Wrong tries, each asking again when it was told to, had as many turns as the right one, which waited for minutes.
+    /// Wrong tries, each asking again when it was due, had as many turns as the right one, which waited for minutes.
     #[test]
     fn a_right_password_has_the_next_turn_whatever_waits() {
         let mut attempts = Attempts::default();

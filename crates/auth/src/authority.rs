@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who somebody says to be, and from where. Nothing is proven by it.
+/// A claimed user name, and the client's address. Nothing is proven by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim<'a> {
     /// The name.
@@ -22,7 +22,7 @@ pub struct Claim<'a> {
     pub address: IpAddr,
 }
 
-/// How somebody wanted to log in, for what is counted and written down.
+/// The mechanism of a login, for metrics and the audit log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Mechanism {
     /// `PLAIN`: the password itself.
@@ -31,14 +31,14 @@ pub enum Mechanism {
     Scram(ScramMechanism),
     /// `EXTERNAL`: the certificate that was shown when the connection was made.
     External,
-    /// `OAUTHBEARER`: a token that somebody else gave out, in whatever protocol it came.
+    /// `OAUTHBEARER`: a token of an identity provider, in whatever protocol it came.
     Bearer,
     /// `ANONYMOUS`: nothing is proven; the server says who it is.
     Anonymous,
 }
 
 impl Mechanism {
-    /// Those by a password, in the order in which clients are told of them.
+    /// Those by a password, in the order in which clients see them.
     pub const ALL: [Mechanism; 3] =
         [Mechanism::Plain, Mechanism::Scram(ScramMechanism::Sha256), Mechanism::Scram(ScramMechanism::Sha512)];
 
@@ -69,7 +69,7 @@ pub struct ScramUser {
     pub credentials: Vec<(ScramMechanism, u32)>,
 }
 
-/// Users and what they may do, as sessions know them: what is committed. Whoever implements it has the clock, the randomness and the books of
+/// Users and what they may do, as sessions know them: what is committed. Its implementation has the clock, the randomness and the books of
 /// failures that this crate has not; who keeps no access control lists allows nothing.
 pub trait Authority: Debug + Send + Sync {
     /// What is kept of a user's password for a mechanism; `None` as well for a user who may not log in so.
@@ -98,7 +98,7 @@ pub trait Authority: Debug + Send + Sync {
     /// Users that have SCRAM credentials, by name: those of `names`, or all.
     fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser>;
 
-    /// Whether somebody who has proven to be this may do something to a resource. Asked for every request: it takes no more than some hundred
+    /// Whether this authenticated principal may perform an operation on a resource. Asked for every request: it takes no more than some hundred
     /// nanoseconds.
     fn decide(&self, _who: &Claim<'_>, _operation: Operation, _resource: Resource<'_>) -> Decision {
         Decision::Denied
@@ -130,7 +130,7 @@ pub trait Authority: Debug + Send + Sync {
         ClientQuota::default()
     }
 
-    /// A client was told to wait for a quota of this kind.
+    /// A client was throttled by a quota of this kind.
     fn throttled(&self, _kind: QuotaKind) {}
 
     /// The quotas that are set.
@@ -138,28 +138,28 @@ pub trait Authority: Debug + Send + Sync {
         QuotaTable::new()
     }
 
-    /// Random bytes that nobody can foresee, for a nonce.
+    /// Unpredictable random bytes, for a nonce.
     fn nonce(&self) -> [u8; SERVER_NONCE_BYTES];
 
-    /// What the salts of names that nobody has are made of. The same for the life of the process, and secret.
+    /// The secret from which salts of unknown names are derived. The same for the life of the process, and secret.
     fn secret(&self) -> &[u8];
 
-    /// Somebody is about to try a password: whether it is to be looked at now, and else when this is asked again, with the same ticket.
+    /// A password is about to be tried: whether it is to be verified now, and else when this is asked again, with the same ticket.
     fn turn(&self, _claim: &Claim<'_>, _ticket: &mut Ticket) -> Turn {
         Turn::Now
     }
 
-    /// Somebody failed to log in: how long the answer has to wait. Milliseconds. `why` is for the operator and holds no secret.
+    /// A login failed: returns how long the answer has to wait. Milliseconds. `why` is for the operator and holds no secret.
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64;
 
-    /// Somebody has said the right password, for one request that is no login: what failed before is forgotten.
+    /// The password was right, for one request that is no login: what failed before is forgotten.
     fn right(&self, _claim: &Claim<'_>) {}
 
-    /// Somebody logged in.
+    /// A login succeeded.
     fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism);
 }
 
-/// The authority of a place without users: nobody can log in.
+/// An authority without users: every login fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NoUsers;
 

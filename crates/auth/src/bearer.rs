@@ -15,7 +15,7 @@ use std::fmt;
 pub const BEARER_MESSAGE_BYTES_MAX: usize = JWT_BYTES_MAX + (4 << 10);
 /// Extensions of a message.
 pub const BEARER_EXTENSIONS_MAX: usize = 32;
-/// What a client is told whose token is refused, as Kafka tells it.
+/// The error for a client whose token is refused, as in Kafka.
 pub const BEARER_REFUSED: &str = "{\"status\":\"invalid_token\"}";
 /// What a client says then.
 pub const BEARER_ACKNOWLEDGED: &[u8] = &[SEPARATOR];
@@ -74,10 +74,10 @@ impl<'a> BearerMessage<'a> {
         Ok(BearerMessage { authzid, token })
     }
 
-    /// That the client logs in as who the token says, and as nobody else.
+    /// Checks that the client logs in as the token's subject.
     ///
     /// # Errors
-    /// When it wants to be somebody else.
+    /// When it asks for another user.
     pub fn as_named(&self, name: &str) -> Result<(), AuthError> {
         if self.authzid.as_ref().is_none_or(|authzid| authzid == name) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What is wrong with what somebody sent, or with what is to be kept.
+//! Errors of credentials that were sent or are to be stored.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub enum AuthErrorKind {
     Malformed,
     /// It is well formed, and asks for what is not there: another authorization identity, channel binding, an extension.
     Unsupported,
-    /// Name, password, proof, token or certificate are not right. Clients are told no more than that.
+    /// Name, password, proof, token or certificate are not right. Clients learn no more than that.
     Refused,
     /// A credential, list or rule that is to be kept makes no sense.
     Invalid,

@@ -1,4 +1,4 @@
-//! Tokens that say who their bearer is, signed by whoever gives them out: JSON Web Tokens (RFC 7519, RFC 8725).
+//! Tokens that name their bearer, signed by their issuer: JSON Web Tokens (RFC 7519, RFC 8725).
 //!
 //! ```text
 //!   header . claims . signature        each base64url, without padding
@@ -65,7 +65,7 @@ pub struct Bearer {
     pub until_ms: i64,
 }
 
-/// A token whose signature nobody has looked at yet.
+/// A token whose signature is not verified yet.
 pub struct Jwt<'a> {
     algorithm: Algorithm,
     key_id: Option<String>,
@@ -118,7 +118,7 @@ impl<'a> Jwt<'a> {
         let header = object(header).ok_or_else(none)?;
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| none())?;
         if header.contains_key("crit") {
-            return Err(refused("the token has extensions that are not known here"));
+            return Err(refused("the token has unknown critical extensions (\"crit\")"));
         }
         let name = header.get("alg").and_then(Value::as_str).ok_or_else(none)?;
         let algorithm = Algorithm::named(name);
@@ -184,13 +184,13 @@ fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<i64>, AuthErro
 /// Until when the token holds, if it does now.
 fn holds(claims: &Map<String, Value>, rules: &TokenRules, now_ms: i64) -> Result<i64, AuthError> {
     let skew_ms = i64::try_from(rules.clock_skew_ms).unwrap_or(i64::MAX);
-    let end_ms = time(claims, "exp")?.ok_or_else(|| refused("the token says not when it expires"))?;
+    let end_ms = time(claims, "exp")?.ok_or_else(|| refused("the token has no expiry (\"exp\" is missing)"))?;
     let last_ms = end_ms.saturating_add(skew_ms);
     if now_ms >= last_ms {
         return Err(refused("the token has expired"));
     }
     if time(claims, "nbf")?.is_some_and(|from_ms| now_ms.saturating_add(skew_ms) < from_ms) {
-        return Err(refused("the token does not hold yet"));
+        return Err(refused("the token is not valid yet (\"nbf\" is later)"));
     }
     time(claims, "iat")?;
     Ok(if now_ms < end_ms { end_ms } else { last_ms })
@@ -201,7 +201,7 @@ fn is_meant(claims: &Map<String, Value>, rules: &TokenRules) -> Result<(), AuthE
     if let Some(issuer) = &rules.issuer
         && claims.get("iss").and_then(Value::as_str) != Some(issuer)
     {
-        return Err(refused("the token is somebody else's: its issuer is another"));
+        return Err(refused("the token's issuer (\"iss\") is not the configured one"));
     }
     let Some(audience) = &rules.audience else { return Ok(()) };
     let is_for = match claims.get("aud") {
@@ -209,7 +209,7 @@ fn is_meant(claims: &Map<String, Value>, rules: &TokenRules) -> Result<(), AuthE
         Some(Value::Array(all)) => all.iter().any(|one| one.as_str() == Some(audience)),
         _ => false,
     };
-    if is_for { Ok(()) } else { Err(refused("the token is for somebody else: its audience is another")) }
+    if is_for { Ok(()) } else { Err(refused("the token's audience (\"aud\") is not the configured one")) }
 }
 
 fn name(claims: &Map<String, Value>, claim: &str) -> Result<String, AuthError> {

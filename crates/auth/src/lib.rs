@@ -1,12 +1,12 @@
-//! Who somebody is, what they may do and how much of it, for all protocols: SASL mechanisms, what is kept of passwords, tokens that others give
+//! Authentication, authorization and quotas for all protocols: SASL mechanisms, stored credentials, tokens that identity providers give
 //! out, how failed logins are slowed, tokens of browsers, access control lists, and quotas.
 //!
 //! Layer 1, sans-IO. Knows no protocol session, no user store, no clock and no randomness: nonces, salts and the time are handed in, and
-//! whoever calls keeps credentials on the log.
+//! the caller keeps credentials on the log.
 //!
 //! **Invariants.** Nothing a client sends may panic, and every length is held against a bound before anything is allocated. An exchange says
-//! who somebody is only when it is complete: each step consumes the state before it. Secrets are compared in constant time and never
-//! shown, not even their hashes. A name that nobody has is asked for its proof like any other, and is told what a wrong password is told.
+//! a user only when it is complete: each step consumes the state before it. Secrets are compared in constant time and never
+//! shown, not even their hashes. An unknown name is challenged like any other, and gets the error of a wrong password.
 //! What is denied stays denied whatever allows it.
 
 mod acl;

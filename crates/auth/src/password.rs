@@ -76,7 +76,7 @@ impl std::fmt::Debug for PasswordHash {
 }
 
 impl PasswordHash {
-    /// No password: nobody logs in by it.
+    /// No password: it cannot be used to log in.
     #[must_use]
     pub fn none() -> PasswordHash {
         PasswordHash { hashing: Hashing::Sha256, bytes: Bytes::new() }

@@ -56,7 +56,7 @@ impl<'a> Plain<'a> {
     /// That the client logs in as itself, as Kafka demands.
     ///
     /// # Errors
-    /// When it wants to be somebody else.
+    /// When it asks for another user.
     pub fn as_itself(self) -> Result<Plain<'a>, AuthError> {
         if self.authzid.is_empty() || self.authzid == self.name {
             return Ok(self);

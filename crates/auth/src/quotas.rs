@@ -1,8 +1,8 @@
 //! How much clients have taken: a bucket for all that share a limit.
 //!
 //! Kafka looks at the rate of the last eleven seconds, so that a client may take ten seconds' worth at once, and then waits as long. Here a
-//! bucket fills at the rate of the limit and holds a second's worth: over time as much is let through, and nobody's neighbours see ten
-//! seconds of full speed. What is taken is taken whole, so a bucket may be in debt; whoever brings it there, or comes while it is, waits until
+//! bucket fills at the rate of the limit and holds a second's worth: over time as much is let through, and no client's neighbours see ten
+//! seconds of full speed. What is taken is taken whole, so a bucket may be in debt; the client that brings it there, or comes while it is, waits until
 //! it is repaid, at most [`THROTTLE_MS_MAX`] ([`REQUESTS_THROTTLE_MS_MAX`] for time of threads, as with Kafka).
 
 use crate::quota::{QuotaEntity, QuotaKind, QuotaLimits, QuotaTable, Share, find};
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The longest that a client is told to wait, and the most that is remembered of a debt. Milliseconds.
+/// The longest throttle time, and the most that is remembered of a debt. Milliseconds.
 pub const THROTTLE_MS_MAX: u64 = 5 * 60 * 1_000;
 /// The same for time of threads. Milliseconds.
 pub const REQUESTS_THROTTLE_MS_MAX: u64 = 1_000;
 /// Buckets that are there at a time. Who comes when there are more shares one with all others that do: names of clients are theirs to choose.
 pub const BUCKETS_MAX: usize = 65_536;
-/// How often it is looked for buckets that nobody needs, when there are so many. Milliseconds.
+/// How often unused buckets are looked for, when there are so many. Milliseconds.
 const SWEEP_MS: u64 = 1_000;
 /// How much a bucket holds. Seconds of its rate.
 const BURST_S: f64 = 1.0;
@@ -49,7 +49,7 @@ impl Bucket {
         Bucket { per_s, wait_ms_max, level: Mutex::new(Level { left: per_s * BURST_S, at_ms: now_ms }) }
     }
 
-    /// Takes so much; how long whoever took it has to wait until anything else is done for it. Milliseconds.
+    /// Takes so much; returns how long its client has to wait before its next request is processed. Milliseconds.
     pub fn take(&self, amount: u64, now_ms: u64) -> u64 {
         let mut level = self.level.lock();
         let past_ms = now_ms.saturating_sub(level.at_ms);
@@ -70,7 +70,7 @@ impl Bucket {
         self.take(0, now_ms)
     }
 
-    /// What it holds when nobody takes anything.
+    /// What it holds when nothing is taken.
     #[must_use]
     pub fn burst(&self) -> u64 {
         (self.per_s * BURST_S).max(1.0) as u64
@@ -95,12 +95,12 @@ impl ClientQuota {
 #[derive(Debug, Default)]
 struct Buckets {
     by_share: BTreeMap<Share, Arc<Bucket>>,
-    /// When those went last that nobody needs. Monotonic milliseconds.
+    /// When unused ones were removed last. Monotonic milliseconds.
     swept_ms: u64,
 }
 
 impl Buckets {
-    /// Whether there may be one more. Where there may not, those go first that nobody holds and nobody owes anything to.
+    /// Whether there may be one more. Where there may not, unused buckets without a debt go first.
     fn has_room(&mut self, now_ms: u64) -> bool {
         if self.by_share.len() >= BUCKETS_MAX && now_ms >= self.swept_ms.saturating_add(SWEEP_MS) {
             self.swept_ms = now_ms;
@@ -110,7 +110,7 @@ impl Buckets {
     }
 }
 
-/// See the module. What is set is told to it ([`Quotas::set`]); what was taken is soft state.
+/// See the module. Limits are set by [`Quotas::set`]; what was taken is soft state.
 #[derive(Debug, Default)]
 pub struct Quotas {
     table: RwLock<QuotaTable>,
@@ -197,7 +197,7 @@ impl Quotas {
         self.buckets.lock().by_share.len()
     }
 
-    /// A client was told to wait for its quota of a kind.
+    /// A client was throttled by its quota of a kind.
     pub fn count_throttled(&self, kind: QuotaKind) {
         if let Some(count) = self.throttled.get(kind.at()) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!((quotas.version(), quotas.table().len()), (0, 0));
     }
 
-    /// Somebody who makes up names of clients costs a bounded amount of memory, and gets no more by it.
+    /// A client that makes up client ids costs a bounded amount of memory, and gets no more by it.
     #[test]
     fn made_up_names_are_bounded() {
         let quotas = Quotas::default();

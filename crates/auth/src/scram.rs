@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each step consumes the one before it, and only the last gives a [`Proven`]: an exchange that was broken off has proven nothing.
-//! A name that nobody has is challenged with a salt that is always the same for it, and fails where a wrong password does.
+//! An unknown name is challenged with a salt that is always the same for it, and fails where a wrong password does.
 
 use crate::error::{AuthError, AuthErrorKind};
 use crate::scram_credential::{ITERATIONS_MIN, ScramCredential, ScramMechanism};
@@ -37,7 +37,7 @@ fn unsupported(text: impl Into<String>) -> AuthError {
     AuthError::new(AuthErrorKind::Unsupported, text)
 }
 
-/// What is told whether the name, the password or the user's credentials are wrong.
+/// The one error for a wrong name, a wrong password and unusable credentials.
 fn refused() -> AuthError {
     AuthError::new(AuthErrorKind::Refused, "invalid credentials")
 }
@@ -109,7 +109,7 @@ impl ClientFirst {
     /// Reads it.
     ///
     /// # Errors
-    /// When it is no such message; wants the channel bound, an extension that must not be ignored, or to be somebody else than the one who
+    /// When it is no such message; wants the channel bound, an extension that must not be ignored, or to be another user than the one who
     /// logs in.
     pub fn parse(mechanism: ScramMechanism, message: &[u8]) -> Result<ClientFirst, AuthError> {
         let text = text_of(message)?;
@@ -199,7 +199,7 @@ pub struct Challenged {
     credential: Option<ScramCredential>,
 }
 
-/// Somebody who knows the password.
+/// A client that knows the password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proven {
     /// Who it is.
@@ -244,7 +244,7 @@ impl Challenged {
         let proof = STANDARD.decode(proof).map_err(|_| malformed("the proof is not base64"))?;
         let mechanism = self.first.mechanism;
         let signed = format!("{},{},{without_proof}", self.first.bare, self.server_first);
-        // Somebody unknown costs the same two HMACs and a hash.
+        // An unknown user costs the same two HMACs and a hash.
         let made_up;
         let credential = match &self.credential {
             Some(credential) => credential,

@@ -189,7 +189,7 @@ impl ScramCredential {
         })
     }
 
-    /// One that no proof fits: its stored key is nobody's hash.
+    /// One that no proof fits: its stored key is the hash of no key.
     pub(crate) fn unknown(mechanism: ScramMechanism) -> ScramCredential {
         let nothing = Bytes::from(vec![0; mechanism.hash_bytes()]);
         ScramCredential {
@@ -213,7 +213,7 @@ impl ScramCredential {
         self.iterations
     }
 
-    /// Its salt, which clients are told.
+    /// Its salt, which clients receive.
     #[must_use]
     pub fn salt(&self) -> &Bytes {
         &self.salt

@@ -1,6 +1,6 @@
-//! The keys with which whoever gives out tokens signs them: a JSON Web Key Set (RFC 7517), its public keys for signatures.
+//! The keys with which an issuer signs tokens: a JSON Web Key Set (RFC 7517), its public keys for signatures.
 //!
-//! A key of a kind that is not known, or for something else, is passed over, as the RFC has it: whoever publishes keys for others too
+//! A key of a kind that is not known, or for something else, is skipped, as the RFC says: an issuer that publishes keys for others too
 //! is not shut out by them. What an algorithm is checked with is a key of its own family, so that nothing that was
 //! published for one purpose is believed for another.
 

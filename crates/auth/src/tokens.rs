@@ -1,4 +1,4 @@
-//! Tokens of people who have logged in with a browser: each says who somebody is until its time is over.
+//! Session tokens of browsers: each names its user until it expires.
 //!
 //! ```text
 //! token = base64url(id: 8 bytes, secret: 24 bytes), without padding
@@ -47,7 +47,7 @@ impl fmt::Debug for Tokens {
 pub type PasswordMark = Vec<Bytes>;
 
 impl Tokens {
-    /// A token, made of these random bytes, for somebody who has just said a password of which this is kept.
+    /// A token, made of these random bytes, for a user who has just logged in with the password of this credential.
     pub fn give(&mut self, name: &str, password: PasswordMark, random: [u8; TOKEN_BYTES], now_ms: u64) -> String {
         self.kept.retain(|_, kept| now_ms < kept.until_ms);
         while self.kept.len() >= TOKENS_MAX {

@@ -50,7 +50,7 @@ fn has(acl: &Acl, resource: Resource<'_>) -> bool {
         }
 }
 
-/// Whether the binding is about somebody.
+/// Whether the binding is about the principal.
 fn is_about(acl: &Acl, user: &str, address: IpAddr) -> bool {
     (acl.principal == format!("User:{user}") || acl.principal == "User:*")
         && (acl.host == "*" || acl.host == address.to_string())
@@ -143,7 +143,7 @@ fn administrators_may_do_everything_as_long_as_they_are_some() {
     assert_eq!(Resource::CLUSTER.name, CLUSTER_RESOURCE);
 }
 
-/// Somebody may write somewhere unless all of where it may is denied.
+/// A principal may write somewhere unless all that allows it is denied.
 #[test]
 fn any_resource_of_a_kind() {
     use Operation::{All, Write};

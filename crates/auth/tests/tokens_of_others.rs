@@ -25,7 +25,7 @@ fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Whoever gives out tokens.
+/// An issuer of tokens.
 enum Signer {
     Rsa(RsaKeyPair),
     Ec(EcdsaKeyPair, &'static str),
@@ -200,7 +200,7 @@ fn a_token_holds_while_it_says_give_or_take_the_clocks() {
         let token = ED.token(&json!({"alg": "EdDSA", "kid": "1"}), claims);
         verify(&token, &keys, &rules()).map(|bearer| bearer.until_ms / 1_000 - NOW_S).map_err(|(_, why)| why)
     };
-    let (gone, early) = (Err("the token has expired".to_owned()), Err("the token does not hold yet".to_owned()));
+    let (gone, early) = (Err("the token has expired".to_owned()), Err("the token is not valid yet (\"nbf\" is later)".to_owned()));
     for (name, value, expected) in [
         ("exp", json!(NOW_S + 1), Ok(1)),
         ("exp", json!(NOW_S), Ok(30)),
@@ -219,7 +219,7 @@ fn a_token_holds_while_it_says_give_or_take_the_clocks() {
         assert_eq!(until(&with(name, value.clone())), expected, "{name} {value}");
     }
     assert!(until(&with("exp", json!(u64::MAX))).is_ok() && until(&with("exp", json!(1e300))).is_ok());
-    assert_eq!(why(&with("exp", Value::Null)), "the token says not when it expires");
+    assert_eq!(why(&with("exp", Value::Null)), "the token has no expiry (\"exp\" is missing)");
     for (name, value) in [("exp", json!("never")), ("nbf", json!("1")), ("iat", json!([1])), ("nbf", json!(true))] {
         assert_eq!(why(&with(name, value)), format!("the token's claim \"{name}\" is no time"));
     }
@@ -230,7 +230,7 @@ fn a_token_holds_while_it_says_give_or_take_the_clocks() {
 
 #[test]
 fn a_token_comes_from_whom_and_is_for_whom_it_has_to() {
-    let (issuer, audience) = ("its issuer is another", "its audience is another");
+    let (issuer, audience) = ("(\"iss\") is not the configured one", "(\"aud\") is not the configured one");
     for (name, value, expected) in [
         ("iss", Value::Null, issuer),
         ("iss", json!("https://issuer.example.org/"), issuer),
@@ -382,7 +382,7 @@ fn a_set_of_keys_has_those_that_are_for_signatures() {
 }
 
 proptest! {
-    /// Whatever is changed of a token that is believed, nobody is let in as anybody else.
+    /// Whatever is changed of a token that is believed, it never authenticates as another user.
     #[test]
     fn a_token_that_was_touched_is_not_believed(at in 0_usize..10_000, byte in any::<u8>()) {
         let good = ED.token(&json!({"alg": "EdDSA", "kid": "1"}), &claims());

@@ -48,7 +48,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 const INFLOW_NS: u64 = NS_PER_S;
 /// A journal that grows more slowly has no publishers whom background writes would disturb. Bytes a second.
 pub(crate) const QUIET_BYTES_PER_SEC: u64 = 1 << 20;
-/// The slowest pace of background writes, unless they are told a slower one. Bytes a second.
+/// The slowest pace of background writes, unless a slower one is configured. Bytes a second.
 pub(crate) const MERGE_BYTES_PER_SEC_MIN: u64 = 32 << 20;
 /// What readers who are behind take of a shard before it counts. Bytes.
 const COLD_READS_BYTES_MIN: u64 = 1 << 20;

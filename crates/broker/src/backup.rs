@@ -224,7 +224,7 @@ impl Inner {
         self.backups.break_off(Why::Stopping);
     }
 
-    /// How fast a backup may read: as fast as it is told at the most, and while messages come in no faster than twice as they do, because
+    /// How fast a backup may read: as fast as it is configured at the most, and while messages come in no faster than twice as they do, because
     /// flushes wait behind its reads.
     fn backup_pace(&self) -> u64 {
         let most = self.config.backup_bytes_per_sec;

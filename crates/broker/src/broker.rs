@@ -102,7 +102,7 @@ impl Broker {
         self.inner.catalog.clone()
     }
 
-    /// The time as sessions are told it.
+    /// The time as sessions receive it.
     #[must_use]
     pub fn now(&self) -> Now {
         self.inner.now()

@@ -47,7 +47,7 @@ impl fmt::Debug for Witness {
     }
 }
 
-/// Everything that the broker may be told at its start. Each value has a default that is right for most.
+/// The broker's configuration. Each value has a default that is right for most.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
     /// The data directory.
@@ -64,7 +64,7 @@ pub struct BrokerConfig {
     pub checkpoint_bytes_max: u64,
     /// Free disk space under which payload is refused. Bytes.
     pub disk_reserve_bytes: u64,
-    /// Free disk space under which publishers to queues are told to wait; without effect below `disk_reserve_bytes`. Bytes.
+    /// Free disk space under which publishers to queues are blocked; without effect below `disk_reserve_bytes`. Bytes.
     pub disk_free_limit_bytes: u64,
     /// The longest that an acknowledged record of an `async` shard stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,

@@ -36,7 +36,7 @@ impl Followers {
 struct Followed {
     members: Set<PartitionId>,
     changed: Vec<PartitionId>,
-    /// Who is to be told of the next change.
+    /// Who receives the next change.
     waits: Option<Origin>,
 }
 
@@ -102,7 +102,7 @@ impl Follows {
         }
     }
 
-    /// Tells `origin` of the next change in a set. False when there has been one already; then it is not told.
+    /// Notifies `origin` of the next change in a set. Returns false when there has been one already; then it is not notified.
     pub(crate) fn wait(&mut self, key: (u64, u64), origin: Origin) -> bool {
         let Some((id, set)) = self.by_key.get(&key).and_then(|id| Some((*id, self.by_id.get_mut(id)?))) else {
             return true;
@@ -205,7 +205,7 @@ mod tests {
             self.follows.add(&mut self.partitions, key, add);
         }
 
-        /// The sessions that are told.
+        /// The sessions that are notified.
         fn changed(&mut self, partition: PartitionId) -> Vec<u64> {
             let mut fired = Fired::new();
             self.follows.changed(self.partitions.get_mut(&partition).unwrap(), &mut fired);

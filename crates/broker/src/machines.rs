@@ -1,6 +1,6 @@
 //! The state machines that the broker hosts: metadata, and what protocols bring along.
 //!
-//! A machine proposes records under its own partition of shard 0 and is told of them, in order, once they are
+//! A machine proposes records under its own partition of shard 0 and receives them, in order, once they are
 //! committed. Its replies are parked with the records they tell of.
 
 use crate::open::META_SHARD;

@@ -33,7 +33,7 @@ pub fn partition_names(env: &Env, data_dir: &Path) -> BTreeMap<PartitionId, (Str
         Ok(())
     });
     let applied = checkpoint.ok().flatten();
-    // Whatever cannot be read has been told by `check` already, which is what the names are for.
+    // What cannot be read has been reported by `check` already, which is what the names are for.
     drop(check::frames(env, &dir, &mut |frame| {
         for entry in frame.entries.iter().filter(|e| e.envelope.partition == META_PARTITION) {
             if Some(frame.index) > applied {

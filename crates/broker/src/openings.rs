@@ -93,7 +93,7 @@ pub(crate) struct OpenTopic {
     pub(crate) partitions: Vec<PartitionId>,
 }
 
-/// A queue or a stream whose partition was closed: its consumers are to be told.
+/// A queue or a stream whose partition was closed: its consumers are to be notified.
 #[derive(Debug)]
 pub(crate) struct Gone {
     pub(crate) partition: PartitionId,
@@ -210,7 +210,7 @@ pub(crate) fn open_first(state: &mut ShardState, frame: &Frame, loses: bool) -> 
     // A frame has its entries by partition.
     let own = frame.entries.iter().take_while(|entry| entry.envelope.partition < FIRST_CLIENT_PARTITION);
     for entry in own.filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
-        // Nearly all of these records are of queues: what they are is told by a look.
+        // Nearly all of these records are of queues: a look says what they are.
         if !frame.bytes.get(entry.native.start as usize).is_some_and(|tag| comes_first(*tag)) {
             continue;
         }

@@ -249,7 +249,7 @@ mod tests {
         assert_eq!((p.epoch_at(Offset(3)), p.epoch_at(Offset(12)), p.epoch_at(Offset(15))), (0, 2, 4));
     }
 
-    /// A consumer that stood in an empty partition over a restart was told of a truncation, and skipped what came next.
+    /// A consumer that stood in an empty partition over a restart got a truncation, and skipped what came next.
     #[test]
     fn an_epoch_in_which_nothing_was_written_ends_where_the_first_known_begins() {
         let mut p = partition();

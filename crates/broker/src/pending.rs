@@ -20,7 +20,7 @@ pub(crate) type PendingSettle = Pending<Result<(), SettleError>>;
 /// A trim that waits.
 pub(crate) type PendingTrim = Pending<Result<Offset, TrimError>>;
 
-/// What a request that waits is told of one of its parts.
+/// The outcome of one part of a waiting request.
 pub(crate) trait Outcomes: Sized {
     /// The reply to the whole request.
     fn reply(results: Vec<Self>) -> Reply;

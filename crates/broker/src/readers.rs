@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Reads that may wait for a thread; beyond it the caller is told to come back. A session has at most one read in
+/// Reads that may wait for a thread; beyond it the caller runs the read itself or retries. A session has at most one read in
 /// work, and one response whose bytes are fetched, so that this is a bound on sessions that read cold data at the same time.
 pub(crate) const READS_WAITING_MAX: usize = 16_384;
 

@@ -9,7 +9,7 @@
 //!   the rest     goes on        │ goes on                     │ goes on, from the journals' reserve
 //! ```
 //!
-//! A journal that got no file counts as a full disk too. A publisher of messages to queues is told to stop at the alarm; what it had on
+//! A journal that got no file counts as a full disk too. A publisher of messages to queues is blocked at the alarm; what it had on
 //! its way waits here, in the order in which it came, until there is room. So nothing is lost of what a client believes to be under way.
 
 use crate::broker::{Broker, Inner};

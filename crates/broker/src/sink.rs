@@ -39,7 +39,7 @@ pub(crate) mod testing {
     use super::*;
     use parking_lot::Mutex;
 
-    /// Keeps what it is told.
+    /// Keeps what it is given.
     #[derive(Debug, Default)]
     pub(crate) struct Recorder {
         pub(crate) replies: Mutex<Vec<(Token, Reply)>>,

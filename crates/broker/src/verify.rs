@@ -30,7 +30,7 @@ pub type MakeMachines<'a> = &'a dyn Fn() -> BTreeMap<MachineId, Box<dyn StateMac
 pub struct DirectoryReport {
     /// What is wrong with the file that says what the directory is.
     pub identity: Option<String>,
-    /// Each shard's files; an error where not even that can be told.
+    /// Each shard's files; an error where not even that is known.
     pub shards: Vec<(ShardId, std::result::Result<Report, String>)>,
     /// Why a start refuses the directory, if it does.
     pub refused: Option<Error>,
@@ -119,7 +119,7 @@ pub fn hold_directory(env: &Env, dir: &Path) -> Result<Box<dyn DirLock>> {
     datadir::hold(env, dir)
 }
 
-/// The same, only to read it: not held where this process may write nothing into it and nobody has ever held it.
+/// The same, only to read it: not held where this process may write nothing into it and no process has ever held it.
 ///
 /// # Errors
 /// As [`hold_directory`].

@@ -89,7 +89,7 @@ pub trait DiskFile: RangeSource {
     /// Makes written bytes (and the length, where it changed) durable: `fdatasync`.
     ///
     /// # Errors
-    /// What the system says. After a failure nobody knows what is on the disk: the caller ends the process and
+    /// What the system says. After a failure the content of the disk is unknown: the caller ends the process and
     /// never retries.
     fn sync_data(&self) -> io::Result<()>;
     /// Reserves blocks so that the file has at least `len` bytes; new ones read as zero.

@@ -59,7 +59,7 @@ pub trait Tasks: Send + Sync + Debug {
     /// When the system has no thread to give.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JoinTask>>;
 
-    /// As [`Tasks::spawn`], for work that nobody waits for: where processors are short, the other threads come first.
+    /// As [`Tasks::spawn`], for background work: where processors are short, the other threads come first.
     ///
     /// # Errors
     /// As [`Tasks::spawn`].

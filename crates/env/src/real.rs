@@ -24,7 +24,7 @@ const EXIT_FATAL: i32 = 70;
 const FILE_MODE: u32 = 0o666;
 /// Messages and password hashes are in directories that are made: they are for no other user of the machine.
 const DIR_MODE: u32 = 0o700;
-/// How much nicer than the others a thread is that nobody waits for: about a third of their share, so that it goes on even
+/// The niceness of a background thread relative to the others: about a third of their share, so that it goes on even
 /// where they take all they can get.
 const BEHIND_NICE: i32 = 5;
 /// `st_blocks` counts these, whatever the file system's own block is. Bytes.
@@ -200,7 +200,7 @@ impl Disk for RealDisk {
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DirLock>> {
         let say = |e| on_path(e, "lock", path);
-        // Nothing is read from or written to the file, so what it holds stays; and one that is there is held as well by somebody who may
+        // Nothing is read from or written to the file, so what it holds stays; and an existing one is locked as well by a process that may
         // only read it.
         let open = |flags| self.open_by(path, flags);
         let file = open(libc::O_RDWR | libc::O_CREAT).or_else(|e| open(libc::O_RDONLY).map_err(|_| e)).map_err(say)?;
@@ -273,7 +273,7 @@ fn is_cached(file: &File, position: u64, len: u32) -> Option<bool> {
 }
 
 /// Brings a range into the page cache, one piece after the other. The system's own reading ahead asks for much more at a time (8 MiB
-/// where that is how the disk is set up), and everybody's writes wait behind it; so it is passed by as long as somebody writes. When
+/// where that is how the disk is set up), and all writes wait behind it; so it is bypassed while anything is written. When
 /// hardly anybody does it is the better way: it makes larger pages, which cost less to bring in and to send.
 fn fetch_pages(file: &File, position: u64, len: u32, gently: bool) -> io::Result<()> {
     let end = position.saturating_add(u64::from(len));
@@ -537,7 +537,7 @@ impl JoinTask for RealTask {
 }
 
 /// Ends the process with one line on standard error and exit code 70. Nothing else runs: no exit handlers, no
-/// destructors, because any of them might still answer somebody. Of several threads that call it the first is heard.
+/// destructors, because any of them might still answer a client. Of several threads that call it the first counts.
 #[derive(Debug, Default)]
 pub struct ExitOnFatal {
     called: AtomicBool,

@@ -135,7 +135,7 @@ pub(crate) fn open_dir_beneath(dir: &File, path: &OsStr) -> io::Result<File> {
     let flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
     let how = OpenHow { flags, mode: 0, resolve: RESOLVE_NO_LINKS_BENEATH };
     let (fd, bytes) = (dir.as_raw_fd(), size_of::<OpenHow>());
-    // SAFETY: the structure is laid out as the kernel's and a local of ours, of the length that is told; as for the rest in `open_at`.
+    // SAFETY: the structure is laid out as the kernel's and a local of ours, of the length that is passed; as for the rest in `open_at`.
     let opened = retry(|| unsafe { libc::syscall(libc::SYS_openat2, fd, path.as_ptr(), &raw const how, bytes) })?;
     libc::c_int::try_from(opened).map(owned).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))
 }
@@ -223,7 +223,7 @@ pub fn send_file(out_fd: i32, in_fd: i32, position: u64, len: usize) -> io::Resu
     Ok(sent.unsigned_abs())
 }
 
-/// Whoever waits until a socket can be read is woken when so many bytes are there (`SO_RCVLOWAT`), or the peer has nothing more to send, or the
+/// A thread that waits for a readable socket is woken when so many bytes are there (`SO_RCVLOWAT`), or the peer has nothing more to send, or the
 /// system has no room for more; 1: for any. What is there can be read all the same, and this wakes who waits if it is enough.
 ///
 /// # Errors
@@ -231,7 +231,7 @@ pub fn send_file(out_fd: i32, in_fd: i32, position: u64, len: usize) -> io::Resu
 pub fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let (value, len) = (std::ptr::from_ref(&bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a local of ours, of the length that is told.
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a local of ours, of the length that is passed.
     retry(|| unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, len) }).map(drop)
 }
 
@@ -243,7 +243,7 @@ pub fn set_unsent_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let (value, len) = (std::ptr::from_ref(&bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a local of ours, of the length that is told.
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the value is a local of ours, of the length that is passed.
     retry(|| unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, len) }).map(drop)
 }
 
@@ -276,7 +276,7 @@ pub(crate) fn stand_back(steps: i32) {
     }
 }
 
-/// Writes `line` to standard error, unless nobody takes it for a second: a full pipe must not keep a process alive
+/// Writes `line` to standard error, unless nothing reads it for a second: a full pipe must not keep a process alive
 /// that has to end.
 pub(crate) fn last_words(line: &[u8]) {
     let mut wait = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };

@@ -1,4 +1,4 @@
-//! What the simulated disk does when it is told to fail, and the simulated world around it.
+//! Injected faults of the simulated disk, and the simulated world around it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimDisk, SimWorld};

@@ -23,11 +23,11 @@ fn a_full_device_is_a_full_disk() {
     assert_eq!(e.to_string(), "cannot write 1 bytes at 0 of /dev/full: No space left on device (os error 28)");
 }
 
-/// A backup could be verified and restored by nobody but who had made it.
+/// A backup could be verified and restored only by the user who had made it.
 #[test]
 fn a_lock_is_held_by_somebody_who_may_only_read_it() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("env-lock-{}", std::process::id()));
-    // What nobody can open to be written, whoever runs this.
+    // A file that no user can open for writing.
     std::fs::create_dir(&path).unwrap();
     let disk = RealDisk::default();
     let held = disk.lock(&path).unwrap();

@@ -22,7 +22,7 @@ pub fn errno() -> c_int {
 }
 
 /// The address of the next definition of `name`, looked up once and kept in `slot`; for [`next!`]. Without one the program ends: one that
-/// nobody stands in front of as was wanted proves nothing, and must not go on.
+/// is not interposed as requested proves nothing, and must not go on.
 pub fn address(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {

@@ -16,7 +16,7 @@ use std::ops::Range;
 pub enum By {
     /// That of the consumer that holds them.
     Consumer(ConsumerId),
-    /// That of whoever shows the lease.
+    /// The caller holds the lease.
     Lease(LeaseId),
     /// Anybody's: they may be held or not, by whomever. What is settled already is passed over.
     Anyone,
@@ -94,7 +94,7 @@ impl Queue {
         self.held.at(offset).is_some_and(|run| run.value.lease == lease.0)
     }
 
-    /// Messages are done with: acknowledged, or refused where nobody wants to know. All of them or none.
+    /// Messages are done with: acknowledged, or rejected without a dead-letter target. All of them or none.
     ///
     /// # Errors
     /// The first one that is not held as said.
@@ -138,7 +138,7 @@ impl Queue {
         sent.map(|run| run.value.record).max()
     }
 
-    /// All messages up to this one, itself included, are done with, whoever holds them.
+    /// All messages up to this one, itself included, are settled, by whichever consumer they are held.
     ///
     /// # Errors
     /// When there is no writer.
@@ -198,7 +198,7 @@ impl Queue {
         Ok(Done { messages, record })
     }
 
-    /// Messages come back: they are handed out again in their old place. Nobody has to wait for the record; whoever wants to may.
+    /// Messages come back: they are handed out again in their old place. Waiting for the record is optional.
     ///
     /// # Errors
     /// The first one that is not held as said. By [`By::Anyone`] those that are not held are passed over.
@@ -221,7 +221,7 @@ impl Queue {
         Ok(Done { messages, record: (messages > 0).then_some(self.taken + 1) })
     }
 
-    /// Messages that nobody has seen come back to their place as if they had never been handed out. Nobody has to wait for a record.
+    /// Messages that no consumer has seen return to their place as if they had never been handed out. No record has to be waited for.
     ///
     /// # Errors
     /// The first one that is not held as said.
@@ -315,7 +315,7 @@ impl Queue {
         Ok(messages)
     }
 
-    /// Everything that nobody holds and that is not dead is done with, also what is not committed yet. Returns how many messages that were.
+    /// Everything that is neither held nor dead is settled, also what is not committed yet. Returns how many messages that were.
     ///
     /// # Errors
     /// When there is no writer.
@@ -379,13 +379,13 @@ impl Queue {
         self.applied.head.floor.min(first(&self.pending)).min(first(&self.sent))
     }
 
-    /// Whether any message is dead, told or not.
+    /// Whether any message is dead, reported or not.
     #[must_use]
     pub fn has_dead(&self) -> bool {
         !self.dead.is_empty()
     }
 
-    /// Up to where messages are dead that are not committed, and so not told by [`Queue::take_dead_letters`] before they are; `None` when there are
+    /// Up to where messages are dead that are not committed, and so not returned by [`Queue::take_dead_letters`] before they are; `None` when there are
     /// none. What was dropped because too many were ready does not count: no consumer has heard of it, and it can wait for its commit.
     #[must_use]
     pub fn dead_uncommitted(&self) -> Option<u64> {
@@ -398,7 +398,7 @@ impl Queue {
     }
 
     /// Tells which messages are to be moved to where dead ones go, at most so many, and no more bytes unless one message alone has more.
-    /// Each is told once, until [`Queue::dead_lettered`] or [`Queue::dead_letter_failed`], or a new writer.
+    /// Each is returned once, until [`Queue::dead_lettered`] or [`Queue::dead_letter_failed`], or a new writer.
     pub fn take_dead_letters(&mut self, messages_max: u64, bytes_max: u64, out: &mut Vec<DeadLetter>) {
         let (mut messages_left, mut bytes_left) = (messages_max, bytes_max);
         let mut at = 0;
@@ -456,7 +456,7 @@ impl Queue {
         Ok(Done { messages, record })
     }
 
-    /// Dead messages could not be moved: they are told again.
+    /// Dead messages could not be moved: they are returned again.
     pub fn dead_letter_failed(&mut self, first_offset: u64, count: u64) {
         let mut range = self.range(first_offset, count);
         while let Some(run) = self.dead.first_in(&range) {

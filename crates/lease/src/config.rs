@@ -84,7 +84,7 @@ pub struct Config {
     /// Two levels of priority: this one and lower ones, and higher ones. Of three messages two are of the higher level, as long as there are
     /// both and those of the lower one are older. `None`: each priority is a level, and higher ones go first. Fixed.
     pub low_priority_max: Option<u8>,
-    /// How long messages wait that come back, where nobody says otherwise ([`Delay::Usual`]).
+    /// How long returned messages wait by default ([`Delay::Usual`]).
     pub retry: Option<Retry>,
     /// Messages held by all consumers together, at the most.
     pub held_max: Option<u64>,

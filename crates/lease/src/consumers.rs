@@ -47,7 +47,7 @@ pub struct ConsumerConfig {
     pub settles: bool,
     /// There may be no other consumer. Those that only pull do not count.
     pub exclusive: bool,
-    /// It only asks for messages ([`crate::Queue::acquire`]) and waits for none: it is never the active one, and in nobody's way.
+    /// It only asks for messages ([`crate::Queue::acquire`]) and waits for none: it is never the active one, and blocks no other consumer.
     pub pulls: bool,
     /// The first and the last hash of ranges of keys that it gets, with key order; without any it takes part in all.
     pub hashes: Vec<(u32, u32)>,
@@ -257,7 +257,7 @@ impl Consumers {
         self.levels[level].ring.push_back(slot);
     }
 
-    /// Whose turn it is, and whether nobody else of its priority waits.
+    /// The consumer whose turn it is, and whether it is the only one of its priority that waits.
     pub(crate) fn turn(&mut self, mode: Mode) -> Option<(u32, bool)> {
         for level in 0..self.levels.len() {
             while let Some(&slot) = self.levels[level].ring.front() {

@@ -1,4 +1,4 @@
-//! Why a queue does not do what it was told.
+//! Why a queue refuses a command.
 
 use crate::consumers::ConsumerId;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::fmt;
 pub enum Refusal {
     /// It is settled already.
     Settled,
-    /// Nobody holds it.
+    /// It is not held.
     NotHeld,
-    /// Somebody else holds it, or it was handed out again since.
+    /// Another consumer holds it, or it was handed out again since.
     Stale,
     /// The lease has run out.
     Expired,
@@ -76,7 +76,7 @@ impl fmt::Display for LeaseError {
                 let why = match why {
                     Refusal::Settled => "is settled already",
                     Refusal::NotHeld => "is not handed out",
-                    Refusal::Stale => "is held by somebody else",
+                    Refusal::Stale => "is held by another consumer",
                     Refusal::Expired => "was held for too long",
                     Refusal::Beyond => "is not there yet",
                 };

@@ -300,7 +300,7 @@ impl Queue {
         Ok(messages)
     }
 
-    /// Whose turn it is, and whether nobody else waits for one.
+    /// The consumer whose turn it is, and whether it is the only one that waits.
     pub(crate) fn turn(&mut self) -> Option<(u32, bool)> {
         let consumers = &self.consumers;
         match self.keys.as_deref_mut() {

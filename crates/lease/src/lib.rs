@@ -2,7 +2,7 @@
 //! AMQP queues, Pulsar's shared subscriptions, Kafka's share groups and RocketMQ's pop are skins of this.
 //!
 //! Layer 4. Knows no protocol, no I/O and no clock. A [`Queue`] is one queue, or one subscription on a log; a log may have many. Messages
-//! are offsets; what they say is read from the log by whoever sends it.
+//! are offsets; their content is read from the log by the sender of the delivery.
 //!
 //! ```text
 //!     floor                                    committed        proposed
@@ -27,7 +27,7 @@
 //! **Invariants.** A message is settled, ready, held, delayed or dead, in one place at a time. What is settled and committed is never handed out
 //! again, but by [`Queue::seek`]. Messages are handed out by priority, then in the order of their offsets, wherever they
 //! come from; with key order, those of a key to one consumer at a time. A message ahead of its commit can be settled, or dropped where
-//! too many are ready, and nothing else: it does not expire, and is not told to be dead before. Nothing that is read, from a record or a checkpoint, can make it panic.
+//! too many are ready, and nothing else: it does not expire, and is not reported dead before. Nothing that is read, from a record or a checkpoint, can make it panic.
 
 mod alarms;
 mod applied;

@@ -50,13 +50,13 @@ pub struct Tally {
     pub failed: u16,
 }
 
-/// The time of messages that are parked: they wait until somebody says that their time has come.
+/// The time of messages that are parked: they wait until a command says that their time has come.
 pub(crate) const PARKED_MS: u64 = u64::MAX;
 
 /// What a message has behind it. Of most messages there is nothing to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
-    /// It is not handed out before. Milliseconds, 0 for none, [`PARKED_MS`] where somebody else knows when.
+    /// It is not handed out before. Milliseconds, 0 for none, [`PARKED_MS`] where the index of times knows when.
     pub(crate) not_before_ms: u64,
     pub(crate) tally: Tally,
     pub(crate) fate: Fate,
@@ -71,7 +71,7 @@ impl Mark {
     /// Of one that is done with.
     pub(crate) const SETTLED: Mark = Mark { fate: Fate::Settled, ..Mark::OPEN };
 
-    /// Whether somebody else knows how long it waits.
+    /// Whether the index of times knows how long it waits.
     pub(crate) fn is_parked(&self) -> bool {
         self.fate == Fate::Open && self.not_before_ms == PARKED_MS
     }
@@ -171,9 +171,9 @@ pub struct Entry {
     pub priority: u8,
     /// The hash of its key, in the subscription's own hash space.
     pub key_hash: Option<u32>,
-    /// Nobody wants it from then on. Milliseconds.
+    /// When it expires. Milliseconds.
     pub expires_at_ms: Option<u64>,
-    /// Nobody gets it before. Milliseconds.
+    /// It is not delivered before. Milliseconds.
     pub deliver_at_ms: Option<u64>,
     /// When it was recorded; 0 where that is not known. Milliseconds.
     pub time_ms: u64,

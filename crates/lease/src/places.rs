@@ -65,7 +65,7 @@ impl Queue {
         }
     }
 
-    /// Messages that wait until then, and became parked by a record, wait to be told. Their alarms are void.
+    /// Messages that wait until then, and became parked by a record, wait to be reported. Their alarms are void.
     pub(crate) fn park_waiting(&mut self, mut range: Range<u64>, until_ms: u64) {
         while let Some(run) = self.delayed.first_in(&range) {
             let (end, mark) = self.mark_run(run.start, run.end);
@@ -77,7 +77,7 @@ impl Queue {
     }
 
     /// The time of parked messages has come: they are ready, but for those of whose tally `is_meant` says that another time is theirs: each return
-    /// of a message adds to it. What is not parked is passed over. Returns how many are ready. Nobody has to wait for the record; once it is
+    /// of a message adds to it. What is not parked is passed over. Returns how many are ready. The record need not be waited for; once it is
     /// proposed, the host may forget the time.
     ///
     /// # Errors
@@ -311,7 +311,7 @@ impl Queue {
         self.pending.set(range, Mark::SETTLED);
     }
 
-    /// Messages that are in no place any more are dead: they are to be moved, or settled where nobody wants them.
+    /// Messages that are in no place any more are dead: they are to be moved, or settled where there is no dead-letter target.
     pub(crate) fn bury(&mut self, range: Range<u64>, reason: Reason, tally: Tally) {
         if self.config.dead_letter {
             if let Some(keys) = self.keys.as_deref_mut() {
@@ -335,7 +335,7 @@ impl Queue {
         }
     }
 
-    /// Messages that were held, and that nobody has seen, come back to their place.
+    /// Messages that were held, and that no consumer has seen, return to their place.
     pub(crate) fn take_back(&mut self, run: &Run<Held>, now_ms: u64) {
         self.unhold_for_good(run);
         let mut at = run.start;
@@ -398,7 +398,7 @@ impl Queue {
         }
     }
 
-    /// The number of a new lease. No two of a writer are the same, and the next one cannot be told from the last.
+    /// The number of a new lease. No two of a writer are the same, and the next one cannot be derived from the last.
     pub(crate) fn next_lease(&mut self) -> u64 {
         self.leases = self.leases.wrapping_add(1);
         crate::keys::scramble(self.leases)

@@ -43,7 +43,7 @@ pub(crate) struct Held {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Dead {
     pub(crate) reason: Reason,
-    /// The host was told.
+    /// The host was notified.
     pub(crate) moving: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct Record {
     pub number: u64,
     /// What to propose.
     pub bytes: Bytes,
-    /// Nothing in it was settled: nobody has to wait for it.
+    /// Nothing in it was settled: it need not be waited for.
     pub lazy: bool,
 }
 
@@ -367,7 +367,7 @@ impl Queue {
         self.resize(range, class);
     }
 
-    /// Messages before `end` that are not known were lost to damage: nobody waits for them any more. `None`: nobody knows which; until there
+    /// Messages before `end` that are not known were lost to damage: they are not waited for any more. `None`: unknown which; until there
     /// is a writer, what records say of messages that are not known is taken for true.
     pub fn lose(&mut self, end: Option<u64>) {
         match end {
@@ -416,7 +416,7 @@ impl Queue {
     }
 
     /// As [`Queue::apply`], for a host that keeps times of delivery: messages that came back and wait beyond `beyond_ms` are parked, and each
-    /// is told with its time and what it has behind it. All that are to have the record must be given the same time here.
+    /// is reported with its time and what it has behind it. All that are to have the record must be given the same time here.
     ///
     /// # Errors
     /// As [`Queue::apply`].
@@ -533,7 +533,7 @@ impl Queue {
         self.config.key_order && self.config.mode == Mode::Competing
     }
 
-    /// How the next record would leave: `None` when there is nothing to record, `Some(true)` when nobody waits for it.
+    /// How the next record would leave: `None` when there is nothing to record, `Some(true)` when it has no waiter.
     #[must_use]
     pub fn pending_record(&self) -> Option<bool> {
         (!self.pending.is_empty() || self.waited).then_some(!self.waited)
@@ -558,7 +558,7 @@ impl Queue {
         Some(Record { number: self.taken, bytes, lazy })
     }
 
-    /// The record that a change of now goes into; somebody waits for it.
+    /// The record that a change of now goes into; it has a waiter.
     pub(crate) fn next_record(&mut self) -> u64 {
         self.waited = true;
         self.taken + 1
@@ -576,7 +576,7 @@ impl Queue {
         self.applied.head.end
     }
 
-    /// The end of what was proposed, as far as the queue was told.
+    /// The end of what was proposed, as far as the queue knows.
     #[must_use]
     pub fn proposed_end(&self) -> u64 {
         self.end

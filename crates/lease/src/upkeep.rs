@@ -141,7 +141,7 @@ impl Queue {
     }
 
     /// What messages are that [`Queue::wants`] asked for: the entries that they are in, in their order. One without a key goes with hash 0.
-    /// Keys that are told out of order are passed over.
+    /// Keys that are reported out of order are skipped.
     ///
     /// # Errors
     /// When there is no writer, or no message at these offsets.

@@ -28,7 +28,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing durable is damaged. A torn tail, which nobody was promised, is no damage.
+    /// Whether nothing durable is damaged. A torn tail, which was never acknowledged, is no damage.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.journal.is_sound() && self.segments.is_empty()

@@ -445,7 +445,7 @@ impl Inner {
     }
 }
 
-/// What the second copy gives after the first one has not. Of two errors the first is told.
+/// What the second copy gives after the first one has not. Of two errors the first is returned.
 fn otherwise<T>(first: Error, second: impl FnOnce() -> Result<T>) -> Result<T> {
     match first.kind {
         ErrorKind::Damaged | ErrorKind::Io => second().map_err(|_| Error {

@@ -43,7 +43,7 @@
 //!
 //! Every frame header says how far the log was flushed when the frame was built (`durable_upto`). A start walks over all
 //! frames. Where one does not verify, it looks behind it: if any later header says that the place was flushed, this is
-//! damage and the start is refused, unless a checkpoint covers the whole file (`journal/passed.rs`); otherwise nobody was
+//! damage and the start is refused, unless a checkpoint covers the whole file (`journal/passed.rs`); otherwise it was never
 //! promised what was there, and the tail is cut. What verifies but
 //! was not known to be flushed is copied into a new file and flushed before it is used (`journal/recover.rs`).
 

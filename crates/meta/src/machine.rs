@@ -27,7 +27,7 @@ const COUNTERS_CHUNK: &[u8] = b"C";
 const TOPIC_CHUNK: u8 = b'T';
 const SETTINGS_CHUNK: u8 = b'S';
 
-/// What the machine may be told to do.
+/// Commands of the machine.
 #[derive(Debug)]
 pub enum MetaCommand {
     /// Create topics; answered by [`MetaReply::Created`].
@@ -53,7 +53,7 @@ pub enum MetaReply {
     AlteredTopics(Vec<Result<(), AlterError>>),
     /// In the order asked.
     AlteredSettings(Vec<Result<(), AlterError>>),
-    /// A producer id that nobody had before.
+    /// A producer id that was never given out before.
     Producer(ProducerId),
 }
 
@@ -486,7 +486,7 @@ impl StateMachine for MetaMachine {
             MetaRecord::TopicDeleted(id) => self.topic_deleted(id),
             MetaRecord::ProducerIds { end } => {
                 self.producer_ids_end = self.producer_ids_end.max(end);
-                // Not one of this tail's own blocks: whoever reserved it may have given its ids out.
+                // Not one of this tail's own blocks: the writer that reserved it may have given its ids out.
                 if end > self.tail.producer_end {
                     (self.tail.producer_next, self.tail.producer_end) = (end, end);
                 }

@@ -1,4 +1,4 @@
-//! Producer ids: nobody gets one that somebody else has had.
+//! Producer ids: no id is given out twice.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 

@@ -36,7 +36,7 @@ use std::fmt;
 
 /// Bytes of an envelope without optional fields.
 pub const FIXED_BYTES: usize = 64;
-/// Bits of `present` and of the flags from this one on must be known to whoever reads the entry.
+/// Bits of `present` and of the flags from this one on must be known to every reader of the entry.
 pub const MUST_KNOW_FROM: u32 = 8;
 
 const PRIORITY: u32 = 0;

@@ -55,7 +55,7 @@ pub fn all(make: Maker<'_>, seeds: u64) {
     schedule::all(make, seeds);
 }
 
-/// Remembers what it is told, and that it was told in order.
+/// Remembers what it is given, and that it came in order.
 #[derive(Debug, Default)]
 pub struct Recorder {
     heard: Mutex<Heard>,
@@ -203,7 +203,7 @@ impl Case {
         outcomes.iter().filter(|(_, o)| matches!(o, Outcome::Committed(_))).map(|(t, _)| *t).collect()
     }
 
-    /// The tickets of all entries that were told of, in order.
+    /// The tickets of all entries that were reported, in order.
     fn told(&self) -> Vec<u64> {
         marks(&self.seen.heard.lock().frames).into_iter().map(|(_, _, mark)| mark.ticket).collect()
     }

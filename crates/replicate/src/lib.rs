@@ -6,7 +6,7 @@
 //!
 //! The contract, checked by [`conformance`] for every provider:
 //! - A proposal names the term of the writer that makes it; after a newer [`ShardLog::acquire`] it is refused
-//!   (`Fenced`), whoever still holds the old term.
+//!   (`Fenced`), for every holder of an old term.
 //! - `try_propose` never blocks, and the order of accepted calls is the order in the log.
 //! - Every accepted proposal has exactly one outcome, and outcomes come in the order in which proposals were accepted.
 //! - `Committed` means: durable in the proposal's class (the shard's, where it names none), and delivered to the sink with the outcome or before it.

@@ -17,9 +17,9 @@ pub struct LocalLog {
     journal: Arc<Journal>,
     node: NodeId,
     stopped: AtomicBool,
-    // One change of writer at a time: a seal must not end the term of somebody who came in between.
+    // One change of writer at a time: a seal must not end the term of a writer that came in between.
     changing: Mutex<()>,
-    /// The term that the last seal took and gave to nobody; 0 for none.
+    /// The term that the last seal took without a holder; 0 for none.
     sealed: AtomicU64,
 }
 
@@ -111,9 +111,9 @@ impl ShardLog for LocalLog {
         if self.journal.view().epoch != Some(term) || self.sealed.load(Ordering::Relaxed) == term.0 {
             return Err(Error::new(ErrorKind::Fenced, format!("term {term} is over; only its writer may seal it")));
         }
-        // A term that is taken and given to nobody: every proposal of the old one is fenced, durably.
-        let nobody = self.journal.acquire()?;
-        self.sealed.store(nobody.0, Ordering::Relaxed);
+        // A term that is taken without a holder: every proposal of the old one is fenced, durably.
+        let unheld = self.journal.acquire()?;
+        self.sealed.store(unheld.0, Ordering::Relaxed);
         Ok(self.journal.view().committed)
     }
 

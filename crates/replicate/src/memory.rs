@@ -2,7 +2,7 @@
 //! contract.
 //!
 //! Committed means: taken. Frames are handed to the sink and forgotten; what is kept of them the partition store
-//! decides. Whoever uses it sees to it that offsets are not given out again after a restart.
+//! decides. Its user ensures that offsets are not given out again after a restart.
 
 mod frame;
 
@@ -88,7 +88,7 @@ enum Item {
 struct State {
     /// The highest term.
     term: Term,
-    /// Somebody may propose in it.
+    /// A proposer may use it.
     has_writer: bool,
     queue: VecDeque<Item>,
     queue_bytes: usize,

@@ -173,24 +173,24 @@ fn local_life(dir: &Path, end: End, trim: bool) -> (Vec<Arc<Frame>>, Vec<Arc<Fra
     (forgotten, frames)
 }
 
-/// A group of one calls nobody.
-struct Nobody;
+/// A group of one has no peers.
+struct NoPeers;
 
-impl Nobody {
+impl NoPeers {
     fn answer<T>() -> Result<T, Unreachable<Group>> {
-        Err(Unreachable::new(&std::io::Error::other("a group of one voter calls nobody")))
+        Err(Unreachable::new(&std::io::Error::other("a group of one voter has no peers")))
     }
 }
 
-impl RaftNetworkFactory<Group> for Nobody {
-    type Network = Nobody;
+impl RaftNetworkFactory<Group> for NoPeers {
+    type Network = NoPeers;
 
-    async fn new_client(&mut self, _: u64, (): &()) -> Nobody {
-        Nobody
+    async fn new_client(&mut self, _: u64, (): &()) -> NoPeers {
+        NoPeers
     }
 }
 
-impl RaftNetworkV2<Group> for Nobody {
+impl RaftNetworkV2<Group> for NoPeers {
     type SnapshotData = Applied;
 
     async fn append_entries(
@@ -198,11 +198,11 @@ impl RaftNetworkV2<Group> for Nobody {
         _: AppendEntriesRequest<Group>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<Group>, RPCError<Group>> {
-        Ok(Nobody::answer()?)
+        Ok(NoPeers::answer()?)
     }
 
     async fn vote(&mut self, _: VoteRequest<Group>, _: RPCOption) -> Result<VoteResponse<Group>, RPCError<Group>> {
-        Ok(Nobody::answer()?)
+        Ok(NoPeers::answer()?)
     }
 
     async fn full_snapshot(
@@ -212,7 +212,7 @@ impl RaftNetworkV2<Group> for Nobody {
         _: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _: RPCOption,
     ) -> Result<SnapshotResponse<Group>, StreamingError<Group>> {
-        Ok(Nobody::answer()?)
+        Ok(NoPeers::answer()?)
     }
 }
 
@@ -235,7 +235,7 @@ async fn raft_life(dir: &Path, from: Index, machine: &Machine, commands: &[Comma
     opened.journal.run_threads().unwrap();
     let last_ms = opened.frames.last().map_or(0, |f| f.time_ms);
     let log = JournalLog::new(opened.journal.clone(), Env::real().clock, NODE, last_ms, Gaps::Refused);
-    let raft = Raft::new(NODE.0, raft_config(), Nobody, log, machine.clone()).await.unwrap();
+    let raft = Raft::new(NODE.0, raft_config(), NoPeers, log, machine.clone()).await.unwrap();
     let refused = raft.initialize(BTreeSet::from([NODE.0])).await;
     assert!(refused.is_err(), "the log is not pristine");
     let metrics = raft.wait(Some(PATIENCE)).state(ServerState::Leader, "the only voter leads").await.unwrap();

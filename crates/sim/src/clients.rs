@@ -1,5 +1,5 @@
 //! The simulated clients: each does one kind of thing, again and again, through its own connection, and tells the oracle
-//! what it sent, what it was told and what it read.
+//! what it sent, what it was answered and what it read.
 
 use crate::connection::{Connection, Response};
 use crate::oracle::{Oracle, Place};
@@ -385,7 +385,7 @@ pub fn values_of(bytes: Bytes) -> Result<Vec<(i64, String)>, String> {
     Ok(values)
 }
 
-/// A commit of one offset by nobody in particular.
+/// A commit of one offset without a member id.
 pub(crate) fn commit_request(group: &str, place: &Place, offset: i64) -> offset_commit::OffsetCommitRequest {
     let partition = offset_commit::OffsetCommitRequestPartition {
         partition_index: place.1,

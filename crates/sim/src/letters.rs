@@ -7,8 +7,8 @@
 //!     └── settled: done with     └── settled: done with
 //! ```
 //!
-//! There are two such pairs: quorum queues that must not lose what they move, and classic ones. Whoever gets a message looks at its
-//! history. At the end each message that was confirmed and that nobody asked to settle is in one queue of its pair.
+//! There are two such pairs: quorum queues that must not lose what they move, and classic ones. A consumer of a message checks its
+//! history. At the end each message that was confirmed and that no consumer asked to settle is in one queue of its pair.
 
 mod book;
 mod history;
@@ -39,7 +39,7 @@ const TTL_MS: u64 = 200;
 const CONSUMERS: [usize; 4] = [0, 2, 1, 3];
 /// Publishes on the way.
 const INFLIGHT_MAX: usize = 4;
-/// Messages that nobody has settled, at the most, until no more are published: so they go round often.
+/// Unsettled messages, at the most, until no more are published: so they go round often.
 const OPEN_MAX: usize = 8;
 /// Seconds in which everything has to come to its end.
 const FINISH_S: u32 = 100;
@@ -95,7 +95,7 @@ pub struct Setup {
 #[derive(Debug)]
 struct Mover {
     letters: DeadLetters,
-    /// The session that is told of dead messages.
+    /// The session that receives dead messages.
     moves: SessionId,
     /// The one that publishes.
     session: Session,
@@ -125,7 +125,7 @@ struct Consumer {
 pub struct Letters {
     directory: Option<Arc<Directory>>,
     queues: Vec<(QueueId, PartitionId)>,
-    /// The writer of each queue when somebody looked last in this life of the node.
+    /// The writer of each queue at the last look in this life of the node.
     writers: Option<[i32; NAMES.len()]>,
     book: Book,
     publisher: Option<Session>,
@@ -280,12 +280,12 @@ impl Letters {
 
     fn new_mover(&self, broker: &Broker, moves: SessionId) -> Option<Mover> {
         let mut letters = DeadLetters::new(self.directory.clone()?, broker.catalog());
-        // It asks for dead messages, and whoever moves has asked for them.
+        // It asks for dead messages, and the mover has asked for them.
         letters.poll_request();
         Some(Mover { letters, moves, session: Session::new(broker, &self.order), open: BTreeMap::new() })
     }
 
-    /// What the mover asks for, after it was told of these messages.
+    /// What the mover asks for, after it received these messages.
     fn submit(
         &mut self,
         mover: &mut Mover,
@@ -319,7 +319,7 @@ impl Letters {
         requests
     }
 
-    /// Whether the mover publishes what it was told of, as it should be.
+    /// Whether the mover publishes what it received, unchanged.
     fn check_moves(
         &mut self,
         broker: &Broker,
@@ -405,7 +405,7 @@ impl Letters {
         consumer.open.insert(token, Asked { rejects, messages, held_at });
     }
 
-    /// Takes what a consumer was told.
+    /// Takes what a consumer received.
     fn take_mail(&mut self, at: usize, queue: usize, broker: &Broker, oracle: &mut Oracle) {
         self.look_at_writers(broker);
         let epoch = self.writer(queue);

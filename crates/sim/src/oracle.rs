@@ -25,15 +25,15 @@ struct Sent {
 struct Partition {
     /// Every value that anybody has sent to it.
     sent: BTreeMap<String, Sent>,
-    /// What stands at an offset, as somebody was told (by an acknowledgement or by reading it).
+    /// What stands at an offset, as a client learned (by an acknowledgement or by reading it).
     known: BTreeMap<i64, String>,
-    /// The largest high watermark that somebody was told.
+    /// The largest high watermark that a client learned.
     high_watermark: i64,
     /// What it promises survives a kill, and not a power cut (durability `async`).
     weak: bool,
     /// Of a weak one: what stood there at the last power cut, as far as it was known.
     at_power_cut: BTreeMap<i64, String>,
-    /// The largest first offset that somebody was told, and the largest that was asked for: the partition begins between them.
+    /// The largest first offset that a client learned, and the largest that was asked for: the partition begins between them.
     start: (i64, i64),
 }
 
@@ -138,7 +138,7 @@ impl Oracle {
         }
     }
 
-    /// A high watermark was told.
+    /// A high watermark was shown.
     pub fn high_watermark(&mut self, place: &Place, offset: i64) {
         let partition = self.partitions.entry(place.clone()).or_default();
         let before = partition.high_watermark;
@@ -175,7 +175,7 @@ impl Oracle {
         self.life += 1;
     }
 
-    /// Something holds from the beginning; what is not told of has nothing set.
+    /// Something holds from the beginning; what is not shown has nothing set.
     pub fn begins(&mut self, what: &str, value: i64) {
         self.held.insert(what.to_owned(), Held::new(value));
     }
@@ -192,7 +192,7 @@ impl Oracle {
         *self.held(what) = Held::new(value);
     }
 
-    /// This is what holds, as somebody was told.
+    /// This is what holds, as a client learned.
     pub fn looked(&mut self, what: &str, value: i64) {
         self.looks += 1;
         if self.may_hold(what, value) {
@@ -222,7 +222,7 @@ impl Oracle {
         *asked = (*asked).max(offset);
     }
 
-    /// Somebody was told where the partition begins: never before where it began once, nor where nobody asked for.
+    /// A client learned where the partition begins: never before where it began once, nor where it was not asked to.
     pub fn start_told(&mut self, place: &Place, offset: i64) {
         let (told, asked) = self.partitions.entry(place.clone()).or_default().start;
         if offset < told {
@@ -230,7 +230,7 @@ impl Oracle {
         } else if offset > asked && !self.damaged {
             self.violation(format!("{place:?}: the log begins at {offset}, and {asked} was asked for at the most"));
         }
-        // Of what is fenced because of damage nobody can say that it was deleted.
+        // Of what is fenced because of damage it cannot be said that it was deleted.
         self.partitions.entry(place.clone()).or_default().start.0 = told.max(offset.min(asked));
     }
 
@@ -246,7 +246,7 @@ impl Oracle {
         self.partitions.get(place).map_or(0, |p| p.start.1)
     }
 
-    /// The largest high watermark that somebody was told.
+    /// The largest high watermark that a client learned.
     #[must_use]
     pub fn told_high_watermark(&self, place: &Place) -> i64 {
         self.partitions.get(place).map_or(0, |p| p.high_watermark)

@@ -6,10 +6,10 @@
 //!   refused:  settled where it was, and by then promised to the queue of the dead
 //! ```
 //!
-//! What is confirmed and was never settled by anybody is there at the end. What is settled, and its consumer was told so, is never
-//! handed out again. What is refused, and its consumer was told so, is in the queue of the dead at the end: once at least, and once
-//! only when nobody had to move it a second time. Nothing is handed out that nobody sent, or in a queue that it was not sent to, or before
-//! the time that it was sent for. Whoever gets a message is told how often it came back ([`counts`]).
+//! What is confirmed and was never settled is there at the end. What is settled, and confirmed to its consumer, is never
+//! handed out again. What is rejected, and confirmed to its consumer, is in the queue of the dead at the end: once at least, and once
+//! only when it was not moved a second time. Nothing is handed out that was not sent, or in a queue that it was not sent to, or before
+//! the time that it was sent for. Each delivery says how often the message came back ([`counts`]).
 
 mod counts;
 mod mover;
@@ -54,23 +54,23 @@ struct Known {
     /// How often it was sent: more than once only where dead ones go.
     sent: u32,
     confirmed: bool,
-    /// Somebody asked to settle it, and may not have been answered.
+    /// A consumer asked to settle it, and may not have been answered.
     settling: bool,
-    /// Somebody asked to refuse it.
+    /// A consumer asked to reject it.
     dying: bool,
     /// When it was answered that it is settled or refused.
     settled: Option<u64>,
-    /// Nobody gets it before. Wall time, milliseconds.
+    /// It is not delivered before. Wall time, milliseconds.
     not_before_ms: i64,
 }
 
 /// What is known of the messages of a queue, by their texts.
 type Messages = BTreeMap<String, Known>;
 
-/// Counts what sessions are told, over all of them: what was on its way to one before another one was told something is no wrong.
+/// Counts events of all sessions: an event that was on its way to one before another one received something is no violation.
 pub(crate) type Order = Arc<AtomicU64>;
 
-/// What a session is told, and when.
+/// An event of a session, and when it came.
 #[derive(Debug)]
 pub(crate) struct Mail {
     order: Order,
@@ -127,7 +127,7 @@ impl Session {
         self.next_token
     }
 
-    /// Asks under a token of whoever asks.
+    /// Asks under a token of the caller.
     pub(crate) fn submit(&self, broker: &Broker, token: Token, request: Request) {
         let sink: Arc<dyn ReplySink> = self.mail.clone();
         broker.submit(&sink, self.id, token, request);
@@ -141,7 +141,7 @@ impl Session {
         std::mem::take(&mut *self.mail.deliveries.lock())
     }
 
-    /// What somebody is to move.
+    /// What the mover is to move.
     pub(crate) fn dead(&self) -> Vec<DeadMessage> {
         std::mem::take(&mut *self.mail.dead.lock())
     }
@@ -325,7 +325,7 @@ impl Queues {
         }
         match rng.below(40) {
             0 => {
-                // It vanishes: what it holds goes back, and nobody hears of what was on its way.
+                // It vanishes: what it holds goes back, and what was on its way is never received.
                 *settled += vanish(consumer, known, counts, broker, rng, oracle);
             }
             1..30 if !consumer.held.is_empty() => {
@@ -366,7 +366,7 @@ impl Queues {
         self.known.get(DEAD).map_or(0, |known| known.values().filter(|known| known.confirmed).count() as u64)
     }
 
-    /// How often somebody was told, rightly, that a message had come back.
+    /// How often a delivery said, rightly, that a message had come back.
     pub fn counts_checked(&self) -> u64 {
         self.counts.iter().map(|counts| counts.checked).sum()
     }
@@ -378,14 +378,14 @@ impl Queues {
         self.mover.turn(broker, &self.order, (*own, *to), (dying, dead), oracle)
     }
 
-    /// The session that moves dead messages, and what it was told of those of others.
+    /// The session that moves dead messages, and what it received of other queues.
     pub(crate) fn dead_of_others(&mut self, broker: &Broker) -> Option<(&mut Session, Vec<DeadMessage>)> {
         let own = *self.ids.get(DYING)?;
         self.mover.attach(broker, &self.order);
         self.mover.others(own)
     }
 
-    /// Everything has settled and nothing goes wrong any more: whoever was promised something gets it. `drain` lets the broker come
+    /// Everything has settled and nothing goes wrong any more: every promise is kept. `drain` lets the broker come
     /// to its end.
     pub fn finish(&mut self, broker: &Broker, oracle: &mut Oracle, drain: &dyn Fn(&Broker)) {
         self.lost_connections();
@@ -435,7 +435,7 @@ pub(crate) fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
     }
 }
 
-/// A consumer goes without a word; how many settlements it was still told of.
+/// A consumer goes without a word; returns how many settlements were still confirmed to it.
 fn vanish(
     consumer: &mut Consumer,
     known: &mut [Messages],
@@ -460,7 +460,7 @@ fn vanish(
     answered
 }
 
-/// Takes what a consumer was told; how many settlements were answered.
+/// Takes what a consumer received; returns how many settlements were answered.
 fn take_mail(
     consumer: &mut Consumer,
     known: &mut [Messages],
@@ -506,7 +506,7 @@ fn take_mail(
             }
             Some(_) => {}
         }
-        // Of several of one text nobody knows which one this is.
+        // Of several of one text it is unknown which one this is.
         let is_one = known.get(&text).is_some_and(|known| known.sent < 2);
         if let Err(what) = counts.told(&text, &delivery, oracle.damaged || !is_one)
             && is_one

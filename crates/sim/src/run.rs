@@ -51,7 +51,7 @@ pub struct Settings {
     pub sequenced_min: u64,
     /// Acknowledged changes of settings, partitions and groups, at least; and so many looks at what holds.
     pub changes_min: u64,
-    /// Messages of queues that were settled and whose consumers were told so, at least.
+    /// Messages of queues that were settled and confirmed to their consumers, at least.
     pub settled_min: u64,
     /// Messages that were refused and are in the queue of the dead, at least.
     pub moved_min: u64,
@@ -511,7 +511,7 @@ impl World {
         let (byte, bit) = (self.rng.below(len), self.rng.below(8) as u8);
         if self.sim.disk.flip_bit(path, byte, bit).is_ok() {
             if self.looks_torn(path) {
-                // Flushed last, and no frame behind it says so: nobody can tell this from a write that was cut off.
+                // Flushed last, and no frame behind it says so: this cannot be distinguished from a write that was cut off.
                 let _ = self.sim.disk.flip_bit(path, byte, bit);
                 return;
             }
@@ -521,7 +521,7 @@ impl World {
         }
     }
 
-    /// Whether `check` takes the journal that this file is part of for sound, but for bytes that nobody was promised.
+    /// Whether `check` takes the journal that this file is part of for sound, but for bytes that were never acknowledged.
     fn looks_torn(&self, path: &Path) -> bool {
         let journal = path.parent().filter(|_| path.extension().is_some_and(|e| e == "plj"));
         let shard = journal.and_then(Path::parent);

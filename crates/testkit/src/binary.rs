@@ -35,7 +35,7 @@ pub fn binary() -> Result<PathBuf> {
     })
 }
 
-/// The command that starts the binary. The variables that configure the tests, and the broker of whoever runs them, do
+/// The command that starts the binary. The variables that configure the tests, and the broker of their user, do
 /// not reach it: it would take the one for mistyped options and the other for what the test wants.
 ///
 /// # Errors

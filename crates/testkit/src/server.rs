@@ -25,7 +25,7 @@ pub struct Server {
     http: Option<SocketAddr>,
     amqp: Option<SocketAddr>,
     management: Option<SocketAddr>,
-    /// All listeners that it told of, by what is spoken there.
+    /// All listeners that it printed, by what is spoken there.
     told: BTreeMap<String, SocketAddr>,
 }
 
@@ -102,7 +102,7 @@ impl Server {
         self.kafka
     }
 
-    /// Where it speaks HTTP, if it told.
+    /// Where it speaks HTTP, if it printed an address.
     #[must_use]
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
@@ -213,7 +213,7 @@ impl Drop for Server {
     }
 }
 
-/// Reads to the end even when nobody listens any more: a full pipe would stop the server.
+/// Reads to the end even when no reader is left: a full pipe would stop the server.
 fn pass_on(stdout: ChildStdout, to: &Sender<String>) {
     for line in BufReader::new(stdout).lines().map_while(|line| line.ok()) {
         let _ = to.send(line);

@@ -3,7 +3,7 @@
 /// The latest deadline; a later one is taken for this. Milliseconds since the Unix epoch, some 280,000 years on.
 pub const DEADLINE_MS_MAX: u64 = (1 << 53) - 1;
 
-/// What a timer is for. Part of the disk format; whoever keeps timers may have kinds of its own from 64 on.
+/// What a timer is for. Part of the disk format; the owner of the timers may have kinds of its own from 64 on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Kind(pub u8);
 
@@ -12,7 +12,7 @@ impl Kind {
     pub const DELIVER: Kind = Kind(1);
     /// A message expires.
     pub const MESSAGE_EXPIRES: Kind = Kind(2);
-    /// A queue that nobody used expires.
+    /// An unused queue expires.
     pub const QUEUE_EXPIRES: Kind = Kind(3);
     /// A message that failed is tried again.
     pub const RETRY: Kind = Kind(4);
@@ -24,7 +24,7 @@ impl Kind {
     pub const CRON: Kind = Kind(7);
 }
 
-/// What a timer is about, in the numbers of whoever keeps it (a partition and an offset, say).
+/// What a timer is about, in the numbers of its owner (a partition and an offset, say).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TimerKey {
     /// The queue, partition or exchange.

@@ -27,7 +27,7 @@ pub struct Due {
 #[derive(Debug, Default)]
 pub struct Timers {
     counters: Counters,
-    /// The latest time that anybody told.
+    /// The latest time that was reported.
     now_ms: u64,
     /// All timers with earlier deadlines are in memory. A start of a narrowest bucket.
     near_end: u64,
@@ -63,7 +63,7 @@ impl Timers {
         self.counters.frame_ms
     }
 
-    /// The deadline that stands for a wish: not before the latest time there was, not after the last there can be. Whoever inserts a
+    /// The deadline that stands for a wish: not before the latest time there was, not after the last there can be. A caller that inserts a
     /// timer takes this, and removes it by this.
     #[must_use]
     pub fn deadline_ms(&self, wish_ms: i64) -> u64 {
@@ -216,7 +216,7 @@ impl Timers {
 
     /// Loads the narrow buckets that have come near, in their order, as far as their content is there.
     fn open_near(&mut self) {
-        // A frame may have told of the time before.
+        // A frame may have reported the time before.
         if self.wake_ms <= self.now_ms {
             self.split_wide();
         }
@@ -357,7 +357,7 @@ impl Timers {
         start
     }
 
-    /// The names of up to `limit` chunks whose content is needed now, the most urgent first. Whoever reads them hands them to
+    /// The names of up to `limit` chunks whose content is needed now, the most urgent first. The caller reads them and passes them to
     /// [`Timers::load_part`].
     #[must_use]
     pub fn wanted(&self, limit: usize) -> Vec<Bytes> {
@@ -408,7 +408,7 @@ impl Timers {
         Some(*start..start + width_ms(bucket.level))
     }
 
-    /// A part can be read nowhere, and whoever keeps the timers has inserted again what it knows to be in it. Nothing waits for it any more.
+    /// A part can be read nowhere, and the owner of the timers has inserted again what it knows to be in it. Nothing waits for it any more.
     /// What it said was removed, and other parts hold, is due again.
     pub fn lose_part(&mut self, id: &[u8]) {
         let Some(ChunkId::Part(number)) = ChunkId::decode(id) else { return };

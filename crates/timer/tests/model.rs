@@ -82,7 +82,7 @@ struct World {
     pending: BTreeSet<TimerId>,
     /// All that there ever was.
     past: BTreeSet<TimerId>,
-    /// The clock, and the latest time that the timers were told.
+    /// The clock, and the latest time that the timers know.
     clock: i64,
     latest: i64,
     log: Vec<(Bytes, i64)>,
@@ -283,7 +283,7 @@ impl World {
         assert_eq!(self.timers.pending_ids(&mut read), Ok(self.pending.clone()));
     }
 
-    /// Goes from one time to the next, as it is told to, until nothing is left.
+    /// Goes from one time to the next, as its steps say, until nothing is left.
     fn run_out(&mut self) -> usize {
         let mut turns = 0;
         loop {
@@ -473,7 +473,7 @@ fn far_timers_cost_no_memory_and_no_reading_at_a_start() {
     assert!(most < TIMERS as usize / 2, "{most} in memory");
 }
 
-/// All that no checkpoint held was put into parts when one was taken, under the lock of whoever publishes.
+/// All that no checkpoint held was put into parts when one was taken, under the publisher's lock.
 #[test]
 fn little_is_left_to_do_when_a_checkpoint_is_taken() {
     const TIMERS: usize = 8 * PART_OPS_MAX;
@@ -510,7 +510,7 @@ fn what_is_in_parts_already_asks_for_a_checkpoint_too() {
     assert!(!world.timers.wants_checkpoint());
 }
 
-/// A frame told of a time at which a bucket was to be opened, and a part that was read before anybody looked at the clock had that forgotten.
+/// A frame reported a time at which a bucket was to be opened, and a part that was read before anybody looked at the clock had that forgotten.
 #[test]
 fn a_bucket_is_opened_although_a_frame_told_of_its_time_first() {
     let mut world = World::new();

@@ -16,7 +16,7 @@ pub trait RangeSource: Send + Sync + fmt::Debug {
     /// What the operating system says.
     fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()>;
 
-    /// As [`RangeSource::read_exact_at`], of bytes that nobody will want again soon: where the system can, they do not stay in
+    /// As [`RangeSource::read_exact_at`], of bytes that will not be read again soon: where the system can, they do not stay in
     /// its page cache.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Newtypes for everything that is counted or named.
 //!
 //! Partition, topic, producer and node ids are never reused (DESIGN section 3), so that a stale reference can
-//! only ever meet "unknown", never somebody else's data.
+//! only ever meet "unknown", never another's data.
 
 use std::fmt;
 

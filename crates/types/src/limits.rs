@@ -23,9 +23,9 @@ pub const INFLIGHT_BYTES_MAX: usize = 256 << 20;
 pub const CHECKPOINT_BYTES_MAX: u64 = 64 << 20;
 /// Free disk space under which payload is refused. Bytes.
 pub const DISK_RESERVE_BYTES: u64 = 256 << 20;
-/// Free disk space under which publishers to queues are told to wait (RabbitMQ's `disk_free_limit`, there 50 MB). Bytes.
+/// Free disk space under which publishers to queues are blocked (RabbitMQ's `disk_free_limit`, there 50 MB). Bytes.
 pub const DISK_FREE_LIMIT_BYTES: u64 = 512 << 20;
-/// The longest that a record nobody waits for stays unflushed. Milliseconds.
+/// The longest that a record without a waiter stays unflushed. Milliseconds.
 pub const LAZY_FLUSH_MS_MAX: u64 = 10;
 /// The longest that an acknowledged record of an `async` shard stays unflushed. Milliseconds.
 pub const ASYNC_FLUSH_MS_MAX: u64 = 1_000;

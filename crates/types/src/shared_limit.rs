@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// How many messages several consumers hold together at the most, whatever their queues: AMQP's prefetch for a whole channel.
 ///
 /// A consumer takes room before it is given messages. One that finds none waits in a line, and keeps its place there until it is given
-/// room, or wants none any more. Room that becomes free is offered to those in the line in their order, to each its part of it, and nobody
+/// room, or wants none any more. Room that becomes free is offered to those in the line in their order, to each its part of it, and no one
 /// takes it who is behind them: so it goes round, one by one or many at once.
 #[derive(Debug, Default)]
 pub struct SharedLimit(Mutex<State>);

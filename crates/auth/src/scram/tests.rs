@@ -162,7 +162,7 @@ fn last_messages_that_are_not_taken() {
     }
 }
 
-/// A name that nobody has is told from one with a wrong password by nothing: the same challenge each time, the same error.
+/// An unknown name cannot be distinguished from one with a wrong password: the same challenge each time, the same error.
 #[test]
 fn who_is_not_there_is_challenged_like_anybody() {
     let ask = |name: &str, secret: &[u8]| {

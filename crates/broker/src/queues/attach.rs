@@ -72,7 +72,7 @@ fn consumer_config(spec: &ConsumerSpec) -> ConsumerConfig {
     }
 }
 
-/// What a client is told of what the engine refuses when a consumer comes.
+/// The error for a consumer that the engine refuses.
 fn attach_error(error: &LeaseError) -> AttachError {
     match error {
         LeaseError::NotWriter => AttachError::Unavailable(Unavailable::NotCommitted),
@@ -111,7 +111,7 @@ impl Inner {
             self.consumers.lock().remove(id);
             return origin.reply(Reply::Attach(Err(why)));
         }
-        // A session has to know the consumer before it is told of messages, those included that another thread finds meanwhile.
+        // A session has to know the consumer before it receives messages, those included that another thread finds meanwhile.
         let sink = origin.sink.clone();
         origin.reply(Reply::Attach(Ok(ConsumerId(id))));
         let is_there = {
@@ -201,7 +201,7 @@ impl Inner {
         }
     }
 
-    /// A queue is gone: its consumers hear of it, and whoever waited for it.
+    /// A queue is gone: its consumers and waiters are notified.
     pub(crate) fn queue_gone(&self, mut queue: QueueHost) {
         let mut consumers = self.consumers.lock();
         for consumer in queue.recipients.keys() {

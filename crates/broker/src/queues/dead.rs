@@ -1,7 +1,7 @@
-//! Dead messages on their way out of a queue: told to the session that moves them, settled when it says that they are there.
+//! Dead messages on their way out of a queue: delivered to the dead-letter mover, settled when it confirms the move.
 //!
-//! That a message is dead is a record; that a session was told of it is not. So the session that moves them may go at any time: the next one is
-//! told anew, and what had been moved already is moved once more.
+//! That a message is dead is a record; that a session received it is not. So the session that moves them may go at any time: the next one is
+//! sent all of them, and what had been moved already is moved once more.
 
 use crate::broker::Inner;
 use crate::queues::note_shard;
@@ -17,7 +17,7 @@ use polylogue_types::{Map, Offset, PartitionId, Set};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Dead messages of one queue that are told and not answered, at the most.
+/// Dead messages of one queue that are delivered and not answered, at the most.
 const QUEUE_MESSAGES_MAX: u64 = 256;
 /// Of all queues together.
 const MESSAGES_MAX: u64 = 4_096;
@@ -25,12 +25,12 @@ const MESSAGES_MAX: u64 = 4_096;
 const BYTES_MAX: u64 = 4 << 20;
 /// Bytes that one queue tells of at once, but for one message.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
-/// Messages that full queues refused, told and not answered, at the most; more are dropped: their publishers were told that they are refused.
+/// Messages that full queues refused, delivered and not answered, at the most; more are dropped: their publishers got the refusal.
 const REFUSED_MAX: usize = 10_000;
 /// Their bytes.
 const REFUSED_BYTES_MAX: u64 = 16 << 20;
 
-/// The session that moves dead messages, and what it was told and has not answered.
+/// The dead-letter mover's session, and the messages that it has not answered.
 #[derive(Debug, Default)]
 pub(crate) struct Mover {
     session: Option<(SessionId, Arc<dyn ReplySink>)>,
@@ -76,7 +76,7 @@ pub(crate) struct Burying {
 }
 
 impl Mover {
-    /// How many more messages and bytes of a queue may be told now. A queue without room hears of it when there is some.
+    /// How many more messages and bytes of a queue may be delivered now. A queue without room is notified when there is some.
     fn room(&mut self, queue: PartitionId) -> Option<(Arc<dyn ReplySink>, u64, u64)> {
         let (_, sink) = self.session.as_ref()?;
         let of_queue = QUEUE_MESSAGES_MAX.saturating_sub(self.of_queue.get(&queue).copied().unwrap_or(0));
@@ -115,7 +115,7 @@ impl Mover {
         self.refused.bytes -= self.refused.told.remove(&number).unwrap_or(0);
     }
 
-    /// A message was answered; whether it was told.
+    /// A message was answered; whether it had been delivered.
     fn answered(&mut self, queue: PartitionId, offset: u64) -> bool {
         let Some(bytes) = self.told.remove(&(queue, offset)) else { return false };
         self.bytes -= bytes;
@@ -255,7 +255,7 @@ impl Inner {
         shards
     }
 
-    /// A session moves dead messages from now on: it is told of all there are.
+    /// A session moves dead messages from now on: it receives all there are.
     pub(crate) fn move_dead(&self, origin: &Origin) {
         *self.mover.lock() = Mover { session: Some((origin.session, origin.sink.clone())), ..Mover::default() };
         for shard in self.all_shards() {

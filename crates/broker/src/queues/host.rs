@@ -47,7 +47,7 @@ impl Waiter {
         match self {
             Waiter::Settle(pending, positions) => pending.part_done(&positions, error.map(Err)),
             Waiter::Purge(origin, count) => origin.reply(Reply::Purge(error.map_or(Ok(count), Err))),
-            // What became of the messages is told when they are committed, to those who ask.
+            // What became of the messages is reported when they are committed, to callers that ask.
             Waiter::Credit(pending) => pending.part_done(&[], None),
         }
     }
@@ -82,7 +82,7 @@ pub(crate) struct QueueHost {
     pub(crate) hurried_to: u64,
     /// A thread hands out messages; another one that finds some leaves a note.
     pub(crate) pumping: bool,
-    /// Consumers that are stopped, and are told so when it is done.
+    /// Consumers that are stopped, and are notified when it is done.
     pub(crate) stops: Vec<Origin>,
     pub(crate) again: bool,
     /// Consumers that are there and have not heard of it: nothing is handed out before.
@@ -101,13 +101,13 @@ pub(crate) struct QueueHost {
     pub(super) sized_to: Option<u64>,
     /// A thread tells of dead messages.
     pub(crate) burying: bool,
-    /// Dead messages could not be moved: none is told of before. Wall time, milliseconds.
+    /// Dead messages could not be moved: none is delivered before. Wall time, milliseconds.
     pub(crate) bury_ms: Option<u64>,
     /// Credit that its publishers wait for.
     pub(crate) withholding: Withholding,
 }
 
-/// What the lease engine is told of a queue's settings.
+/// The lease engine's view of a queue's settings.
 fn lease_config(settings: &QueueSettings, rules: QueueRules) -> Config {
     // One that refuses when it is full never drops what it took: what comes back to it may make it longer than it should be.
     let drops = settings.overflow == Overflow::DropHead;
@@ -143,7 +143,7 @@ pub(crate) fn body_bytes(view: Option<&Arc<dyn LogView>>, form: Form, bytes: &[u
     view.and_then(|view| view.body_bytes(form, bytes)).unwrap_or(bytes.len())
 }
 
-/// What the lease engine is told of an entry with so many bytes, of which so many are the body; `normal_priority` is that of one
+/// The lease engine's view of an entry with so many bytes, of which so many are the body; `normal_priority` is that of one
 /// without any.
 fn lease_entry(envelope: &Envelope, bytes: usize, body: usize, normal_priority: u8) -> Entry {
     Entry {
@@ -207,7 +207,7 @@ impl QueueHost {
         }
     }
 
-    /// What its lease engine is told of an entry with so many bytes, of which so many are the body.
+    /// Its lease engine's view of an entry with so many bytes, of which so many are the body.
     pub(crate) fn entry(&self, envelope: &Envelope, bytes: usize, body: usize) -> Entry {
         lease_entry(envelope, bytes, body, self.rules.normal_priority)
     }
@@ -241,7 +241,7 @@ impl QueueHost {
         self.early.get(at).filter(|body| body.first <= offset).map(|body| (body.first, body.bytes.clone()))
     }
 
-    /// Whether a record should be proposed now. While one is on its way what comes goes into the next one, unless somebody waits for
+    /// Whether a record should be proposed now. While one is on its way what comes goes into the next one, unless a waiter needs
     /// that.
     pub(crate) fn wants_record(&self) -> bool {
         self.recorded == self.applied || self.is_awaited() || self.is_hurried()
@@ -582,5 +582,5 @@ impl Queues {
     }
 }
 
-/// What those are told who waited for something that is void.
+/// The error for waiters of dropped proposals.
 const VOID: SettleError = SettleError::Unavailable(Unavailable::NotCommitted);

@@ -39,7 +39,7 @@ struct PublishOutcome {
     proposed: Vec<u32>,
     /// Messages may be handed out already.
     early: bool,
-    /// What full queues refused and `DeadLetters` is to be told of.
+    /// What full queues refused and `DeadLetters` is to receive.
     refused: Vec<(PartitionId, Bytes)>,
 }
 

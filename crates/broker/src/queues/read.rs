@@ -86,7 +86,7 @@ impl Inner {
             };
             state.queues.reader(queue, id).map(|reader| reader.begin_at(offset)).is_some()
         };
-        // A session has to know the consumer before it is told of messages.
+        // A session has to know the consumer before it receives messages.
         let attached = if begun { Ok(ConsumerId(id)) } else { Err(AttachError::UnknownQueue) };
         origin.reply(Reply::Attach(attached));
         self.turn_is_over(shard, queue, id);

@@ -165,7 +165,7 @@ impl Inner {
             let shard = shard.clone();
             Box::new(move || {
                 inner.repair_piece(&shard, number);
-                // Where it is to begin again, the timer is told.
+                // Where it is to begin again, the timer is notified.
                 inner.run_timers(&shard);
             })
         };

@@ -1,7 +1,7 @@
 //! A stream: a queue whose consumers read its log, each from a place of its own.
 //!
 //! Nothing here is applied state. What there is to read is the partition's, between its log start and its high watermark; a reader is
-//! where somebody is, what he may still get, and whether a thread reads for him. Readers read in turns, each of which is one question to the
+//! a reader's position, its remaining credit, and whether a thread reads for it. Readers read in turns, each of which is one question to the
 //! store:
 //!
 //! ```text

@@ -127,7 +127,7 @@ pub(crate) fn read(
         let entries = match look.and_then(Lookup::wait) {
             Ok(entries) => entries,
             Err(e) if batches.is_empty() => return Err(e),
-            // The next read begins there, and is told what is wrong.
+            // The next read begins there, and returns the error.
             Err(_) => break,
         };
         for entry in entries {

@@ -246,7 +246,7 @@ fn a_clean_stop_needs_no_replay() {
     assert_eq!(node.text(a, 0), "x");
 }
 
-/// What is committed can be read a moment before the state says so: who then asks for more was told that he is out of range.
+/// What is committed can be read a moment before the state says so: a reader that then asked for more got an out-of-range error.
 #[test]
 fn a_reader_ahead_of_the_high_watermark_is_not_out_of_range() {
     let world = SimWorld::new(11);
@@ -372,7 +372,7 @@ fn a_topic_of_a_class_for_which_there_is_no_room_is_refused() {
     assert_eq!(node.text(a, 0), "x");
 }
 
-/// A merge that failed was tried again and again, and what nobody wanted any more, the very room that it lacked, stayed.
+/// A merge that failed was tried again and again, and what was dead, the very room that it lacked, stayed.
 #[test]
 fn a_merge_that_fails_keeps_nothing_from_being_reclaimed() {
     let world = SimWorld::new(15);
@@ -412,7 +412,7 @@ fn a_merge_that_fails_keeps_nothing_from_being_reclaimed() {
     assert!(node.broker.shards()[0].store.segments > 0, "it goes on by itself");
 }
 
-/// The log start came back without its segments: who asked for the earliest offset was told one that is out of range.
+/// The log start came back without its segments: a request for the earliest offset returned one that is out of range.
 #[test]
 fn a_log_start_that_a_power_cut_has_taken_back_is_where_the_partition_begins() {
     let world = SimWorld::new(16);

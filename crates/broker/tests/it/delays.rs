@@ -284,7 +284,7 @@ fn a_queue_that_is_deleted_while_it_is_read_stops_no_timers() {
     }
     rig.attach();
     rig.world.clock.advance_ms(2 * MINUTE_MS);
-    // Nobody reads: what the timers do is not recorded.
+    // Nothing is read: what the timers do is not recorded.
     let log_only = |rig: &mut Rig| {
         rig.node().broker.tick();
         while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
@@ -387,7 +387,7 @@ fn nothing_with_a_time_is_taken_before_its_commit() {
     assert_eq!((rig.counts().delayed, rig.timers().0), (1, 1));
 }
 
-/// The end of a timer was recorded before what it did: a crash between the two left a message that nobody would ever call.
+/// The end of a timer was recorded before what it did: a crash between the two left a message that would never have been delivered.
 #[test]
 fn a_crash_at_any_point_of_a_release_loses_no_message() {
     for steps in 0..12 {
@@ -421,7 +421,7 @@ fn a_crash_at_any_point_of_a_release_loses_no_message() {
     }
 }
 
-/// While there is no writer no timer is carried out: whoever keeps the time was told to look at once, again and again.
+/// While there is no writer no timer is carried out: the timer thread was woken immediately, again and again.
 #[test]
 fn nobody_waits_in_haste_for_a_writer() {
     let mut rig = Rig::new(16, QueueSettings::default());
@@ -504,7 +504,7 @@ fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
         rig.node().broker.read_step();
     }
     assert!(rig.node().broker.read_step(), "nobody looks for the times");
-    // Nobody waits for what was inserted: it is written a little later. Whoever looks for more finds nothing, and no writer.
+    // What was inserted has no waiter: it is written a little later. A look for more finds nothing, and no writer.
     rig.world.clock.advance_ms(100);
     while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
     while rig.node().broker.read_step() {}
@@ -592,7 +592,7 @@ fn what_lives_long_expires_at_its_time_and_is_had_until_then() {
             rig.run_until(lives(i) + 10);
             assert_eq!(rig.counts().ready, 199 - i, "m{i} is there for too long");
         }
-        // Whoever comes now gets what is left, to the last that has not expired.
+        // A consumer that comes now gets what is left, to the last that has not expired.
         rig.world.clock.advance_ms(20 * 137);
         rig.attach();
         let got = rig.delivered();
@@ -602,7 +602,7 @@ fn what_lives_long_expires_at_its_time_and_is_had_until_then() {
     }
 }
 
-/// Whoever asked for a message while it was uncertain whether those at the head had expired was told that there is none.
+/// A get while it was uncertain whether the messages at the head had expired returned none.
 #[test]
 fn who_asks_gets_what_is_there_while_it_is_uncertain_what_has_expired() {
     const GRAIN_MS: u64 = 4_096;
@@ -621,7 +621,7 @@ fn who_asks_gets_what_is_there_while_it_is_uncertain_what_has_expired() {
         let wait_ms = at - rig.now_ms();
         rig.world.clock.advance_ms(if expired { wait_ms + 10 } else { wait_ms - 10 });
         if asked {
-            // Readers have been told to look, and have not yet.
+            // Readers have been woken, and have not looked yet.
             rig.node().broker.tick();
         }
         let reply = rig.node().ask(Request::Take(Take { queue, consumer, messages_max: 1 }));
@@ -631,7 +631,7 @@ fn who_asks_gets_what_is_there_while_it_is_uncertain_what_has_expired() {
     }
 }
 
-/// A message whose time the log does not give any more goes when it surely has expired, and holds nobody up.
+/// A message whose time the log does not give any more goes when it surely has expired, and blocks no other message.
 #[test]
 fn what_cannot_be_asked_expires_a_little_later() {
     let mut rig = Rig::new(11, QueueSettings::default());

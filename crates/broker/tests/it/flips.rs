@@ -248,7 +248,7 @@ fn places(disk: &SimDisk) -> Vec<(PathBuf, Vec<u64>)> {
 fn hunt(furnished: &Furnished, seed: u64, samples: u64, flips: u64) {
     let places = places(&furnished.world.disk);
     let rng = SimRng::new(seed);
-    // What has a second copy is lost with both; that is told, and no repair helps.
+    // What has a second copy is lost with both; that is reported, and no repair helps.
     let journals: Vec<_> = places.iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "plj")).collect();
     let mut wrong = Vec::new();
     for n in 0..samples {

@@ -48,7 +48,7 @@ fn each_part_of_a_read_is_answered_in_its_place() {
     let news = [0, 1, 255, 256, 257, 400, 599];
     let all = mixed(&mut node, &news);
     let mut parts: Vec<_> = all.iter().map(|id| part(*id, 0, 1_000)).collect();
-    // What belongs to machines and to the broker itself is nobody's to read, wherever it is named.
+    // What belongs to machines and to the broker itself cannot be read by clients, wherever it is named.
     let own = PartitionId(3);
     parts[300] = part(PartitionId(u64::MAX), 0, 1_000);
     parts[301] = part(own, 0, 1_000);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 const UNUSED: CloseIf = CloseIf { unused: true, empty: false };
 const EMPTY: CloseIf = CloseIf { unused: false, empty: true };
 
-/// What the machine is told.
+/// Commands for the machine.
 enum Ask {
     /// To look at a queue and close it.
     Close(PartitionId, CloseIf),
@@ -94,7 +94,7 @@ fn machine(ask: Ask) -> Request {
     Request::Machine(MachineId::Amqp, Box::new(ask))
 }
 
-/// What the machine was told of a queue that it closes: consumers and ready messages.
+/// What the machine learned of a queue that it closes: consumers and ready messages.
 fn told(reply: Reply) -> Result<(u64, u64), (u64, u64)> {
     let Reply::Machine(Ok(reply)) = reply else { panic!("{reply:?}") };
     let held = |counts: QueueCounts| (counts.consumers, counts.ready);
@@ -165,7 +165,7 @@ fn a_stream_is_closed_to_readers() {
     assert_eq!(read(&mut node), Err(AttachError::UnknownQueue));
 }
 
-/// The record of a deletion may be lost with its writer: the queue is there, and nobody could consume it until the next start.
+/// The record of a deletion may be lost with its writer: the queue is there, and it could not be consumed until the next start.
 #[test]
 fn a_queue_whose_deletion_is_lost_is_open_again() {
     let world = SimWorld::new(3);

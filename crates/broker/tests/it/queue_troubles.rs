@@ -82,7 +82,7 @@ fn what_is_settled_by_being_sent_stays_in_the_log_until_it_is_read() {
     let mut node = cold(&world);
     let consumer = attach(&mut node, queue, ConsumerSpec { credit: Some(0), settles: true, ..ConsumerSpec::default() });
     let take = node.start(Request::Take(Take { queue, consumer, messages_max: 2 }));
-    // A record for which nobody waits is committed with what somebody waits for.
+    // A record without a waiter is committed with one that has a waiter.
     let something = || {
         let messages = vec![message(&[other], "something")];
         Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false })
@@ -101,7 +101,7 @@ fn what_is_settled_by_being_sent_stays_in_the_log_until_it_is_read() {
     let expected: Vec<_> = (2..300).map(|i| format!("m{i}")).collect();
     assert_eq!(texts(&delivered(&node)), expected);
     assert_eq!(counts(&mut node, queue), QueueCounts { consumers: 1, ..QueueCounts::default() });
-    // Nobody waits for the two records: each goes with what is written next.
+    // The two records have no waiter: each goes with what is written next.
     publish(&mut node, vec![message(&[queue], "next")]);
     publish(&mut node, vec![message(&[queue], "last")]);
     let log_start = node.broker.partition_status(queue).unwrap().log_start;
@@ -124,7 +124,7 @@ fn what_is_not_read_yet_when_its_consumer_goes_is_for_others() {
     assert_eq!(texts(&delivered(&node)), ["x"]);
 }
 
-/// A consumer that settles by being sent was cancelled while a message was on its way to it: the message was settled, and nobody had it.
+/// A consumer that settles by being sent was cancelled while a message was on its way to it: the message was settled, and no consumer had it.
 #[test]
 fn who_stops_is_told_so_when_what_was_on_its_way_is_sent() {
     let world = SimWorld::new(2);
@@ -202,7 +202,7 @@ fn dead_messages_to_be_tried_again_do_not_keep_the_timer_awake_while_others_are_
     assert_eq!(node.client.dead.lock().len(), 3, "both are told, the first one again");
 }
 
-/// What the disk did not give made room of which nobody heard.
+/// What the disk did not give made room of which no waiter was notified.
 #[test]
 fn dead_messages_that_cannot_be_read_make_room_for_those_of_other_queues() {
     let world = SimWorld::new(12);
@@ -261,7 +261,7 @@ fn a_message_for_more_queues_than_a_proposal_holds_reaches_all_of_them() {
     }
 }
 
-/// A session that lets something happen between being told that its consumer is there and whatever the broker does then.
+/// A session that lets something happen between the reply to its attach and the broker's next step.
 #[derive(Debug)]
 struct Slow {
     broker: Weak<Broker>,

@@ -322,7 +322,7 @@ fn retention_that_gets_shorter_or_longer_holds_for_what_is_settled_already() {
     assert_eq!(log_start(&node, q.queue), 2);
 }
 
-/// What was kept stayed until something else was settled: for ever, of a queue that nobody uses.
+/// What was kept stayed until something else was settled: for ever, in an unused queue.
 #[test]
 fn retention_that_goes_takes_what_it_kept() {
     let world = SimWorld::new(23);

@@ -247,7 +247,7 @@ fn a_full_queue_refuses_or_drops_as_it_was_told() {
     assert_eq!(texts(&node.delivered()), ["m0", "m1"]);
 }
 
-/// What was published just before and is not written yet counted for nobody: a get, a consume or a count behind it on the same channel
+/// What was published just before and is not written yet was not counted: a get, a consume or a count behind it on the same channel
 /// saw 222 messages in a queue of 10.
 #[test]
 fn a_queue_is_not_too_long_for_what_comes_behind_an_unconfirmed_publish() {
@@ -435,7 +435,7 @@ fn a_deleted_queue_lets_its_consumers_know() {
     assert!(matches!(node.attach(queue, ConsumerSpec::default()), Err(AttachError::UnknownQueue)));
 }
 
-/// Whoever found a queue before it was deleted asks for what is in it afterwards.
+/// A client that found a queue before it was deleted asks for its messages afterwards.
 #[test]
 fn what_is_asked_of_a_deleted_queue_finds_none() {
     let world = SimWorld::new(10);
@@ -446,7 +446,7 @@ fn what_is_asked_of_a_deleted_queue_finds_none() {
     let consumer = node.attach(queue, pull).unwrap();
     let take = Take { queue, consumer, messages_max: 1 };
     let Reply::Take(Ok(taken)) = node.ask(Request::Take(take)) else { panic!("nothing is taken") };
-    // One message is on its way from the disk, and somebody waits for a purge.
+    // One message is on its way from the disk, and a purge is waited for.
     let reading = node.start(Request::Take(take));
     let delete = DeleteTopics { topics: vec![TopicRef::Name("q".into())] };
     node.start(Request::DeleteTopics(delete));
@@ -467,7 +467,7 @@ fn what_is_asked_of_a_deleted_queue_finds_none() {
     assert!(matches!(&reply, Reply::DescribeQueues(counts) if counts[..] == [None]), "{reply:?}");
 }
 
-/// A message that somebody moves and keeps until it is there: each try left a copy where dead messages go, and one in each queue that had
+/// A message that a mover moves and keeps until it is there: each try left a copy where dead messages go, and one in each queue that had
 /// room.
 #[test]
 fn what_goes_to_all_of_its_queues_or_none_leaves_no_copies() {

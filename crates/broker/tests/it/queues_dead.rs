@@ -1,4 +1,4 @@
-//! Dead messages of queues: kept until they are moved, told to one session at a time, for the reason that they died of.
+//! Dead messages of queues: kept until they are moved, delivered to one session at a time, for the reason that they died of.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

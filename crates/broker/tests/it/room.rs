@@ -1,4 +1,4 @@
-//! Publishers to queues while the disk runs short of room: they are told to wait, and what was on its way waits.
+//! Publishers to queues while the disk runs short of room: they are blocked, and what was on its way waits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -111,7 +111,7 @@ fn what_finds_no_room_waits_for_it_in_its_order_while_acknowledgements_go_on() {
     assert_eq!((node.broker.publishes_held_bytes(), woken.0.load(Ordering::Relaxed)), (0, 2));
 }
 
-/// Files for the journal run out before the reserve is touched, and nobody has looked at the disk.
+/// Files for the journal run out before the reserve is touched, before the disk was looked at.
 #[test]
 fn a_journal_that_gets_no_file_holds_publishes_up_too() {
     let world = SimWorld::new(2);

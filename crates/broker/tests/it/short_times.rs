@@ -31,7 +31,7 @@ fn expired(did: &Did) -> bool {
     matches!(did, Did::Died(DeadReason::Expired))
 }
 
-/// A node with one queue, whoever moves its dead messages, and what became of its messages.
+/// A node with one queue, the mover of its dead messages, and what became of its messages.
 struct Rig {
     world: SimWorld,
     node: Node,

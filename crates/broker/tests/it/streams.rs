@@ -1,4 +1,4 @@
-//! Streams over the simulated machine: everybody reads all there is, from a place of his own, and nobody takes anything away.
+//! Streams over the simulated machine: every reader reads everything, from a position of its own, and reading removes nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -182,7 +182,7 @@ fn a_reader_gets_no_more_than_its_credit_and_its_window() {
     assert_eq!(node.counts(large).consumers, 0);
 }
 
-/// The window was empty when a look ended that had found it too full: nobody would have given room any more, and the reader stood for good.
+/// The window was empty when a look ended that had found it too full: no later event would have given room, and the reader stalled for good.
 #[test]
 fn room_that_comes_while_a_reader_is_at_the_disk_is_seen() {
     let world = SimWorld::new(12);

@@ -89,7 +89,7 @@ impl Roots {
 impl Place<'_> {
     /// Opens the file. One that is a link is not followed.
     pub(super) fn open(&self, flags: i32, mode: u32) -> io::Result<File> {
-        sys::open_at(&self.dir, self.name, flags | libc::O_NOFOLLOW, mode).map_err(told)
+        sys::open_at(&self.dir, self.name, flags | libc::O_NOFOLLOW, mode).map_err(on_error)
     }
 
     /// Whether there is anything of that name, be it a link.
@@ -131,7 +131,7 @@ fn directory(from: &File, path: &Path) -> io::Result<File> {
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 WITHOUT_OPENAT2.store(true, Ordering::Relaxed);
             }
-            found => return found.map_err(told),
+            found => return found.map_err(on_error),
         }
     }
     walk(from, path)
@@ -144,7 +144,7 @@ fn walk(from: &File, path: &Path) -> io::Result<File> {
         let flags = libc::O_PATH | libc::O_NOFOLLOW;
         let next = sys::open_at(&dir, name?, flags, 0)?;
         if next.metadata()?.file_type().is_symlink() {
-            return Err(told(io::Error::from_raw_os_error(libc::ELOOP)));
+            return Err(on_error(io::Error::from_raw_os_error(libc::ELOOP)));
         }
         dir = next;
     }
@@ -152,7 +152,7 @@ fn walk(from: &File, path: &Path) -> io::Result<File> {
 }
 
 /// Says what the system's words do not.
-fn told(error: io::Error) -> io::Error {
+fn on_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::ELOOP) => annotate(
             error,
@@ -209,7 +209,7 @@ mod tests {
         type Way = fn(&File, &Path) -> io::Result<File>;
         let by_openat2: Way = |from, path| match sys::open_dir_beneath(from, path.as_os_str()) {
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => walk(from, path),
-            found => found.map_err(told),
+            found => found.map_err(on_error),
         };
         for way in [by_openat2, walk as Way] {
             assert!(way(&root, Path::new("sub")).is_ok() && way(&root, Path::new("./sub/.")).is_ok());

@@ -210,7 +210,7 @@ mod tests {
         let (first, reader) = (rig.make("a", BYTES), rig.disk.open(&path, OpenMode::Read).unwrap());
         rig.disk.remove(&path).unwrap();
         drop(first);
-        assert!(!rig.is_freeing(), "somebody reads it");
+        assert!(!rig.is_freeing(), "a reader has it open");
         let mut read = vec![0; BYTES];
         reader.read_exact_at(&mut read, 0).unwrap();
         assert!(read.iter().all(|byte| *byte == 7));
@@ -228,7 +228,7 @@ mod tests {
         rig.disk.remove(&rig.dir.join("small")).unwrap();
         assert!(!rig.is_freeing());
         assert_eq!(rig.disk.open(&rig.dir.join("kept"), OpenMode::Read).unwrap().size().unwrap(), BYTES as u64);
-        // one that nobody has open is freed in steps as well
+        // one that is not open is freed in steps as well
         rig.disk.remove(&rig.dir.join("kept")).unwrap();
         assert_eq!(rig.freed(), (0, 0));
         assert!(!rig.disk.exists(&rig.dir.join("kept")));

@@ -1,4 +1,4 @@
-//! Time that passes only when it is told to, threads that are not given, and an end that is only noted.
+//! Time that is advanced by hand, threads that are not spawned, and an end that is only noted.
 
 use super::SimDisk;
 use crate::{Clock, Fatal, JoinTask, Tasks};
@@ -43,7 +43,7 @@ impl SimClock {
         now.monotonic_ns = now.monotonic_ns.saturating_add(ns);
     }
 
-    /// Somebody sets the wall clock: it jumps by `ms`, back too. Monotonic time does not notice.
+    /// Sets the wall clock: it jumps by `ms`, back too. Monotonic time is unaffected.
     pub fn jump_wall_ms(&self, ms: i64) {
         let mut now = self.now.lock();
         now.wall_offset_ms = now.wall_offset_ms.saturating_add(ms);

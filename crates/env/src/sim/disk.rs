@@ -58,7 +58,7 @@ pub struct CrashReport {
     pub names_lost: u64,
 }
 
-/// A disk in memory that forgets what was not flushed when the power goes, and fails when it is told to.
+/// A disk in memory that forgets what was not flushed when the power goes, and fails on request.
 ///
 /// Clones are handles of one disk. A handle made by [`SimDisk::of_this_life`] stops working at the next crash, as
 /// do all open files and locks; others see what survived.

@@ -240,7 +240,7 @@ impl State {
             Some(FaultKind::Io) => Err(system(libc::EIO)),
             Some(FaultKind::PowerCut) => {
                 if self.coin() {
-                    // It happened, and nobody will hear of it.
+                    // It happened, and no caller will learn of it.
                     let _ = body(self);
                 }
                 Err(self.cut_power())

@@ -98,7 +98,7 @@ fn a_message_that_fails_too_often_is_dead() {
     assert_eq!(dead(&mut world.queue), [letter]);
     assert_eq!(dead(&mut world.queue), []);
     world.commit();
-    // Nobody said that it was moved: after a crash it is told again.
+    // The move was not confirmed: after a crash it is reported again.
     world.crash();
     assert_eq!(dead(&mut world.queue), [letter]);
     world.queue.dead_letter_failed(0, 1);
@@ -629,7 +629,7 @@ fn a_window_of_bytes_is_given_back_as_it_was_taken() {
     assert_eq!(granted(&mut world, 1, 70), [(4, 1, 1)]);
 }
 
-/// A consumer that only pulled was made the active one, and nobody got anything until it left; and nobody could consume alone.
+/// A consumer that only pulled was made the active one, and no consumer got anything until it left; nor could one consume exclusively.
 #[test]
 fn a_consumer_that_only_pulls_is_in_nobodys_way() {
     let pulls = || ConsumerConfig { permits: Some(0), pulls: true, ..ConsumerConfig::default() };

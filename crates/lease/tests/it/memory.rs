@@ -57,7 +57,7 @@ fn ten_million_messages_cost_their_holes() {
     assert!(world.queue.memory_bytes() < 3000, "{}", world.queue.memory_bytes());
 }
 
-/// One message that nobody settles keeps the floor down; nothing else is kept of the many above it.
+/// One message that is never settled keeps the floor down; nothing else is kept of the many above it.
 #[test]
 fn a_message_that_stays_does_not_keep_what_is_known_of_others() {
     for whole_entries in [false, true] {
@@ -145,7 +145,7 @@ fn messages_that_live_long_cost_little_and_expire_to_the_grain_of_the_queue() {
     const MESSAGES: u64 = DAY_MS / EVERY_MS;
     let mut world = World::new(Config { expiry_grain_ms: 10, track_bytes: true, ..Config::default() });
     let mut described: u64 = 0;
-    // One each 400 ms for two days, from clients whose clocks differ by a little: nobody wants them.
+    // One each 400 ms for two days, from clients whose clocks differ by a little: no queue wants them.
     let entry = |offset: u64| {
         let time_ms = START_MS + offset * EVERY_MS;
         let expires_at_ms = Some(time_ms + DAY_MS - offset * 7 % 13);

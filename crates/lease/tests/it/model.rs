@@ -126,7 +126,7 @@ impl World {
     fn is_ready(&self, message: &Message) -> bool {
         let open = !message.now.settled && message.now.dead.is_none() && message.held.is_none();
         let visible = message.committed || self.early;
-        // What waits becomes ready when somebody looks at the time, which every step here does that moves it.
+        // What waits becomes ready when the time is looked at, which every step here does that moves it.
         open && visible && message.now.not_before <= self.now
     }
 

@@ -1,4 +1,4 @@
-//! Messages that are parked: somebody else knows how long they wait.
+//! Messages that are parked: the index of times knows how long they wait.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -21,7 +21,7 @@ const LATER: Entry = Entry {
     parked: true,
 };
 
-/// Commits what is to be recorded, as a host does that keeps times beyond a minute; what it was told of them.
+/// Commits what is to be recorded, as a host does that keeps times beyond a minute; returns what was reported of them.
 fn commit_parking(world: &mut World) -> Vec<(u64, u64)> {
     let record = world.queue.take_record().expect("something to record");
     let mut told = Vec::new();
@@ -51,7 +51,7 @@ fn messages_of_all_times_and_sizes_cost_little_while_they_are_parked() {
     assert!(world.queue.memory_bytes() < 6 << 20, "{}", world.queue.memory_bytes());
     assert_eq!(world.queue.next_deadline_ms(), None);
     world.wait(2_000_000_000);
-    assert_eq!(world.counts().ready, 0, "nobody said that their time has come");
+    assert_eq!(world.counts().ready, 0, "their time has not come");
     for i in 0..MESSAGES {
         assert_eq!(world.queue.unpark(i * 7 % MESSAGES, 1, |_| true), Ok(1));
     }
@@ -83,7 +83,7 @@ fn what_is_parked_is_there_after_a_crash_until_its_release_is_committed() {
     world.crash();
     assert_eq!((world.counts().delayed, world.counts().ready), (5, 1));
     assert_eq!(world.queue.unpark(2, 1, |_| true), Ok(1));
-    assert_eq!(world.queue.pending_record(), Some(true), "nobody waits for it");
+    assert_eq!(world.queue.pending_record(), Some(true), "it has no waiter");
     world.commit();
     world.crash();
     assert_eq!((world.counts().delayed, world.counts().ready), (4, 2));
@@ -110,7 +110,7 @@ fn messages_that_came_back_for_long_are_parked_when_that_is_committed() {
     world.wait(200_000);
     assert_eq!(world.counts().delayed, 3);
     assert_eq!(world.queue.parked_from(0, 9), Some((3..4, Tally { returned: 1, failed: 1 })));
-    // What somebody says of another return is let be.
+    // What is said of another return is ignored.
     assert_eq!(world.queue.unpark(3, 1, |tally| tally.returned == 2), Ok(0));
     assert_eq!(world.queue.unpark(3, 1, |tally| tally.returned == 1), Ok(1));
     let grants = world.grant();

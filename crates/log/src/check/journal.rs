@@ -29,7 +29,7 @@ pub struct JournalFile {
     pub indexes: Option<(Index, Index)>,
 }
 
-/// Where the log ends in bytes that nobody was promised.
+/// Where the log ends in bytes that were never acknowledged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Torn {
     /// The file.
@@ -122,7 +122,7 @@ impl fmt::Display for JournalReport {
         writeln!(f)?;
         if let Some(torn) = &self.torn {
             let (path, position) = (torn.path.display(), torn.position);
-            writeln!(f, "{path} is torn at {position}: {}; nobody was promised what was there", torn.what)?;
+            writeln!(f, "{path} is torn at {position}: {}; it was never acknowledged", torn.what)?;
         }
         for damage in &self.damage {
             writeln!(f, "{damage}")?;
@@ -227,7 +227,7 @@ pub(super) fn survey(env: &Env, dir: &Path, mode: OpenMode) -> Result<Surveyed> 
     for sequence in behind {
         let Some(headless) = survey.headless.iter().find(|h| h.sequence == sequence) else { continue };
         let (salt, flushed) = headless.salt()?;
-        // Where nothing can be read, nobody knows whether there was something.
+        // Where nothing can be read, it is unknown whether there was something.
         let unreadable = unread.behind(&headless.path, 0).first().is_some_and(|(at, _)| *at < FILE_HEADER_BYTES);
         if flushed || unreadable {
             lost_headers.push(lost_header(headless));
@@ -267,7 +267,7 @@ pub(super) struct Hole {
     pub(super) bad: Bad,
     /// Where verified frames go on.
     pub(super) resumed: Option<LogEnd>,
-    /// What can be told of the frame that stood there: a whole frame, whose local header is what is damaged, or one some
+    /// What is known of the frame that stood there: a whole frame, whose local header is what is damaged, or one some
     /// of whose entries are.
     pub(super) salvaged: Option<Frame>,
     /// The log up to the damaged place.

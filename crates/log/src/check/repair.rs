@@ -310,7 +310,7 @@ impl Rewrite<'_> {
     /// was there too.
     fn end(&mut self, walker: &Walker<'_>) -> Result<()> {
         if self.copy.is_none() {
-            // What is damaged is where the log ends: whoever begins a file, ends the one before.
+            // What is damaged is where the log ends: the journal that begins a file ends the one before.
             let LogEnd { sequence, position } = walker.place();
             let end = FileEnd { sequence, position, checksum: walker.checksum() };
             self.next = walker.state.next.unwrap_or(self.next);

@@ -167,7 +167,7 @@ impl FileWriter {
         self.directory.entries.contains_key(key)
     }
 
-    /// The file holds everything: nothing older needs to be told that it was removed.
+    /// The file holds everything: nothing older needs a record of its removal.
     pub(super) fn forget_removed(&mut self) {
         self.directory.entries.retain(|_, place| place.is_some());
     }

@@ -210,7 +210,7 @@ fn one_damaged_copy_costs_nothing_and_is_made_whole_again() {
             let store = open(&env);
             assert!(load(&store) == whole, "byte {byte} of {name}");
             let written = store.write(Index(3), []).unwrap();
-            // Of the second copy nobody knows before the first one fails.
+            // The second copy is not looked at before the first one fails.
             assert_eq!(written.complete, name == file_names(sequence)[0], "byte {byte} of {name}");
             let found = load(&open(&env));
             assert!(found.0 == Some(Index(3)) && found.1 == whole.1, "byte {byte} of {name}");

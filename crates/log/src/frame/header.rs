@@ -31,7 +31,7 @@
 //! - `previous` is the local header's crc of the frame before this one in the log; of a file's first frame, the crc of
 //!   the file's header. A frame that does not follow from what stands before it never verifies.
 //! - `salt` is a random number that the file header names; a recycled file gets a new one, so that frames of its
-//!   earlier life never verify. Being random, it cannot be put into a payload by whoever sends one.
+//!   earlier life never verify. Being random, it cannot be put into a payload by its sender.
 //! - `durable_upto` is the index of the last frame that the last finished flush covered, and the *durable end* the place
 //!   in the log that it reached. A place orders local frames too, and does not change its meaning when a consensus
 //!   engine truncates and reuses indexes, which is why recovery judges by it. `u64::MAX` and (0, 0) mean "none yet".

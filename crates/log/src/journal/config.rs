@@ -1,4 +1,4 @@
-//! What a journal is told, and the bounds it keeps.
+//! The configuration of a journal, and the bounds it keeps.
 
 use polylogue_types::{Index, NodeId, ShardId, limits};
 use std::fmt;

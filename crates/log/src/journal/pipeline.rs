@@ -71,7 +71,7 @@ impl Group {
         self.class.unwrap_or(own)
     }
 
-    /// Whether there is something for the sink that it has not been told.
+    /// Whether there is something that the sink has not been given.
     pub(crate) fn tells(&self) -> bool {
         !(self.frames.is_empty() && self.outcomes.is_empty())
     }
@@ -203,7 +203,7 @@ impl Pipeline {
 
     /// When a flush is due; 0 for at once.
     pub(crate) fn flush_due_ns(&self, config: &Config) -> Option<u64> {
-        // Where nobody waits for a flush, a thread that could write must not wait for one that runs. Where somebody does, the
+        // Without a waiter for a flush, a thread that could write must not wait for one that runs. With one, the
         // thread whose group is written has nothing better to do.
         let busy = self.flushing && self.waiting == 0;
         if self.unflushed.is_empty() || busy {

@@ -12,7 +12,7 @@
 //!   [`Config::prompt_pause_factor`](super::Config::prompt_pause_factor) times as long: the system makes writers wait where
 //!   too much is dirty, and the thread has other connections.
 //!
-//! Otherwise the journal's threads are told, as for any proposal.
+//! Otherwise the journal's threads are woken, as for any proposal.
 
 use super::inner::{Inner, WriteState};
 use super::mode::WriteMode;

@@ -63,7 +63,7 @@ pub enum Urgency {
     /// It is written at once, and flushed at once where its commit needs a flush.
     Urgent,
     /// It is written with whatever is written next, or a little later by itself ([`Config::lazy_write_us_max`]), and then flushed at once
-    /// where its commit needs a flush: for somebody who waits, and has more on its way.
+    /// where its commit needs a flush: for a proposer that waits, and has more on its way.
     ///
     /// [`Config::lazy_write_us_max`]: super::Config::lazy_write_us_max
     Soon,

@@ -94,8 +94,8 @@ struct State {
 const RESERVE_FACTOR: usize = 2;
 
 impl State {
-    /// Takes in one more. Whether a thread of the pair has to be told. One that is awake looks into the queue before it sleeps; so only
-    /// something urgent is told while one of them is: the other one would do nothing but wait for the same time.
+    /// Takes in one more. Returns whether a thread of the pair has to be woken. One that is awake looks into the queue before it sleeps; so only
+    /// something urgent wakes one while the other is: the other one would do nothing but wait for the same time.
     fn push(&mut self, queued: Queued, own: Durability, clock: &dyn Clock) -> bool {
         let urgent = queued.proposal.urgency == Urgency::Urgent;
         let (first, was_due) = (self.items.is_empty(), self.is_due());
@@ -408,7 +408,7 @@ mod tests {
                 let mut push = |urgency| state.push(queued(urgency), Durability::Sync, clock);
                 assert_eq!(push(urgency), sleepers == WRITERS, "{urgency:?} {sleepers}");
                 assert!(!push(urgency), "one of them knows the time");
-                assert_eq!(push(Urgency::Urgent), sleepers > 0, "somebody has to write");
+                assert_eq!(push(Urgency::Urgent), sleepers > 0, "a thread has to write");
                 assert!(!push(Urgency::Urgent), "one does already");
             }
         }

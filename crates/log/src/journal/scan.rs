@@ -386,7 +386,7 @@ fn next_magic(reader: &mut Reader<'_>, mut position: u64, limit: u64) -> Result<
 /// What a file holds behind a place: the highest mark of what was flushed in frames of this salt, and where the last
 /// such frame ends. Headers count even where what follows them is damaged.
 ///
-/// Only the salt tells a frame from bytes that somebody has sent: without it, a payload could claim to be a mark.
+/// Only the salt distinguishes a frame from bytes that a client has sent: without it, a payload could claim to be a mark.
 pub(crate) fn marks_behind(
     file: &dyn DiskFile,
     size: u64,

@@ -53,7 +53,7 @@ impl Retired {
     }
 }
 
-/// All files that wait. Behind one lock, which is held during their metadata operations: whoever needs a file has to
+/// All files that wait. Behind one lock, which is held during their metadata operations: a thread that needs a file has to
 /// wait for these anyhow.
 #[derive(Debug)]
 pub(crate) struct Spares {

@@ -82,7 +82,7 @@ impl Survey {
     /// Reads all headers. Nothing is changed on disk.
     ///
     /// # Errors
-    /// `Incompatible` for a file of a newer version, or of somebody else than `ours` (where that is known); `Io`, unless
+    /// `Incompatible` for a file of a newer version, or of another identity than `ours` (where that is known); `Io`, unless
     /// what cannot be read is cut off or released.
     pub(crate) fn read(disk: &dyn Disk, dir: &Path, ours: Option<&Identity>, open: OpenFile<'_>) -> Result<Survey> {
         let mut survey = Survey::default();

@@ -19,14 +19,14 @@ use std::sync::Arc;
 pub struct SegmentFinding {
     /// Name of the segment, whose files are in the directory of segments, or of the file in the directory of checkpoints.
     pub segment: String,
-    /// The range that cannot be served; `None` when nobody knows what was in what is damaged.
+    /// The range that cannot be served; `None` when the content of the damaged part is unknown.
     pub range: Option<FencedRange>,
     /// What is wrong.
     pub what: String,
 }
 
 /// Verifies everything that the manifest of a shard's directory names: of segments the run tables, sparse indexes, entry
-/// tables and native bytes, and the files of the checkpoint. Runs that nobody wants any more are passed over, because their
+/// tables and native bytes, and the files of the checkpoint. Dead runs are skipped, because their
 /// bytes may be given back. Reads only.
 ///
 /// # Errors

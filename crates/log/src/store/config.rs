@@ -1,4 +1,4 @@
-//! What an operator or a test may move, and the bounds that nobody may.
+//! What an operator or a test may set, and the fixed bounds.
 
 use crate::error::{Error, ErrorKind, Result};
 use polylogue_types::limits;
@@ -44,7 +44,7 @@ pub struct StoreConfig {
     pub journal_keep_bytes_max: u64,
     /// Memory of the index over journal files from which a merge is due. Bytes.
     pub journal_index_bytes_max: usize,
-    /// Classes up to this one are short-lived: they wait in the journal, because nobody will want them before long.
+    /// Classes up to this one are short-lived: they wait in the journal, because they will soon be dead.
     pub short_class_max: u8,
     /// What one step of a merge reads and writes before it returns. Bytes, unless one run alone is larger.
     pub merge_step_bytes: usize,
@@ -68,7 +68,7 @@ pub struct StoreConfig {
     pub compact_segments: usize,
     /// Room that merges and rewrites leave free, for the manifest and checkpoints. Bytes.
     pub room_bytes_min: u64,
-    /// While the disk is short of room, this much in journal files that nobody wants is worth a checkpoint and a merge. Bytes.
+    /// While the disk is short of room, this much in dead journal files is worth a checkpoint and a merge. Bytes.
     pub waste_bytes_min: u64,
 }
 

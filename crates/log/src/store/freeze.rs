@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The segments that a backup copies, and those of them that nobody else needs any more.
+/// The segments that a backup copies, and those of them that only it still needs.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     names: BTreeSet<SegmentName>,
@@ -45,7 +45,7 @@ pub(crate) struct Frozen<'a> {
     /// What counts, with every dead row marked.
     pub(crate) manifest: Manifest,
     pub(crate) pinned: Pinned,
-    /// Behind it, so that what was deferred meanwhile is removed by nobody else.
+    /// Behind it, so that what was deferred meanwhile is not removed elsewhere.
     _maintenance: MutexGuard<'a, Option<Rewrite>>,
 }
 

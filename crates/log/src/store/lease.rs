@@ -1,7 +1,7 @@
-//! Who reads a segment. Blocks are given back only when nobody can have a range of them any more.
+//! Readers of a segment. Blocks are freed only when no reader can have a range of them any more.
 //!
 //! ```text
-//!   rows die ....... | close: who opens from now on gets another lease ....... | nobody has the first lease: the rows that
+//!   rows die ....... | close: who opens from now on gets another lease ....... | the first lease is unused: the rows that
 //!                    | and can meet none of those rows                         | were dead at the close are free
 //! ```
 //!
@@ -14,7 +14,7 @@ use polylogue_types::RangeSource;
 use std::io;
 use std::sync::Arc;
 
-/// Held by whoever may read a segment.
+/// Held by every reader of a segment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lease(Arc<()>);
 
@@ -24,7 +24,7 @@ impl Lease {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether nobody else holds it.
+    /// Whether it has no other holder.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -77,7 +77,7 @@ impl RangeSource for LeasedFile {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     current: Lease,
-    /// The lease that was closed last, while somebody has it, and the rows that were dead then.
+    /// The lease that was closed last, while it is held, and the rows that were dead then.
     closed: Option<(Lease, Bits)>,
     /// Of a journal file that was adopted: as its readers got it before, which knows of no lease. Kept while one of them has it.
     journal: Option<Arc<dyn RangeSource>>,
@@ -103,7 +103,7 @@ impl Leases {
         true
     }
 
-    /// The rows that were dead at the last close, once nobody has that lease any more.
+    /// The rows that were dead at the last close, once that lease is not held any more.
     pub(super) fn freed(&mut self) -> Option<Bits> {
         self.journal.take_if(|file| Arc::strong_count(file) == 1);
         if self.journal.is_some() {

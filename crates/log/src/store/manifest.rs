@@ -56,7 +56,7 @@ pub(crate) struct NamedSegment {
     pub(crate) table_crc: u32,
     pub(crate) rows: u32,
     pub(crate) native_bytes: u64,
-    /// Rows that nobody wants any more; their bytes may have been given back.
+    /// Dead rows; their bytes may have been given back.
     pub(super) dead: Bits,
 }
 
@@ -309,7 +309,7 @@ impl Keeper {
     }
 }
 
-/// A flush that failed is the end of the process: nobody knows what is on the disk.
+/// A flush that failed is the end of the process: the content of the disk is unknown.
 pub(crate) fn flushed(env: &Env, result: std::io::Result<()>, what: &str) -> Result<()> {
     result.map_err(|e| {
         let error = Error::io(format!("cannot flush {what}"), e);

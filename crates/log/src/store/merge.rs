@@ -92,7 +92,7 @@ impl SealedJournal for Journal {
 /// Why a merge is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MergeReason {
-    /// Nobody wants anything of the oldest files any more: they can go without a copy.
+    /// Nothing in the oldest files is live any more: they can go without a copy.
     Empty,
     /// Long-lived data has reached `merge_bytes`.
     Bytes,
@@ -245,7 +245,7 @@ impl Shared {
     /// stays.
     pub(super) fn discard(&self, names: &[SegmentName]) {
         if self.env.fatal.is_fatal() {
-            // Nobody knows what is on the disk; the next start looks.
+            // The content of the disk is unknown; the next start looks.
             return;
         }
         let manifest = self.manifest.look();
@@ -421,7 +421,7 @@ impl ShardStore {
                 let next = files.iter().find(|f| adoptable(f, adopted_rows).is_some()).and_then(|f| f.indexes);
                 let upto = next.map_or(upto, |(start, _)| upto.min(Index(start.0.saturating_sub(1))));
                 let bytes = state.frames.live_bytes_upto(upto);
-                // What nobody wants needs none: it must not wait behind what does.
+                // What is dead needs none: it must not wait behind what does.
                 let upto = if bytes > room { state.frames.empty_upto(upto) } else { Some(upto) };
                 let Some(upto) = upto else {
                     let what = format!("a merge of {bytes} bytes has room for {room}: it waits until more is free");

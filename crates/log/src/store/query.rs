@@ -3,7 +3,7 @@
 //! ```text
 //!   attempt (lock held, no I/O) ──> done ─────────────────────────────> answer
 //!        ^                     └──> need: index piece, blocks to verify, entries of a block, ...
-//!        └── load (no lock, I/O; whoever runs the plan) <──┘
+//!        └── load (no lock, I/O; on the caller's thread) <──┘
 //! ```
 
 use super::config::LOADS_PER_READ_MAX;

@@ -52,7 +52,7 @@ impl Query for ReadQuery {
         let cursor = found.as_ref().map_or(self.from, |found| found.next);
         match (check_range(self.partition, partition, cursor), &found) {
             (Err(error), None) => return Err(error),
-            // It was trimmed meanwhile; the next read is told.
+            // It was trimmed meanwhile; the next read returns the error.
             (Err(_), Some(found)) => return Ok(Step::Done(found.clone())),
             (Ok(()), _) => {}
         }

@@ -335,7 +335,7 @@ impl ReadCache {
     }
 }
 
-/// A piece is being read; the others who want it are told when that has ended, however.
+/// A piece is being read; others that want it are woken when that has ended, however.
 struct Loading<'a> {
     cache: &'a ReadCache,
     key: PieceKey,

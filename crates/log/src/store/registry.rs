@@ -55,14 +55,14 @@ pub(super) struct Segment {
     pub(super) data_len: u64,
     pub(super) table_crc: u32,
     pub(super) rows: u32,
-    /// Native bytes of all runs, and of those that somebody may still want.
+    /// Native bytes of all runs, and of the live ones.
     pub(super) native_bytes: u64,
     pub(super) live_bytes: u64,
     pub(super) live_rows: u32,
     /// When the last entry of its oldest and of its newest run was appended, in seconds.
     pub(super) oldest_s: u32,
     pub(super) newest_s: u32,
-    /// Rows that nobody wants any more.
+    /// Dead rows.
     pub(super) dead: Bits,
     /// Of those, the ones that no reader can hold any more.
     pub(super) free: Bits,
@@ -77,7 +77,7 @@ pub(super) struct Segment {
     pub(super) no_punch: bool,
     /// Its files gave an error when room was to be given back: the others come first, until the next start.
     pub(super) skip: bool,
-    /// Rows that could not be read at the start and are not known to be dead: nobody knows whose they are.
+    /// Rows that could not be read at the start and are not known to be dead: their partitions are unknown.
     pub(super) lost_rows: u32,
 }
 
@@ -160,12 +160,12 @@ impl Registry {
         self.segments.remove(&number)
     }
 
-    /// What whoever reads a segment must hold.
+    /// What a reader of a segment must hold.
     pub(super) fn lease(&self, number: u32) -> Option<&Lease> {
         self.leases.get(&number).map(Leases::current)
     }
 
-    /// Frees the dead rows that nobody reads any more, and closes the leases of segments where rows have died since: the
+    /// Frees the dead rows without readers, and closes the leases of segments where rows have died since: the
     /// numbers of those segments.
     pub(super) fn turn_leases(&mut self) -> Vec<u32> {
         let mut closed = Vec::new();
@@ -183,7 +183,7 @@ impl Registry {
         closed
     }
 
-    /// Nobody wants a row any more.
+    /// A row is dead.
     pub(super) fn row_died(&mut self, number: u32, row: u32, len: u32) {
         self.verified.remove(&(number, row));
         if let Some(segment) = self.segments.get_mut(&number)

@@ -1,4 +1,4 @@
-//! How much of a partition nobody wants any more. Pure functions: the broker writes what comes out as records, and the
+//! How much of a partition is past its retention. Pure functions: the broker writes what comes out as records, and the
 //! records trim.
 
 use super::index::RunAge;

@@ -126,7 +126,7 @@ impl Rewrite {
         Ok(None)
     }
 
-    /// Copies the next run in the order of partition and offset, if somebody wants it still; false when there is none.
+    /// Copies the next run in the order of partition and offset, if it is still live; false when there is none.
     fn copy_next(&mut self, shared: &Shared) -> Result<bool> {
         let several = self.sources.len() > 1;
         let left = self.sources.iter_mut().filter(|s| s.row().is_some());

@@ -70,7 +70,7 @@ pub(super) struct Shared {
     pub(super) manifest: Arc<Keeper>,
     /// Never held across I/O.
     pub(super) state: Mutex<State>,
-    /// Held by whoever merges or reclaims; never by readers. A rewrite that is at work.
+    /// Held by merges and reclaims; never by readers. A rewrite that is at work.
     pub(super) maintenance: Mutex<Option<Rewrite>>,
     /// Opened when first asked for: there must be one only, because it knows what the files hold.
     pub(super) checkpoints: Mutex<Option<CheckpointStore>>,
@@ -78,7 +78,7 @@ pub(super) struct Shared {
     pub(super) pins: Mutex<Pins>,
     handles: Mutex<Lru<(u32, Part), Handle>>,
     sparse: Mutex<Lru<(u32, u32), Arc<Sparse>>>,
-    /// Journal runs that were divided into entries: whoever reads one in small pieces, as the consumer of a queue does, would have its whole
+    /// Journal runs that were divided into entries: a reader of one in small pieces, such as the consumer of a queue, would have its whole
     /// frame's table read for each of them.
     runs: Mutex<Lru<RunKey, Arc<Entries>>>,
     /// Its lock is taken after that of `state`.
@@ -170,7 +170,7 @@ impl Shared {
         })?;
         let handle = Handle::new(part, opened, &lease);
         self.handles.lock().put((segment, part), handle.clone(), 1);
-        // Meanwhile the segment may have been removed, or its lease closed: nobody would come by again to let go of this.
+        // Meanwhile the segment may have been removed, or its lease closed: no later call would release this.
         if known(self).is_none_or(|(_, now)| !now.is(&lease)) {
             self.handles.lock().remove(&(segment, part));
         }

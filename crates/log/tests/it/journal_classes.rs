@@ -115,6 +115,6 @@ fn what_may_wait_is_written_with_what_comes_and_flushed_at_once() {
     assert_eq!((tickets(&node), node.journal.stats().flush.count), (vec![0, 1], flushes + 1));
     propose(&node, 2, Durability::Sync, Urgency::Soon);
     propose(&node, 3, Durability::Sync, Urgency::Urgent);
-    assert!(node.journal.write_step() && node.journal.flush_step(), "it does not wait longer than somebody else");
+    assert!(node.journal.write_step() && node.journal.flush_step(), "it does not wait longer than another");
     assert_eq!((tickets(&node), node.journal.stats().flush.count), (vec![0, 1, 2, 3], flushes + 2));
 }

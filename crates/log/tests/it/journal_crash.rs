@@ -38,7 +38,7 @@ struct Oracle {
     next_offset: BTreeMap<u64, u64>,
     ticket: u64,
     accepted: Vec<Accepted>,
-    /// How many outcomes, and frames that are durable, the sink of this life has told.
+    /// How many outcomes, and frames that are durable, the sink of this life has reported.
     heard: usize,
     promised: usize,
     acknowledged: u64,
@@ -236,7 +236,7 @@ impl Oracle {
             Ok(()) => {}
             Err(e) => assert!(matches!(e.kind, ErrorKind::StorageFull | ErrorKind::Stopped), "{e}"),
         }
-        // Even one that failed may be in the log; and whoever released it does not ask for it again.
+        // Even one that failed may be in the log; and the caller that released it does not ask for it again.
         self.released = Some(upto.max(self.released.unwrap_or(0)));
     }
 

@@ -1,4 +1,4 @@
-//! Damage is told from a torn tail, named, refused, and can be put on record.
+//! Damage is distinguished from a torn tail, named, refused, and can be put on record.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -94,7 +94,7 @@ fn a_flipped_bit_in_a_group_that_no_mark_covers_is_a_torn_tail() {
     }
     let frames = node.sink.frames();
     world.disk.crash_losing_all();
-    // Each frame's header says that the one before it was flushed; of the last one nobody says so.
+    // Each frame's header says that the one before it was flushed; of the last one no header does.
     let last = frames.last().expect("a frame");
     for byte in 0..last.bytes.len() as u64 {
         let disk = world.disk.fork(byte);
@@ -216,7 +216,7 @@ fn a_missing_file_is_damage() {
         let e = expect_err(open_disk(&world, &disk));
         assert_eq!(e.kind, ErrorKind::Damaged, "{e}");
         assert!(e.context.contains("missing"), "{e}");
-        // Whoever does not need it any more, nor what came before it, does not miss it.
+        // A reader that needs neither it nor what came before it does not miss it.
         let (_, last) = file.indexes.expect("indexes");
         let env = env_over(&world, &disk);
         assert_eq!(expect_err(open_in(&env, config(), last)).kind, ErrorKind::Damaged);

@@ -185,7 +185,7 @@ fn a_file_that_is_read_is_not_recycled() {
 #[test]
 fn a_file_stays_until_its_release_is_durable() {
     let world = SimWorld::new(21);
-    // A released file that somebody still has goes too.
+    // A released file that is still open goes too.
     let node = Node::start(&world, Config { retired_files_max: 0, ..config() }).expect("starts");
     fill(&node, 0, 40);
     *node.sink.0.lock() = Heard::default();
@@ -276,7 +276,7 @@ fn an_older_file_without_frames_is_not_missed_after_an_adoption() {
     let from = adopted.sealed.indexes.expect("indexes").1.next();
     let (_, visited) = open_in(&world.env(), config(), from).expect("opens");
     assert_eq!(contents(&visited).len(), 2);
-    // Whoever needs what was in it, is told.
+    // A reader that needs its content gets an error.
     let (disk, needed) = (world.disk.fork(1), Index(from.0 - 1));
     let env = polylogue_env::Env { disk: Arc::new(disk), ..world.env() };
     assert!(matches!(expect_err(open_in(&env, config(), needed)).kind, ErrorKind::Damaged | ErrorKind::OutOfRange));

@@ -175,7 +175,7 @@ fn a_bad_sector_behind_the_end_of_the_log_can_be_agreed_to() {
     let mut expected = contents_of(&frames);
     expected.push(entry(9, 0, &payload(1_000, 10)));
     let place = frames.last().and_then(|f| f.place.clone()).expect("a place");
-    // Nobody can know that nothing acknowledged was there, so that a start does not take it for free room.
+    // It cannot be known that nothing acknowledged was there, so that a start does not take it for free room.
     let behind = place.position + u64::from(place.len) + 2 * SECTOR_BYTES;
     assert_eq!(repaired(&scratched(&world, place.file_sequence, behind)), expected);
 }

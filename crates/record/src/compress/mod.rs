@@ -1,7 +1,7 @@
 //! The codecs of Kafka's record batches, each decompressing under a cap.
 //!
 //! What comes in is not trusted: no length field is allocated for before it is held against the bytes that are there, and
-//! whoever decompresses says how many bytes may come out.
+//! the caller of a decompression says how many bytes may come out.
 //!
 //! | id | codec | written | read |
 //! | --- | --- | --- | --- |

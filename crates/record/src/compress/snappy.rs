@@ -17,7 +17,7 @@ const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 const HEADER_BYTES: usize = 16;
 /// The version that is written, and the lowest that is read.
 const VERSION: i32 = 1;
-/// What snappy-java compresses at once unless told otherwise.
+/// The default block size of snappy-java.
 const BLOCK_BYTES: usize = 32 << 10;
 /// The most bytes that one byte of a raw block can stand for: three bytes copy 64.
 const EXPANSION_MAX: usize = 22;

@@ -127,7 +127,7 @@ impl<'a> Stream<'a> {
         self.left = self.left.checked_sub(len).ok_or(CompressError::TooLarge { cap_bytes: self.cap })?;
         (self.start, self.end) = (0, len);
         if len == 0 {
-            // Whoever asks again is told the same, without the codec looking for more.
+            // A repeated call returns the same, without the codec looking for more.
             self.source = Source::Plain(&[]);
         }
         Ok(())

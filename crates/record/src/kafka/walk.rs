@@ -456,7 +456,7 @@ mod tests {
         }
     }
 
-    /// Without this they could all be left to the careful reader, and nobody would notice.
+    /// Without this they could all be left to the careful reader, and no test would notice.
     #[test]
     fn plain_records_are_read_as_such() {
         let plain =

@@ -139,7 +139,7 @@ fn has_no_writer_before_one_is_acquired(make: Maker<'_>) {
     let view = case.log.view();
     assert_eq!(view.role, Role::Follower);
     let refused = case.log.try_propose(small(view.term, 0));
-    assert_eq!(refused.expect_err("nobody has acquired").kind, ErrorKind::Fenced);
+    assert_eq!(refused.expect_err("no term is acquired").kind, ErrorKind::Fenced);
     let term = case.log.acquire().expect("acquire");
     assert!(term > view.term, "terms grow");
     assert_eq!(case.log.view().role, Role::Writer);
@@ -161,7 +161,7 @@ fn fences_the_old_term(make: Maker<'_>) {
     assert_eq!(case.told(), [0, 2]);
 }
 
-/// A sink that proposes at each commit, in the term that it was told, as long as it has tickets.
+/// A sink that proposes at each commit, in the term that it was given, as long as it has tickets.
 #[derive(Default)]
 struct Echo {
     recorder: Arc<Recorder>,

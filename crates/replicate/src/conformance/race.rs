@@ -35,7 +35,7 @@ impl CommitSink for Listener {
     }
 }
 
-/// Proposes in whatever term there is, until told to stop. Returns the tickets that were taken, with their terms.
+/// Proposes in whatever term there is, until it is stopped. Returns the tickets that were taken, with their terms.
 fn propose(log: &dyn ShardLog, proposer: u64, stop: &AtomicBool) -> Vec<(u64, Term)> {
     let mut taken = Vec::new();
     let mut ticket = proposer * TICKETS;

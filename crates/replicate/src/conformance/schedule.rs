@@ -1,5 +1,5 @@
 //! Everything at once, in an order that a seed chooses: proposals of all kinds, steps, changes of writer, trims, a full
-//! disk, power cuts. After each life what was told and what can be read are held against what was accepted.
+//! disk, power cuts. After each life what was reported and what can be read are compared with what was accepted.
 
 use super::{Case, Maker, Mark, follows, marks};
 use crate::{Role, Work};
@@ -170,7 +170,7 @@ impl Run {
         }
     }
 
-    /// Somebody has not heard that the term is over.
+    /// A proposer has not learned that the term is over.
     fn propose_late(&mut self) {
         let Some(old) = self.old_term else { return };
         let (proposal, _) = self.draw(old);
@@ -238,7 +238,7 @@ impl Run {
         self.begin_life(&told);
     }
 
-    /// Holds what the last life told against what is there.
+    /// Compares what the last life reported with what is there.
     fn begin_life(&mut self, told: &[Arc<Frame>]) {
         (self.life, self.term, self.may_lose_writer) = (self.next_ticket, None, false);
         self.counts.crashes += 1;
@@ -250,7 +250,7 @@ impl Run {
             assert_eq!((there.term, there.time_ms), (frame.term, frame.time_ms), "frame {} has changed", frame.index);
         }
         self.check(&read);
-        // What nobody knew is known now: the log has it, or it never will.
+        // What was unknown is known now: the log has it, or it never will.
         let ends: BTreeMap<u64, Index> = marks(&read).into_iter().map(|(_, i, mark)| (mark.ticket, i)).collect();
         let unknown = |a: &&mut Accepted| matches!(a.outcome, None | Some(Outcome::Unknown));
         for accepted in self.accepted.values_mut().filter(unknown) {

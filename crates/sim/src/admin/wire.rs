@@ -68,7 +68,7 @@ pub(super) fn refusal(kind: &Kind, response: Response) -> Result<i16, String> {
     error.ok_or_else(|| format!("{kind:?}: an answer that says nothing"))
 }
 
-/// What settings or partitions are; nothing when it is not told.
+/// What settings or partitions are; none when it is not shown.
 pub(super) fn looked(kind: &Kind, response: Response) -> Result<Option<i64>, String> {
     let source = match kind {
         Kind::TopicConfig { .. } => SET_FOR_TOPIC,
@@ -87,14 +87,14 @@ pub(super) fn looked(kind: &Kind, response: Response) -> Result<Option<i64>, Str
     value.parse().map(Some).map_err(|_| format!("{kind:?}: {value:?} is no number"))
 }
 
-/// The names of all groups; nothing when they are not told.
+/// The names of all groups; none when they are not shown.
 pub(super) fn listed(response: Response) -> Result<Option<Vec<String>>, String> {
     let response: list_groups::ListGroupsResponse = response.decode()?;
     let names = response.groups.iter().map(|group| group.group_id.to_string());
     Ok((response.error_code == 0).then(|| names.collect()))
 }
 
-/// What a group has committed; nothing when it is not told.
+/// What a group has committed; none when it is not shown.
 pub(super) fn committed(place: &Place, response: Response) -> Result<Option<i64>, String> {
     let response: offset_fetch::OffsetFetchResponse = response.decode()?;
     let Some(group) = response.groups.first().filter(|group| group.error_code == 0) else { return Ok(None) };

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   sent     what was published to a queue, by a publisher or by the mover: these bytes, so often
-//!   copies   what stands at an offset of a queue: what somebody was handed or the mover was told
+//!   copies   what stands at an offset of a queue: what a consumer or the mover received
 //!   texts    a message as its publisher knows it, wherever its copies are
 //! ```
 //!
 //! A copy is the same whenever it is seen, and so is its history. Each time that the mover publishes one it has the history of what it was
-//! told, and one death more. It publishes what was asked to be refused, or has expired, and says that it is moved when that is confirmed.
+//! received, and one death more. It publishes what was asked to be refused, or has expired, and says that it is moved when that is confirmed.
 //! So a message has as many deaths as it died, but where a copy was moved twice: then there are two of it.
 
 use super::history::{Death, Letter, read_letter};
@@ -48,9 +48,9 @@ struct Copy {
 #[derive(Debug, Default)]
 pub(super) struct Text {
     pub(super) confirmed: bool,
-    /// Nobody will ever hear whether it was published: it may be there or not.
+    /// It will never be known whether it was published: it may be there or not.
     pub(super) unknown: bool,
-    /// Somebody asked to settle a copy of it.
+    /// A consumer asked to settle a copy of it.
     pub(super) accepting: bool,
     /// A copy of it was moved twice: there may be several of it.
     pub(super) doubtful: bool,
@@ -62,7 +62,7 @@ pub(super) struct Text {
 /// How far the mover has got with a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Moving {
-    /// Times that it was told of it.
+    /// Times that the mover received it.
     told: u32,
     /// Times that it was confirmed that the message is where it goes, and it has not said so yet.
     arrived: u32,
@@ -83,9 +83,9 @@ pub(super) struct Book {
     pub(super) texts: BTreeMap<String, Text>,
     /// In which life of each queue's writer messages were handed out last.
     lives: [Option<u16>; NAMES.len()],
-    /// What this mover was told.
+    /// What this mover received.
     moving: BTreeMap<(usize, u64), Moving>,
-    /// A queue has got another writer in this life of the node: it tells of its dead once more, and of what was told before it is not
+    /// A queue has got another writer in this life of the node: it delivers its dead once more, and of what was delivered before it is not
     /// known what it heard.
     writer_lost: bool,
     /// What any mover has published.
@@ -103,7 +103,7 @@ impl Book {
         self.texts.insert(text.to_owned(), Text::default());
     }
 
-    /// How many messages nobody has asked to settle. Those that may never have been are not among them: eight of them, and nothing would
+    /// How many messages no consumer has asked to settle. Those that may never have been are not among them: eight of them, and nothing would
     /// be published any more.
     pub(super) fn open(&self) -> usize {
         self.texts.values().filter(|text| !text.accepting && !text.unknown).count()
@@ -132,7 +132,7 @@ impl Book {
         self.copies.get_mut(&(queue, offset)).ok_or_else(String::new)
     }
 
-    /// A message was handed out at `told`. What it is.
+    /// A message was handed out at the time `told`. Returns what it is.
     pub(super) fn delivered(
         &mut self,
         queue: usize,
@@ -158,7 +158,7 @@ impl Book {
         if let Some(moving) = self.moving.get(&at).filter(|_| !self.writer_lost) {
             return Err(format!("is dead, and is handed out again: {moving:?}"));
         }
-        // That it was refused went with a writer, and whoever moves was told of it before.
+        // That it was refused went with a writer, and the mover received it before.
         if self.published.contains(&at) {
             self.texts.get_mut(&letter.text).into_iter().for_each(|text| text.doubtful = true);
         }
@@ -186,7 +186,7 @@ impl Book {
         self.lives.get(queue) == Some(&Some(delivery.life))
     }
 
-    /// Somebody asks to settle or refuse a message.
+    /// A consumer asks to settle or reject a message.
     pub(super) fn settling(&mut self, queue: usize, offset: u64, text: &str, rejects: bool) {
         if let Some(copy) = self.copies.get_mut(&(queue, offset)) {
             copy.rejecting |= rejects;
@@ -197,7 +197,7 @@ impl Book {
         }
     }
 
-    /// What came of that, told at `now`.
+    /// The outcome, reported at `now`.
     pub(super) fn settled(
         &mut self,
         (queue, offset): (usize, u64),
@@ -233,7 +233,7 @@ impl Book {
         });
     }
 
-    /// The mover is told of a message. The letter that it is to publish.
+    /// The mover receives a message. Returns the letter that it is to publish.
     pub(super) fn died(&mut self, queue: usize, dead: &DeadMessage, now: Now, epoch: i32) -> Result<Letter, Wrong> {
         let offset = dead.offset.0;
         let copy = self.copy(queue, offset, &dead.bytes, epoch)?;
@@ -315,7 +315,7 @@ impl Book {
         self.unsure.clear();
     }
 
-    /// The mover is gone, and the next one is told anew.
+    /// The mover is gone, and the next one receives everything again.
     pub(super) fn mover_gone(&mut self) {
         self.moving.clear();
     }

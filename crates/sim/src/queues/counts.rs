@@ -1,13 +1,13 @@
-//! How often messages of a queue came back, as their consumers are told.
+//! How often messages of a queue came back, as their consumers see.
 //!
 //! ```text
-//!   least ≤ what is told ≤ most      both one more with each return; what is told makes them one
+//!   least ≤ what is shown ≤ most     both one more with each return; what is shown makes them one
 //!   sure  ≤ least                    what was there when something later was committed
 //! ```
 //!
 //! While the queue's writer goes on, a message says exactly how often it came back. A new writer knows what was committed: no less than
-//! what is sure, and no more than there was. That nobody may be told less than before, but for what came just before the end, follows: what a
-//! queue is told to keep is flushed with the next record that somebody waits for.
+//! what is sure, and no more than there was. That no delivery may show less than before, but for what came just before the end, follows: what a
+//! queue is to keep is flushed with the next record that has a waiter.
 
 use polylogue_api::Delivery;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl Count {
         (self.least, self.most) = (self.least.saturating_add(1), self.most.saturating_add(1));
     }
 
-    /// Whether it may be told now.
+    /// Whether it may be shown now.
     fn may_be(self, told: u16, damaged: bool) -> bool {
         (damaged || self.least <= told) && told <= self.most
     }
@@ -49,10 +49,10 @@ impl Tally {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// In which life of the queue's writer messages were handed out last, as far as somebody was told in this life of the node.
+    /// In which life of the queue's writer messages were handed out last, as far as a consumer saw in this life of the node.
     life: Option<u16>,
     tallies: BTreeMap<String, Tally>,
-    /// The tally of what nobody was told of.
+    /// The tally of what no consumer saw.
     unseen: Tally,
     /// Counts above nothing that were as they had to be.
     pub(super) checked: u64,
@@ -63,7 +63,7 @@ impl Counts {
     pub(super) fn told(&mut self, text: &str, delivery: &Delivery, damaged: bool) -> Result<(), String> {
         let Delivery { life, returned, failed, .. } = *delivery;
         match self.life {
-            // What was on its way to somebody when the writer was lost.
+            // What was on its way to a consumer when the writer was lost.
             Some(now) if now != life && now.wrapping_sub(life) < 1 << 15 => return Ok(()),
             Some(now) if now != life => self.new_writer(),
             _ => {}
@@ -97,7 +97,7 @@ impl Counts {
         }
     }
 
-    /// A consumer has gone that may have been handed messages which nobody has seen.
+    /// A consumer has gone that may have been handed messages that no consumer has seen.
     pub(super) fn unseen_returned(&mut self, now: u64) {
         for tally in self.tallies.values_mut().chain([&mut self.unseen]) {
             tally.both().into_iter().for_each(|count| count.most = count.most.saturating_add(1));
@@ -112,7 +112,7 @@ impl Counts {
         }
     }
 
-    /// Whoever writes the queue from now on knows what was committed.
+    /// The queue's next writer knows what was committed.
     fn new_writer(&mut self) {
         for tally in self.tallies.values_mut() {
             tally.both().into_iter().for_each(|count| count.least = count.sure);

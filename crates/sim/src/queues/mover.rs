@@ -1,7 +1,7 @@
-//! Whoever moves dead messages: it is told of them, publishes them to the queue of the dead, and says so when that is confirmed. It may
-//! vanish at any time; the next one is told anew.
+//! The dead-letter mover: it receives dead messages, publishes them to the queue of the dead, and confirms the move when that is confirmed. It may
+//! vanish at any time; the next one receives everything again.
 //!
-//! A broker has one session that moves dead messages. What it is told of queues of AMQP is for [`crate::letters`].
+//! A broker has one session that moves dead messages. What it receives of queues of AMQP is for [`crate::letters`].
 
 use super::{Messages, Order, Session, message};
 use crate::oracle::Oracle;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Mover {
     session: Option<Session>,
-    /// What it was told of the queue where messages die, and of others.
+    /// What it received of the queue where messages die, and of others.
     told: Vec<DeadMessage>,
     others: Vec<DeadMessage>,
     /// What is on its way to the queue of the dead under a token.
@@ -24,7 +24,7 @@ pub(super) struct Mover {
 }
 
 impl Mover {
-    /// It goes, and nobody hears of what was on its way.
+    /// It goes, and what was on its way is never received.
     pub(super) fn vanish(&mut self, broker: &Broker) {
         if let Some(session) = std::mem::take(self).session {
             broker.session_gone(session.id);
@@ -40,7 +40,7 @@ impl Mover {
         })
     }
 
-    /// Its session, and what it was told of other queues than `own`.
+    /// Its session, and what it received of other queues than `own`.
     pub(super) fn others(&mut self, own: PartitionId) -> Option<(&mut Session, Vec<DeadMessage>)> {
         let session = self.session.as_mut()?;
         let (told, others): (Vec<_>, Vec<_>) = session.dead().into_iter().partition(|dead| dead.queue == own);
@@ -49,7 +49,7 @@ impl Mover {
         Some((session, std::mem::take(&mut self.others)))
     }
 
-    /// Says what was moved, and moves what it was told of since; how many requests that were. `known` is of the queue where messages
+    /// Says what was moved, and moves what it received since; returns how many requests that were. `known` is of the queue where messages
     /// die, and of the one where the dead go.
     pub(super) fn turn(
         &mut self,

@@ -39,7 +39,7 @@ impl Times {
     }
 }
 
-/// Does something again and again until it is told to stop.
+/// Does something again and again until it is stopped.
 fn times(stop: &Arc<AtomicBool>, mut once: impl FnMut() + Send + 'static) -> JoinHandle<Times> {
     let stop = stop.clone();
     std::thread::spawn(move || {

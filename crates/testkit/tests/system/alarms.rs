@@ -58,7 +58,7 @@ fn message(amqp: &mut Amqp, expected: &[u8]) -> u64 {
     }
 }
 
-/// Goes on until it is told, and nothing of that is refused. How many messages those were.
+/// Publishes until it is blocked, and nothing of that is refused. Returns how many messages those were.
 fn publish_until_blocked(publisher: &mut Amqp) -> u64 {
     let mut sent = 0;
     let blocked = wait_until("connection.blocked", SECS, || {
@@ -103,7 +103,7 @@ fn while_the_disk_is_full_publishers_wait_and_consumers_go_on() {
     while let Some(came) = publisher.wait(SILENCE).unwrap() {
         assert!(matches!(&came, Came::Method(Method::BasicAck(ack)) if ack.delivery_tag < sent), "{came:?}");
     }
-    // One that has not published is told when it does, and may do all else before.
+    // One that has not published is blocked when it does, and may do all else before.
     silent.declare("other", &[("x-queue-type", "quorum")]).unwrap();
     silent.publish("other", b"late");
     silent.flush().unwrap();

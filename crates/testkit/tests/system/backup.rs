@@ -203,7 +203,7 @@ fn fill(server: &Server) {
     assert!(produce.wait().unwrap().success());
 }
 
-/// Begins a backup, as soon as the server has heard that nobody is there any more who took the one before.
+/// Begins a backup, as soon as the server has noticed that the client of the one before is gone.
 fn begin(server: &Server, to: &Path, partial: &Path) -> Child {
     let begun = wait_until("the end of the backup before", SECS, || {
         let mut next = backup(server, to, "correct").stderr(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
@@ -224,7 +224,7 @@ fn a_backup_that_may_not_be_or_breaks_leaves_nothing_behind() {
     let partial = place.root.join("copy.partial");
     let refused = fail(&mut backup(&server, &to, "wrong"));
     assert!(refused.contains("say who you are"), "{refused}");
-    // Nor may somebody who is no administrator.
+    // Nor may a user who is no administrator.
     let mut made = polylogue().unwrap();
     made.args(["user", "set", "bob", "--password", "--server", &url(&server), "--user", "admin"]);
     let mut made = made.env("POLYLOGUE_PASSWORD", "correct").stdin(Stdio::piped()).spawn().unwrap();

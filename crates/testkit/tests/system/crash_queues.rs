@@ -39,8 +39,8 @@ const LIFE_STEPS_MAX: u64 = 3_000;
 const LIFE_SECS: u64 = 120;
 /// Messages that a publisher has on the way.
 const INFLIGHT_MAX: usize = 64;
-/// An acknowledgement that the broker got so short before a kill, or before a power cut without the flush after it, may be lost with it: nobody
-/// was told that it was there. The sender does not know when it arrived, nor how long a flush takes, so that a margin comes on top.
+/// An acknowledgement that the broker got so short before a kill, or before a power cut without the flush after it, may be lost with it: no client
+/// was answered that it was there. The sender does not know when it arrived, nor how long a flush takes, so that a margin comes on top.
 const ACK_LOST: Duration = Duration::from_millis(5 + 200);
 /// When nothing comes for so long, a queue is empty.
 const QUIET: Duration = Duration::from_millis(700);

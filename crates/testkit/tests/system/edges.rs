@@ -1,4 +1,4 @@
-//! Layers point down only (ARCHITECTURE.md). Whoever adds an edge adds it here, and says in the review why.
+//! Layers point down only (ARCHITECTURE.md). A new edge is added here, with its reason in the review.
 
 #![allow(clippy::disallowed_methods, clippy::expect_used, clippy::panic, reason = "a test that reads the tree")]
 

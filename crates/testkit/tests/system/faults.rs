@@ -201,7 +201,7 @@ fn no_confirm_leaves_while_the_flush_is_held_and_a_quorum_queue_hands_out_nothin
     quorum.flush().unwrap();
     silent(&mut publisher, "confirmed before the flush");
     silent(quorum, "a quorum queue handed out what was not flushed");
-    // Whoever comes to the quorum queue now gets nothing either, and what was acknowledged is not handed out again.
+    // A new consumer of the quorum queue gets nothing either, and what was acknowledged is not handed out again.
     for (consumer, queue) in consumers.iter_mut().zip(QUEUES) {
         let mut other = connect_amqp(&server);
         other.consume(queue, 0).unwrap();
@@ -499,7 +499,7 @@ fn a_flipped_bit_in_a_segment_fences_its_range_only() {
     server.terminate().unwrap();
 }
 
-/// Whoever starts it is told, and what else there is is served.
+/// The start reports it, and everything else is served.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "this is the damage")]
 fn a_segment_that_is_gone_is_told_at_the_start_and_takes_nothing_else_along() {

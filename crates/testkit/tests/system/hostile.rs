@@ -81,7 +81,7 @@ impl Victim {
         assert!(peak < MEMORY_BYTES_MAX, "the broker had {} MiB in use", peak >> 20);
     }
 
-    /// The last look: served, bounded, alive to the orderly end, and no panic told.
+    /// The last look: served, bounded, alive to the orderly end, and no panic reported.
     fn survived(self) {
         self.serves();
         self.memory_is_bounded();

@@ -50,7 +50,7 @@ fn of_pop(step: Step) -> Step {
 }
 
 fn log_of(steps: Vec<Step>, vocabulary: fn(Step) -> Step) -> Vec<Step> {
-    // Somebody is there from the beginning.
+    // A consumer is attached from the beginning.
     [Step::Join(0, false), Step::Join(5, true)].into_iter().chain(steps).map(vocabulary).collect()
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Step {
     /// So many of what was proposed are committed.
     Commit(usize),
     TellDead(usize),
-    /// Of those that were told some are moved, one could not be.
+    /// Of those that were reported some are moved, one could not be.
     Moved(usize),
     Purge,
     Seek(Pick),

@@ -170,7 +170,7 @@ impl Indexing {
         shared.name_segments(last, &finished)?;
         super::switch::install(shared, last, finished, Some(adopted.file.clone().as_range_source()))?;
         super::switch::cover(shared, last);
-        // What was reserved behind the last frame is room that nobody else would ever get. If it cannot be given back now, it
+        // What was reserved behind the last frame is room that would never be used. If it cannot be given back now, it
         // comes back with the file.
         let _ = adopted.file.set_len(file.end);
         report.segments += 1;

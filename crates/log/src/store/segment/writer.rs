@@ -169,7 +169,7 @@ impl SegmentWriter {
     }
 
     /// Adds `entries` entries whose bytes are known not to verify, as one block: `entry` says what should be there. The
-    /// checksum that it names is kept, so that whoever reads the block finds the damage again.
+    /// checksum that it names is kept, so that a reader of the block finds the damage again.
     ///
     /// # Errors
     /// As [`SegmentWriter::entry`].
@@ -254,7 +254,7 @@ impl SegmentWriter {
     /// meanwhile, those of the journal.
     ///
     /// # Errors
-    /// `StorageFull`, `Io` from writing; then nothing refers to the file and it can be removed. A failed flush is told
+    /// `StorageFull`, `Io` from writing; then nothing refers to the file and it can be removed. A failed flush is reported
     /// apart by [`FlushError::Flush`], because it ends the process.
     pub fn write_piece(&mut self) -> std::result::Result<(), FlushError> {
         self.write()?;
@@ -325,7 +325,7 @@ impl SegmentWriter {
 pub enum FlushError {
     /// It could not be written: the segment is given up, nothing else is lost.
     Write(Error),
-    /// The flush failed: nobody knows what is on the disk.
+    /// The flush failed: the content of the disk is unknown.
     Flush(Error),
 }
 

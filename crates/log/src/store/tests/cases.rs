@@ -409,7 +409,7 @@ fn merges_are_due_by_size_age_and_emptiness_but_never_above_the_checkpoint() {
     assert_eq!(due(1_000_000, 9).map(|d| d.1), Some(MergeReason::Age));
     let empty = due(0, 3).unwrap().0;
     assert!(empty < last(10));
-    assert_eq!(rig.merge(Index(empty)).written, 0, "what nobody wants is not copied");
+    assert_eq!(rig.merge(Index(empty)).written, 0, "what is dead is not copied");
     // A file that holds nothing for readers has no age.
     let rig = Rig::new(1, StoreConfig { merge_bytes: 1 << 30, ..config }, 1 << 20);
     rig.store.apply(&rig.journal.write_kind(Kind::Noop, &[], &[])).unwrap();

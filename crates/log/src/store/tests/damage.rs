@@ -248,7 +248,7 @@ fn a_flipped_bit_in_header_footer_or_table_costs_one_run_at_the_most() {
         let disk = whole.world.disk.fork(byte);
         disk.flip_bit(&segment(&whole), byte, (byte % 8) as u8).unwrap();
         let env = Env { disk: Arc::new(disk), ..whole.world.env() };
-        assert!(!check_segments(&env, &dir()).unwrap().is_empty(), "byte {byte}: nobody says so");
+        assert!(!check_segments(&env, &dir()).unwrap().is_empty(), "byte {byte}: it is not reported");
         let (store, opened) = ShardStore::open(env, &dir(), rig.config).unwrap();
         assert_eq!((opened.segments, opened.lost.len()), (1, 1), "byte {byte}: {opened:?}");
         rig.store = store;
@@ -268,7 +268,7 @@ fn a_flipped_bit_in_header_footer_or_table_costs_one_run_at_the_most() {
     }
 }
 
-/// Nothing of a segment that could not be read was ever removed, and of one that could in part, nobody knew any more what had
+/// Nothing of a segment that could not be read was ever removed, and of one that could in part, it was unknown what had
 /// been lost once the rest was gone.
 #[test]
 fn a_damaged_segment_stays_until_nobody_wants_what_it_has_lost() {

@@ -42,7 +42,7 @@ fn fence(partition: PartitionId, base: u64, end: u64) -> FencedRange {
     FencedRange { partition, base: Offset(base), end: Offset(end) }
 }
 
-/// The first served offset became that of the next segment: a consumer at the log start was told that it is out of range, asked
+/// The first served offset became that of the next segment: a consumer at the log start got an out-of-range error, asked
 /// for the earliest offset, got the log start again, and so on for ever.
 #[test]
 fn a_lost_front_is_damage_and_not_out_of_range() {
@@ -76,7 +76,7 @@ fn a_lost_middle_is_fenced() {
 }
 
 /// The partition's end became that of the last segment that was left: a fetch there waited for ever for what was acknowledged,
-/// and one above it was told that it is out of range.
+/// and one above it got an out-of-range error.
 #[test]
 fn a_lost_tail_is_damage_and_not_the_end() {
     let mut rig = three();

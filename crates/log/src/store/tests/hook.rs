@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Runs a piece of work once, between the opening of a file and the return to whoever opened it.
+/// Runs a piece of work once, between the opening of a file and the return to its caller.
 pub(super) struct Hook {
     disk: Arc<dyn Disk>,
     work: Mutex<Option<Work>>,

@@ -40,7 +40,7 @@ fn what_an_unknown_loss_took_is_fenced_and_stays_so() {
         }
         assert_eq!(rig.read_all(1, 20, 1000).unwrap().1.len(), 161);
         if life == 1 {
-            // From here on the frame that told of the loss is in segments, and only the manifest remembers.
+            // From here on the frame that recorded the loss is in segments, and only the manifest remembers.
             rig.merge_all();
         }
     }

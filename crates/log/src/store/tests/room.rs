@@ -43,7 +43,7 @@ fn dead_runs_are_punched_and_dead_segments_removed() {
     reclaim_all(&rig);
     let half = allocated(&env, SEGMENTS_DIR);
     assert!(half <= full / 2 + (16 << 10), "{half} of {full}");
-    // Only what nobody wants: the others are whole, also after a start and for `check`.
+    // Only what is dead: the others are whole, also after a start and for `check`.
     for life in 0..2 {
         for p in 10..20 {
             assert_eq!(rig.read_all(p, 0, 5000).unwrap().1.len(), 16 << 10, "life {life}");

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const PARTITIONS: u64 = 8;
 const ENTRY_BYTES: u64 = 200;
 
-/// Reads at random places until it is told to stop, and holds what it gets against what must be there.
+/// Reads at random places until it is stopped, and holds what it gets against what must be there.
 fn reader(store: &ShardStore, seed: u64, stop: &AtomicBool) -> u64 {
     let rng = SimRng::new(seed);
     let mut answers = 0;

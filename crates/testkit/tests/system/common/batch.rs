@@ -16,7 +16,7 @@ pub(crate) fn batch<V: AsRef<[u8]>>(values: &[V]) -> Bytes {
     build(BatchBuilder::new(), values)
 }
 
-/// A batch of these values, on top of what the builder was told.
+/// A batch of these values, on top of the builder's settings.
 pub(crate) fn build<V: AsRef<[u8]>>(mut builder: BatchBuilder, values: &[V]) -> Bytes {
     for value in values {
         let record = NewRecord { timestamp: *TIMESTAMP, key: None, value: Some(value.as_ref()), headers: &[] };

@@ -1,4 +1,4 @@
-//! Producers that go on over restarts of the broker, and tell the oracle what they sent and what they were told.
+//! Producers that go on over restarts of the broker, and give the oracle what they sent and what they were answered.
 
 use super::batch::build;
 use super::kafka::Kafka;

@@ -4,7 +4,7 @@
 //! - Sent and never answered: there or not.
 //! - Nothing else is there, and each message once.
 //! - The messages of a producer are in the order in which it sent them; those of an idempotent one without a gap,
-//!   because it sends again until it is told that they are there.
+//!   because it sends again until they are acknowledged.
 
 use super::kafka::Kafka;
 use polylogue_env::Rng;

@@ -128,7 +128,7 @@ pub(super) unsafe extern "C" fn pwritev64(fd: c_int, parts: *const iovec, count:
 }
 
 fn set_length(fd: c_int, len: off64_t, call: impl FnOnce() -> c_int) -> c_int {
-    // Nobody needs room to make a file shorter; longer is a hole and needs none either, but fails on a full disk
+    // Making a file shorter needs no room; longer is a hole and needs none either, but fails on a full disk
     // often enough.
     let grows = Open::of(fd).is_some_and(|file| len.max(0).unsigned_abs() > file.size);
     let fault = if grows { fail_write } else { |_: &Control| None };
