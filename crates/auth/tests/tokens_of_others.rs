@@ -200,7 +200,8 @@ fn a_token_holds_while_it_says_give_or_take_the_clocks() {
         let token = ED.token(&json!({"alg": "EdDSA", "kid": "1"}), claims);
         verify(&token, &keys, &rules()).map(|bearer| bearer.until_ms / 1_000 - NOW_S).map_err(|(_, why)| why)
     };
-    let (gone, early) = (Err("the token has expired".to_owned()), Err("the token is not valid yet (\"nbf\" is later)".to_owned()));
+    let (gone, early) =
+        (Err("the token has expired".to_owned()), Err("the token is not valid yet (\"nbf\" is later)".to_owned()));
     for (name, value, expected) in [
         ("exp", json!(NOW_S + 1), Ok(1)),
         ("exp", json!(NOW_S), Ok(30)),

@@ -25,8 +25,8 @@ pub struct ReadResult {
     pub bytes: u64,
     /// Whether there is something at `next` already.
     pub more: bool,
-    /// What is at `next` is a short run in a journal file and not in memory, or lies beyond the window of the fetch: reading it ahead
-    /// of the next fetch spares that fetch the wait.
+    /// What is at `next` lies beyond the window of the fetch ([`ColdRuns::Within`]): reading it ahead of the next fetch spares that
+    /// fetch the wait.
     pub cold: bool,
 }
 
@@ -77,9 +77,10 @@ impl Query for ReadQuery {
         out.more = out.next < partition.last();
         match filled {
             Ok(()) => Ok(Step::Done(out)),
+            // The few runs before it that are in memory would be a small answer, and cost the client a request.
+            Err(Pause::Need(Need::ReadBack)) => Ok(Step::Need(Need::ReadBack)),
             Err(Pause::Need(need)) if out.chunks.is_empty() => Ok(Step::Need(need)),
             Err(Pause::Need(need)) => {
-                out.cold = matches!(need, Need::ReadBack);
                 self.found = Some(out);
                 Ok(Step::Partial(need))
             }
