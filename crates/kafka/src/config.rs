@@ -1,4 +1,4 @@
-//! Kafka's configuration names: what a topic and a broker can be told, in Kafka's own words.
+//! Kafka's configuration names: configs of topics and brokers, by Kafka's names.
 //!
 //! [`TOPIC_CONFIGS`] and [`BROKER_SETTINGS`] say what has a meaning here. The three tables beside this file
 //! (`config/*.tsv`, written by `ConfigTables.java` out of Kafka's own classes) hold every name that Kafka 4.3 knows;

@@ -304,7 +304,7 @@ impl KafkaGroups {
     }
 
     /// Makes soft state out of applied state: members are what they were, and their sessions begin anew.
-    /// `told`: the generations that members have been told of, where they are known.
+    /// `told`: the generations that members have learned, where they are known.
     fn derive(&mut self, now: Now, told: &BTreeMap<StrBytes, i32>, effects: &mut Effects) {
         self.timers.clear();
         self.unborn.clear();

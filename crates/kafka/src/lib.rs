@@ -12,7 +12,7 @@
 //!
 //! [`codec`] has every message at every advertised version; [`session`] is one connection; [`groups`] is the group coordinator as a
 //! state machine that replays its records; [`config`] maps Kafka's names of broker and topic settings to ours; [`settings`] is
-//! what a session and a coordinator are told of them.
+//! what a session and a coordinator know of them.
 pub mod codec;
 pub mod config;
 pub mod groups;

@@ -18,10 +18,10 @@ pub struct KafkaSettings {
     /// How long a connection without a request in work may go without finishing one
     /// (`connections.max.idle.ms`); `u64::MAX` for ever. Milliseconds.
     pub idle_ms_max: u64,
-    /// How long whoever logged in may ask without logging in again (`connections.max.reauth.ms`); 0 for as long as the connection
+    /// How long a login lasts (`connections.max.reauth.ms`); 0 for as long as the connection
     /// lasts. Milliseconds.
     pub reauth_ms_max: u64,
-    /// Whether whoever logged in may do everything to a resource that no access control list is about
+    /// Whether a logged-in user may do everything to a resource that no access control list is about
     /// (`allow.everyone.if.no.acl.found`).
     pub allow_without_acls: bool,
     /// Whether asking for a topic may create it (`auto.create.topics.enable`).

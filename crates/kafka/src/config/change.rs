@@ -84,7 +84,7 @@ pub struct ConfigEdit {
     pub value: Option<String>,
 }
 
-/// Why a change is refused: the code and the text that clients are told.
+/// Why a change is refused: the error code and text for clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
     /// INVALID_CONFIG or INVALID_REQUEST.

@@ -34,8 +34,8 @@ struct Current {
 
 /// The settings of a running broker. It is what the broker resolves topics with, and what the server asks for the rest.
 ///
-/// What was stored under other rules, or contradicts what the broker was started with, is left out and told by
-/// [`LiveSettings::ignored`]: a broker that does not start could not be told to forget it.
+/// What was stored under other rules, or contradicts what the broker was started with, is left out and listed by
+/// [`LiveSettings::ignored`]: a broker that does not start could not be made to forget it.
 #[derive(Debug)]
 pub struct LiveSettings {
     /// As sessions were set at the start.

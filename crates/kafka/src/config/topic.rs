@@ -49,7 +49,7 @@ pub fn topic_config_def(name: &str) -> Option<&'static TopicConfigDef> {
     TOPIC_CONFIGS.iter().chain(INTERNAL_CONFIGS).find(|def| def.name == name)
 }
 
-/// The topic configs that are told of a topic, by name: those that Kafka hides only where they are set.
+/// The topic configs that a description shows, by name: those that Kafka hides only where they are set.
 pub(super) fn told_configs(config: &TopicConfig) -> impl Iterator<Item = &'static TopicConfigDef> {
     let hidden = INTERNAL_CONFIGS.iter().filter(|def| config.raw.contains_key(def.name));
     let mut told: Vec<_> = TOPIC_CONFIGS.iter().chain(hidden).collect();

@@ -1,4 +1,4 @@
-//! What a session asks of the group coordinator, and what it is told.
+//! Commands of a session to the group coordinator, and its replies.
 //!
 //! A session sends a [`GroupCommand`] in [`polylogue_api::Request::Machine`] under
 //! [`polylogue_api::MachineId::KafkaGroups`] and gets a [`GroupReply`] of the same name back. The fields are those of
@@ -74,7 +74,7 @@ pub enum TopicKey {
 #[derive(Clone, Debug)]
 pub struct JoinGroup {
     /// Of the request. Version 0 has no rebalance timeout (the session timeout serves as one); from 4 on a new
-    /// member must come back with the id it was given; from 9 on a leader may be told to keep the assignment.
+    /// member must come back with the id it was given; from 9 on a leader may be asked to keep the assignment.
     pub version: i16,
     /// Who asks, where that is known.
     pub user: Option<StrBytes>,
@@ -152,9 +152,9 @@ pub struct SyncGroup {
     pub member_id: StrBytes,
     /// The name of a static member.
     pub instance_id: Option<StrBytes>,
-    /// The protocol type that the member was told.
+    /// The protocol type that the member was given.
     pub protocol_type: Option<StrBytes>,
-    /// The protocol that the member was told.
+    /// The protocol that the member was given.
     pub protocol_name: Option<StrBytes>,
     /// From the leader: what each member gets.
     pub assignments: Vec<Assignment>,

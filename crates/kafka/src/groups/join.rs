@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// From this version on a new member is sent back for the id it is given (KIP-394).
 const MEMBER_ID_REQUIRED_FROM: i16 = 4;
-/// From this version on a leader can be told to leave the assignment as it is (KIP-814).
+/// From this version on a leader can be asked to leave the assignment as it is (KIP-814).
 const SKIP_ASSIGNMENT_FROM: i16 = 9;
 
 /// A JoinGroup request that waits to be decided, with what is settled about it.
@@ -74,7 +74,7 @@ impl Join {
     }
 
     /// Whether the group's metadata stays within the bound on its record with what the member says. (Kafka finds out when
-    /// the leader has assigned, and every member has been told of every other.)
+    /// the leader has assigned, and every member knows every other.)
     fn fits(&self, live: &Live) -> bool {
         let request = &self.request;
         let id = match request.instance_id.as_ref().and_then(|instance| live.static_member(instance)) {
@@ -241,7 +241,7 @@ impl Turn<'_> {
         });
     }
 
-    /// One member waits once: an earlier request of it (of a connection that is gone, as a rule) is told to come
+    /// One member waits once: an earlier request of it (of a connection that is gone, as a rule) is asked to come
     /// again.
     fn supersede_join(&mut self, live: &mut Live, id: &StrBytes) {
         if let Some(old) = live.take_join(id) {

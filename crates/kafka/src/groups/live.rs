@@ -35,7 +35,7 @@ pub(super) struct Member {
     pub(super) join: Option<ParkedJoin>,
     /// Its request, when it waits for the leader's assignment.
     pub(super) sync: Option<Caller>,
-    /// It has not been told yet that it is a member.
+    /// It has not received its member id yet.
     pub(super) is_new: bool,
     /// When it will have been silent too long.
     pub(super) session: Deadline,
@@ -49,7 +49,7 @@ impl Member {
     }
 
     /// Whether it cannot send heartbeats, because it waits for us. A new member does not count: its client may be
-    /// gone, and nobody would notice.
+    /// gone, and it would not be noticed.
     pub(super) fn waits_for_us(&self) -> bool {
         !self.is_new && (self.join.is_some() || self.sync.is_some())
     }
@@ -114,7 +114,7 @@ pub(super) struct Live {
     /// The length of the present initial wait, and what may follow it at the most. Milliseconds.
     pub(super) initial_wait_ms: (u64, u64),
     pub(super) generation: i32,
-    /// The highest generation that anybody was ever told of; more than `generation` after the writer was lost.
+    /// The highest generation that any member ever received; more than `generation` after the writer was lost.
     told: i32,
     pub(super) protocol_type: Option<StrBytes>,
     pub(super) protocol: Option<StrBytes>,
@@ -134,7 +134,7 @@ pub(super) struct Live {
     pub(super) sync_deadline: Deadline,
     /// Metadata records that were proposed and not yet applied.
     pub(super) unapplied: u32,
-    /// The log refused metadata of the group: what stands here holds no longer, and members are told to find the coordinator again until
+    /// The log refused metadata of the group: the state here is void, and members have to find the coordinator again until
     /// it is made anew out of what is applied.
     pub(super) void: bool,
     /// See [`Live::metadata_bytes`].

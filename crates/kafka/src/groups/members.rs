@@ -13,7 +13,7 @@ use bytes::Bytes;
 use polylogue_api::Caller;
 use std::collections::BTreeMap;
 
-/// From this version on a member says which protocol it was told.
+/// From this version on a member says which protocol it was given.
 const SYNC_PROTOCOL_FROM: i16 = 5;
 /// From this version on many leave at once, each with a result of its own.
 const LEAVE_BATCH_FROM: i16 = 3;
@@ -62,7 +62,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The leader has decided: all who wait are told when it is committed, those it left out that they have nothing.
+    /// The leader has decided: all waiters are answered when it is committed; those it left out get an empty assignment.
     fn assign(&mut self, live: &mut Live, assignments: &[Assignment]) {
         let given: BTreeMap<&str, &Bytes> = assignments.iter().map(|a| (&*a.member_id, &a.assignment)).collect();
         let said: usize = live.members().map(|(_, m)| m.metadata(live.protocol.as_ref()).len()).sum();

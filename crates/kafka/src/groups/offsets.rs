@@ -87,7 +87,7 @@ impl KafkaGroups {
     fn validate_commit(&self, request: &CommitOffsets) -> Result<(), ErrorCode> {
         let simple = request.generation < 0 && request.member_id.is_empty() && request.instance_id.is_none();
         let Some(live) = self.live.get(&request.group_id) else {
-            // an empty group: whoever claims no generation may commit, members there are none
+            // an empty group: a client without a generation may commit, there are no members
             return match self.applied.group(&request.group_id) {
                 _ if request.generation < 0 => Ok(()),
                 Some(_) => Err(ErrorCode::UnknownMemberId),
@@ -377,7 +377,7 @@ fn fetch_topic(
         _ => ErrorCode::None,
     };
     let offsets = info.and_then(|info| group?.topics.get(&info.id));
-    // a partition that is named twice is told once
+    // a partition that is named twice is answered once
     let mut seen = BTreeSet::new();
     let once = wanted.partitions.iter().filter(|index| seen.insert(**index));
     let offset = |index: &i32| match offsets.and_then(|offsets| offsets.get(index)) {

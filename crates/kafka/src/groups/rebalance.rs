@@ -5,12 +5,12 @@
 //!   Empty ────────► Preparing ──────────────────────────► Completing ─────────────► Stable
 //!     ▲             Rebalance                             Rebalance                   │
 //!     │                 │ ▲                                   │                       │
-//!     │   nobody left   │ └───────────────────────────────────┴───────────────────────┘
+//!     │   no members    │ └───────────────────────────────────┴───────────────────────┘
 //!     └─────────────────┘    a member joins, changes, leaves, falls silent; the leader joins again;
 //!                            a member does not ask for its assignment
 //! ```
 //!
-//! The group is Stable as soon as the leader's assignment is proposed; everybody is told when it is committed.
+//! The group is Stable as soon as the leader's assignment is proposed; all members are answered when it is committed.
 
 use super::command::{GroupReply, GroupState};
 use super::live::Live;
@@ -36,7 +36,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Has all members join again. Waiters for an assignment of the old generation are told so.
+    /// Has all members join again. Waiters for an assignment of the old generation get REBALANCE_IN_PROGRESS.
     pub(super) fn prepare(&mut self, live: &mut Live) {
         if live.state == GroupState::CompletingRebalance {
             for id in live.member_ids() {

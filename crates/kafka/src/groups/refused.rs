@@ -95,7 +95,7 @@ impl Turn<'_> {
     }
 }
 
-/// What a member of a void group is told: it finds the coordinator again, and asks once more. `None` where the request is of no member.
+/// The error for a member of a void group: it finds the coordinator again, and retries. `None` where the request is of no member.
 fn void_reply(command: &GroupCommand) -> Option<GroupReply> {
     let error = ErrorCode::NotCoordinator;
     Some(match command {

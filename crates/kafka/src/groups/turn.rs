@@ -11,7 +11,7 @@ use polylogue_api::{Caller, Effects, Now, Proposal};
 use std::any::Any;
 use std::collections::BTreeMap;
 
-/// Joins of members that do not know their ids yet (JoinGroup before version 4): when such a caller is gone, nobody
+/// Joins of members that do not know their ids yet (JoinGroup before version 4): when such a caller is gone, no one
 /// can ever come back as that member.
 pub(super) type Unborn = BTreeMap<Caller, (StrBytes, StrBytes)>;
 

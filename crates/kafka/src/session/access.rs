@@ -1,4 +1,4 @@
-//! What whoever is at the other end may do (KIP-11). Which operation on which resource each request needs is Kafka's (`KafkaApis`,
+//! Authorization of requests (KIP-11). Which operation on which resource each request needs is Kafka's (`KafkaApis`,
 //! `ControllerApis`, `AuthHelper`), and so are the errors; each handler asks before it tells or changes anything.
 //!
 //! On a listener that does not ask for logins everybody may do everything.

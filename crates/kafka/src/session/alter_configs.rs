@@ -1,7 +1,7 @@
 //! AlterConfigs and IncrementalAlterConfigs. Rules and texts are those of Kafka's brokers and controller (`ConfigAdminManager`,
 //! `ConfigurationControlManager`).
 //!
-//! Each resource succeeds or fails by itself. What is to be set follows from what is set; the broker is told both and changes
+//! Each resource succeeds or fails by itself. What is to be set follows from what is set; the broker gets both and changes
 //! nothing when something else is set by then. It says what, and the change is made anew from that: of two changes at the
 //! same time none is lost.
 

@@ -1,6 +1,6 @@
 //! DescribeClientQuotas and AlterClientQuotas (KIP-546). Rules and texts are those of Kafka's controller and brokers
 //! (`ClientQuotaControlManager`, `ClientQuotasImage`). Quotas of addresses (`ip`) and of changes to topics (`controller_mutation_rate`) are not
-//! kept here, and whoever sets one is told so.
+//! kept here, and setting one is refused with that reason.
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};

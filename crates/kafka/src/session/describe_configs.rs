@@ -28,7 +28,7 @@ const BROKER_LOGGER: i8 = 8;
 
 type Refusal = (ErrorCode, StrBytes);
 
-/// What the client wants to be told of each config.
+/// What the client asks for about each config.
 #[derive(Clone, Copy, Debug)]
 struct Wants {
     synonyms: bool,
@@ -124,7 +124,7 @@ fn described(
 fn facts(work: &Work<'_>) -> Facts {
     let node = node_id(&work.catalog.cluster()).to_string();
     let listener = &work.peer.listener;
-    // Whoever asks from within came in by none.
+    // A request from within came by none.
     let at = match listener.port {
         0 => String::new(),
         port => format!("PLAINTEXT://{}:{port}", listener.host),

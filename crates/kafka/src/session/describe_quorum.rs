@@ -1,5 +1,5 @@
 //! DescribeQuorum (KIP-595, KIP-836): one voter, which is this node and leads. polylogue's metadata is in its own log, which clients
-//! cannot read; what is told of it is what a one-node KRaft tells of its own: the writer's term is the leader epoch, positions are
+//! cannot read; the answer is that of a one-node KRaft quorum: the writer's term is the leader epoch, positions are
 //! those of frames, and the only voter is always caught up.
 
 use super::errors;

@@ -18,7 +18,7 @@ pub(super) const METADATA_VERSION: &str = "metadata.version";
 
 /// All that are known. `metadata.version` is at the level that Kafka 4.3 finalizes (`MetadataVersion.IBP_4_3_IV0`; the lowest it
 /// knows is `IBP_3_3_IV3`): it means nothing to clients, but tools ask for it. The other features switch clients to
-/// protocols that are not served yet: a client that is not told of `transaction.version`, `group.version` or
+/// protocols that are not served yet: a client that does not see `transaction.version`, `group.version` or
 /// `share.version` stays with the old ones.
 pub(super) const FEATURES: [Feature; 1] = [Feature { name: METADATA_VERSION, min: 7, max: 30, finalized: 30 }];
 

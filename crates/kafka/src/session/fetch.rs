@@ -189,7 +189,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     Ok(Box::new(fetching).look(work))
 }
 
-/// What the broker is told as the name of a session's followed set.
+/// The name of a session's followed set at the broker.
 fn set_of(session_id: i32) -> u64 {
     u64::from(session_id.unsigned_abs())
 }
@@ -322,7 +322,7 @@ impl Fetching {
             let Some(topic) = rows.first().and_then(|row| topics.get(row.topic)) else { continue };
             // a zero id in a version that knows ids names nothing
             let found = lookup.topic(&topic.name, topic.id);
-            // A follower would read as the brokers do; what is not there is not told to somebody who may not read it.
+            // A follower would read as the brokers do; a client without the right to read it does not learn whether it exists.
             let may_read = match found {
                 _ if follower => work.may_cluster(Operation::ClusterAction),
                 Some(found) => work.may_topic(Operation::Read, &found.name),

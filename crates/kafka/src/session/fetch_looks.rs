@@ -6,7 +6,7 @@
 //!   an error, or more to read than was returned ───────────┘              └──▶ anything else: still due
 //! ```
 //!
-//! A partition that is not due is followed by the broker, and its client has been told all there was.
+//! A partition that is not due is followed by the broker, and its client has received everything there was.
 
 use super::turns::Place;
 use polylogue_types::{Map, PartitionId};
@@ -53,7 +53,7 @@ impl Looks {
         self.follows() && self.due.insert(turn, place).is_none()
     }
 
-    /// All of it is seen and told.
+    /// All of it is seen and answered.
     pub(super) fn clear(&mut self, turn: u64) {
         self.due.remove(&turn);
     }
@@ -87,7 +87,7 @@ impl Looks {
         }
     }
 
-    /// What the broker need not follow any more; it is told so now.
+    /// What the broker need not follow any more; it is notified now.
     pub(super) fn take_left(&mut self) -> Vec<PartitionId> {
         std::mem::take(&mut self.left)
     }

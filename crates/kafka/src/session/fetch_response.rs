@@ -118,14 +118,14 @@ fn begin<'a>(work: &'a mut Work<'_>, topics: &[RowTopic], rows: &[Row]) -> Optio
     Some(session)
 }
 
-/// Whether the client has to be told of the partition; takes into the session what it is told. Without a session it has to
-/// be told of everything.
+/// Whether the partition has to be in the response; records in the session what the response holds. Without a session it has to
+/// hold everything.
 fn tell(session: Option<&mut FetchSession>, row: &Row, has_messages: bool) -> bool {
     let (Some(session), Some(place)) = (session, row.place) else { return true };
     let Some(cached) = session.get_mut(place) else { return false };
     let failed = row.error != ErrorCode::None;
     let changed = cached.high_watermark != row.high_watermark || cached.log_start != row.log_start;
-    // -1 with an error, so that the client is told when the error has gone
+    // -1 with an error, so that the client learns when the error has gone
     cached.high_watermark = row.high_watermark;
     cached.log_start = row.log_start;
     if has_messages {

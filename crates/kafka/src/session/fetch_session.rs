@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Kafka keeps the sessions of all connections in one cache. Here each connection keeps its own: clients use one connection
-//! to a broker for their fetches, and one that comes back by another connection is told FETCH_SESSION_ID_NOT_FOUND and
+//! to a broker for their fetches, and one that comes back by another connection gets FETCH_SESSION_ID_NOT_FOUND and
 //! names everything once more, as after an eviction in Kafka. What all connections together may hold is bounded by the
 //! [`FetchBudget`]; beyond that, requests are answered without a session, which is legal and only costs bandwidth.
 
@@ -115,7 +115,7 @@ pub(super) struct Cached {
     pub(super) partition: i32,
     /// What the client wants.
     pub(super) want: Want,
-    /// What the client was told last; -1 when it has to be told anew.
+    /// What the client received last; -1 when it has to be sent again.
     pub(super) high_watermark: i64,
     pub(super) log_start: i64,
     /// Rises from partition to partition in the order of their turns.
@@ -247,7 +247,7 @@ impl FetchSession {
         self.partitions.get(place).is_some_and(|cached| self.looks.mark(cached.turn, place))
     }
 
-    /// A fetch has looked at a partition, and its client is told what it saw: it is at its end, so that there is nothing to see
+    /// A fetch has looked at a partition, and its client gets what it saw: it is at its end, so that there is nothing to see
     /// until the broker says so; or something was wrong, and it is to be found and followed anew; or there is more to read.
     pub(super) fn looked(&mut self, place: Place, at_end: bool, failed: bool) {
         let Some(cached) = self.partitions.get_mut(place) else { return };

@@ -117,7 +117,7 @@ fn may_find(work: &Work<'_>, key_type: i8, key: &str) -> bool {
     }
 }
 
-/// What it is told else.
+/// The answer otherwise.
 fn not_allowed(key_type: i8) -> (ErrorCode, &'static str) {
     let error = match key_type {
         GROUP => ErrorCode::GroupAuthorizationFailed,

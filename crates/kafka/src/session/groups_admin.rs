@@ -36,13 +36,13 @@ enum Asking {
 #[derive(Debug)]
 struct Describing {
     groups: Vec<StrBytes>,
-    /// Whether it is to be told of each that is there what the client may do to it.
+    /// Whether the answer says for each group which operations the client may perform.
     tells_operations: bool,
     /// Rows of those that the client may not look at.
     refused: Vec<describe_groups::DescribedGroup>,
 }
 
-/// A group of which nothing is told but why.
+/// A group of which only the error is shown.
 fn not_described(group_id: StrBytes, error: ErrorCode) -> describe_groups::DescribedGroup {
     describe_groups::DescribedGroup { error_code: error.code(), group_id, ..describe_groups::DescribedGroup::default() }
 }
@@ -73,7 +73,7 @@ impl Pending for Asking {
                 delete_response(work, groups.into_iter().map(|group| (group, error)).chain(refused).collect())
             }
             (Asking::DeleteOffsets(refused), Ok(GroupReply::DeleteOffsets(mut deleted))) => {
-                // Where nothing was done at all it is not told what else might have been wrong.
+                // Where nothing was done at all it is not said what else might have been wrong.
                 if deleted.error == ErrorCode::None {
                     deleted.topics.extend(refused);
                 }

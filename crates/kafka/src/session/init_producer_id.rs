@@ -8,7 +8,7 @@ use polylogue_api::{Reply, Request};
 use polylogue_auth::Operation;
 
 /// Without a transactional id every producer gets a new id and epoch 0, whatever id and epoch it had before
-/// (`TransactionCoordinator.handleInitProducerId`). With one it is told TRANSACTIONAL_ID_AUTHORIZATION_FAILED: there are
+/// (`TransactionCoordinator.handleInitProducerId`). With one it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED: there are
 /// no transactions yet, and this is the one answer that all clients take as final instead of asking until they time out.
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = InitProducerIdRequest::decode(body, work.head.version)?;

@@ -220,7 +220,7 @@ fn cluster(work: &Work<'_>) -> MetadataResponse {
     }
 }
 
-/// What the client may do to the cluster, which somebody is told who may look at it.
+/// What the client may do to the cluster, shown to clients with the right to describe it.
 pub(super) fn cluster_operations(work: &Work<'_>, are_asked: bool) -> i32 {
     match are_asked {
         false => NOT_ASKED,

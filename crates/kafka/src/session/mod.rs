@@ -93,7 +93,7 @@ use table::{Api, Effects};
 use turn::Parked;
 use work::{Pending, Step, WaitsFor, Work};
 
-/// Where clients of one listener are told to connect to.
+/// The advertised address of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listener {
     /// The advertised host name or address.
@@ -105,7 +105,7 @@ pub struct Listener {
 /// What a session is born with.
 #[derive(Clone, Debug)]
 pub struct SessionInit {
-    /// The listener that the client connected to: it is told this one and no other, because only this one is known to be
+    /// The listener that the client connected to: it sees this one and no other, because only this one is known to be
     /// reachable for it.
     pub listener: Arc<Listener>,
     /// Unique among the connections of this process.
@@ -118,7 +118,7 @@ pub struct SessionInit {
     pub fetch_budget: Arc<FetchBudget>,
 }
 
-/// What a session is told whenever it is called.
+/// What a session receives with each call.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionContext<'a> {
     /// The time.
@@ -240,7 +240,7 @@ enum State {
 /// Bytes of responses that may wait to be taken before another request starts: a peer that asks and does not read costs
 /// this and one response more. Bytes.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
-/// What a frame of somebody who has not logged in may take in memory, in multiples of its bytes: a few words, or a list of names of software.
+/// What a frame of a client that has not logged in may take in memory, in multiples of its bytes: a few words, or a list of names of software.
 const LOGIN_MEMORY_FACTOR: usize = 4;
 
 /// One connection of a Kafka client. See the [module](self) for how it is used.
@@ -351,7 +351,7 @@ impl Session {
         }
     }
 
-    /// The frame that `input` begins with, as soon as it can be told: [`NextFrame::of`] for somebody who may ask for anything.
+    /// The frame that `input` begins with, as soon as it is known: [`NextFrame::of`] for a client that may send any request.
     ///
     /// # Errors
     /// As [`NextFrame::of`]; it may be far shorter before the login.
@@ -395,7 +395,7 @@ impl Session {
         }
     }
 
-    /// A frame without its length, which is a token without a header where the client was told so.
+    /// A frame without its length, which is a token without a header where the handshake said so.
     fn request_of(&self, frame: Bytes) -> Result<RequestFrame, DecodeError> {
         if !self.peer.login.is_bare() {
             return RequestFrame::decode(frame);
@@ -538,7 +538,7 @@ impl Session {
         abandoned
     }
 
-    /// Whether [`Session::spent`] wants to be told of the time that is spent on the connection.
+    /// Whether [`Session::spent`] wants to know the time that is spent on the connection.
     #[must_use]
     pub fn counts_time(&self) -> bool {
         self.peer.quota.counts_time()

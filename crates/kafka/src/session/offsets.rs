@@ -82,7 +82,7 @@ pub(super) fn start_commit(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
     Ok(Step::Wait(command(work, GroupCommand::CommitOffsets(commit)), Box::new(Committing { asked, refused })))
 }
 
-/// Whether the client may do something to a topic. An id that nobody has is no secret.
+/// Whether the client may do something to a topic. An unknown id is no secret.
 fn may_topic(work: &Work<'_>, operation: Operation, topic: &TopicKey) -> bool {
     match topic {
         TopicKey::Name(name) => work.may_topic(operation, name),
@@ -231,7 +231,7 @@ impl Fetching {
         let group = |refused| match refused {
             Refused::Group(group) => Some(group),
             Refused::Topics(topics) => answered.next().map(|mut group| {
-                // Where nothing was found at all it is not told what else might have been wrong.
+                // Where nothing was found at all it is not said what else might have been wrong.
                 if group.error == ErrorCode::None {
                     group.topics.extend(topics);
                 }

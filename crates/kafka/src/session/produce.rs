@@ -191,7 +191,7 @@ impl<'w, 'a> Intake<'w, 'a> {
         let by_id = self.work.head.version >= BY_ID_FROM;
         // a zero id in a version that knows ids names nothing, not even by the empty name
         let topic = self.lookup.topic(name, id);
-        // What is not there is not told to somebody who may not write it either; an id is no secret.
+        // A client without the right to write does not learn whether a topic exists; an id is no secret.
         let named = topic.map_or(name, |topic| &topic.name);
         let may_write = match self.may_write {
             Some((at, may)) if at == self.topics => may,
@@ -311,7 +311,7 @@ impl Producing {
         if self.ack == Ack::Committed {
             return work.answer(&self.response);
         }
-        // there is no answer: an error can only be told by closing the connection
+        // there is no answer: an error can only be signalled by closing the connection
         let mut rows = self.response.responses.iter().flat_map(|topic| &topic.partition_responses);
         match rows.find(|row| row.error_code != ErrorCode::None.code()) {
             Some(row) => Step::Close(CloseReason::Produce {

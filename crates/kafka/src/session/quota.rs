@@ -1,4 +1,4 @@
-//! How much a client may take (KIP-13, KIP-124), and what happens when it takes more: it is answered at once and told how long it will have to
+//! How much a client may take (KIP-13, KIP-124), and what happens when it takes more: it is answered immediately with the time it will have to
 //! wait, and for so long nothing more is read from its connection (KIP-219).
 //!
 //! What is counted: bytes of produce requests without their header, when they come; bytes of messages, when a fetch is answered; time that the

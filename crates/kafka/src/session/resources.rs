@@ -46,7 +46,7 @@ pub(super) fn broker_name(
     Err((ErrorCode::InvalidRequest, text.into()))
 }
 
-/// What somebody is told who may not look at what is set for a resource, or change it: that is a right on topics and groups, and else on the
+/// The error for a client without the right to describe or alter a resource's configs: that is a right on topics and groups, and else on the
 /// cluster (`ConfigHelper`, `ControllerApis`).
 pub(super) fn config_refusal(
     work: &Work<'_>,

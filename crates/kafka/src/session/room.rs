@@ -16,7 +16,7 @@ pub(super) const FREE_BYTES: usize = 64 << 10;
 const TOPIC_BYTES: usize = 40;
 /// A partition in Metadata: index, leader, epoch, and lists of replicas of one node. Bytes.
 const PARTITION_BYTES: usize = 48;
-/// All that is told of a topic's configs, documentation and synonyms included. Bytes.
+/// The whole description of a topic's configs, documentation and synonyms included. Bytes.
 const TOPIC_CONFIGS_BYTES: usize = 16 << 10;
 /// The same of a broker, and of anything else. Bytes.
 const BROKER_CONFIGS_BYTES: usize = 128 << 10;

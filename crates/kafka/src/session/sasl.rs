@@ -5,9 +5,9 @@
 //!                  SaslHandshake v0: mechanism ─▶ i32 length, token         ─▶ ... ─▶ anything
 //! ```
 //!
-//! Before it is known who a client is, it is told nothing but which versions and mechanisms there are; whatever else it asks costs its
+//! Before it is known who a client is, it learns only which versions and mechanisms there are; whatever else it asks costs its
 //! connection, as with Kafka (`SaslServerAuthenticator`). A failure is answered after as long as [`Authority::failed`] says, and is the last
-//! thing that is answered. Texts are Kafka's, but that a wrong password and a name that nobody has are told the same.
+//! thing that is answered. Texts are Kafka's, but that a wrong password and an unknown name get the same answer.
 
 use super::close::CloseReason;
 use super::work::{Pending, Step, WaitsFor, Work};
@@ -50,7 +50,7 @@ pub(super) struct Login {
     exchange: Option<Box<Exchange>>,
 }
 
-/// Somebody who has proven who it is.
+/// An authenticated client.
 #[derive(Debug)]
 struct Known {
     name: StrBytes,
@@ -61,7 +61,7 @@ struct Known {
     until_ms: Option<u64>,
 }
 
-/// What is told of a password that is wrong: PlainSaslServer's text.
+/// The error for a wrong password: PlainSaslServer's text.
 const WRONG_PASSWORD: &str = "Authentication failed: Invalid username or password";
 
 /// A mechanism that was chosen, and how far it is.
@@ -81,19 +81,19 @@ enum Led {
     On(Bytes, Box<Challenged>),
     /// It is known who the client is.
     In(String, Bytes),
-    /// It is, by the token of somebody else.
+    /// Authenticated by an identity provider's token.
     ByToken(Bearer),
 }
 
-/// Why somebody is not let in.
+/// Why a login failed.
 struct Failure {
     /// As whom it wanted to log in, as far as that was said.
     name: String,
-    /// What the client is told.
+    /// The error for the client.
     told: String,
-    /// What the operator is told.
+    /// The reason for the operator.
     why: String,
-    /// The client is told as one step more of the exchange, and answers before that is over.
+    /// The error is one more step of the exchange, and answers before that is over.
     goes_on: bool,
 }
 
@@ -110,7 +110,7 @@ impl Login {
     }
 
     /// The client has shown a certificate that says who it is, before it said anything: it may ask for anything at once, and may say by a
-    /// password that it is somebody else. Where nobody is asked nobody is somebody.
+    /// password for another user. Where no login is required, there is no user.
     pub(super) fn certify(&mut self, name: StrBytes) {
         if self.is_asked {
             let (mechanism, is_administrator) = (Mechanism::External, false);
@@ -123,7 +123,7 @@ impl Login {
         self.is_asked
     }
 
-    /// Who it is; `None` for somebody who was not asked.
+    /// The user; `None` where no login was required.
     pub(super) fn name(&self) -> Option<&StrBytes> {
         self.known.as_ref().map(|known| &known.name)
     }
@@ -205,7 +205,7 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
         if work.peer.login.is_open() {
             return Ok(Step::Close(CloseReason::NotLoggedIn { api: ApiKey::SaslAuthenticate }));
         }
-        // As Kafka answers where nobody is asked, or has been let in (`KafkaApis`).
+        // As Kafka answers where no login is required, or the client has logged in (`KafkaApis`).
         return Ok(work.answer(&SaslAuthenticateResponse {
             error_code: ErrorCode::IllegalSaslState.code(),
             error_message: Some("SaslAuthenticate request received after successful authentication".into()),
@@ -213,7 +213,7 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
         }));
     };
     if let Some(why) = exchange.refused {
-        // It was told of before, and waited then.
+        // It was reported before, and waited then.
         work.peer.login.has_failed = true;
         let refusing = Refusing { told: BEARER_REFUSED.to_owned(), why, deadline_ms: 0, goes_on: false };
         return Ok(Box::new(refusing).on_deadline(work));
@@ -360,7 +360,7 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
     }
 }
 
-/// Takes a token that somebody else gave out (RFC 7628).
+/// Takes an identity provider's token (RFC 7628).
 fn by_token(work: &Work<'_>, message: &[u8]) -> Result<Led, Failure> {
     let mechanism = Mechanism::Bearer;
     let message = BearerMessage::parse(message).map_err(|error| Failure::of(mechanism, "", &error))?;
@@ -375,7 +375,7 @@ fn by_token(work: &Work<'_>, message: &[u8]) -> Result<Led, Failure> {
     Ok(Led::ByToken(bearer))
 }
 
-/// How long somebody may go on before it has to log in again: as long as its token holds, and not longer than is set. Milliseconds.
+/// The lifetime of a session before the client has to log in again: as long as its token holds, and not longer than is set. Milliseconds.
 fn lifetime_ms(work: &Work<'_>, bearer: Option<&Bearer>) -> Option<u64> {
     let set = Some(work.settings.reauth_ms_max).filter(|ms| *ms > 0);
     // What is accepted at all holds for a moment.
@@ -492,7 +492,7 @@ impl Pending for Refusing {
 }
 
 impl Failure {
-    /// What was wrong with a token. Whatever is wrong with a proof, the client is told no more than Kafka tells.
+    /// What was wrong with a token. Whatever is wrong with a proof, the client learns no more than with Kafka.
     fn of(mechanism: Mechanism, name: &str, error: &AuthError) -> Failure {
         match error.kind {
             AuthErrorKind::Refused => {
@@ -506,7 +506,7 @@ impl Failure {
         }
     }
 
-    /// A client that does something wrong, and is told what.
+    /// A client's mistake, with the error it gets.
     fn said(mechanism: Mechanism, name: &str, why: &str) -> Failure {
         let told = format!("Authentication failed: {why} (SASL mechanism {})", mechanism.name());
         Failure { name: name.to_owned(), told, why: why.to_owned(), goes_on: false }

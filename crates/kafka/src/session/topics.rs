@@ -30,7 +30,7 @@ pub(super) fn is_reserved(name: &str) -> bool {
     is_internal(name) || name == CLUSTER_METADATA
 }
 
-/// What a client is told that would write to a queue, or change or delete it.
+/// The error for a client that would write to, change or delete a queue.
 pub(super) const QUEUE_REFUSED: &str = "This topic is a queue: Kafka clients may read it. It is written to, changed and deleted by the protocol that it belongs to.";
 
 /// Whether the topic is a queue that is shown as a topic.

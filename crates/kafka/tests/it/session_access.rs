@@ -1,4 +1,4 @@
-//! What clients may do that have logged in: every API, asked by somebody without any right, with the rights that it needs, and with all of
+//! What clients may do that have logged in: every API, asked by a user without any right, with the rights that it needs, and with all of
 //! these but one. Which right each needs is Kafka's (`KafkaApis`, `ControllerApis`, `AclApis`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -273,7 +273,7 @@ fn cluster_apis(s: &mut BTreeSet<i16>) {
     );
     walk(s, requests::describe_quorum, |r| vec![r.error_code], &[cluster(Describe)]);
     walk(s, requests::update_features, |r| vec![r.error_code], &[cluster(Alter)]);
-    // Before version 3 there is no place for an error, and nothing is told.
+    // Before version 3 there is no place for an error, and nothing is said.
     let mut host = with(&[]);
     for version in [1, 2] {
         assert!(host.ask(version, &requests::describe_log_dirs(version)).results.is_empty());
@@ -288,7 +288,7 @@ fn cluster_apis(s: &mut BTreeSet<i16>) {
     s.insert(ApiKey::DescribeLogDirs.code());
 }
 
-/// Nobody is denied anything where nobody is asked who it is.
+/// Nothing is denied where no login is required.
 #[test]
 fn where_nobody_logs_in_everybody_may_do_everything() {
     let mut host = Host::new();
@@ -329,7 +329,7 @@ fn a_name_is_not_told_by_its_id() {
     assert_eq!((row.name.as_deref(), row.error_code), (Some("a"), ErrorCode::TopicAuthorizationFailed.code()));
 }
 
-/// Somebody could have tried out which names there are.
+/// A client could have probed which names there are.
 #[test]
 fn what_is_not_there_is_told_like_what_is_not_allowed() {
     let mut host = with(&[]);
@@ -393,7 +393,7 @@ fn groups_are_listed_to_who_may_see_them() {
     }
 }
 
-/// KIP-679: whoever may write anywhere may be an idempotent producer.
+/// KIP-679: a user who may write anywhere may be an idempotent producer.
 #[test]
 fn a_right_to_write_makes_an_idempotent_producer() {
     let told = |rights: &[Right]| served(&mut with(rights), 5, &requests::init_producer_id(5)).error_code;
@@ -404,7 +404,7 @@ fn a_right_to_write_makes_an_idempotent_producer() {
     assert_eq!(told, ErrorCode::TransactionalIdAuthorizationFailed.code());
 }
 
-/// A client without acknowledgements is told nothing: its connection ends.
+/// A client without acknowledgements gets no answer: its connection ends.
 #[test]
 fn what_is_not_acknowledged_and_not_allowed_ends_the_connection() {
     let mut host = with(&[]);

@@ -313,7 +313,7 @@ fn topics_are_described_with_sources_synonyms_and_types() {
     assert_eq!((segment.value.as_deref(), segment.config_source), (Some("2000000"), 3));
     let one = described(&mut host, TOPIC, "a", &["retention.ms", "no.such"]);
     assert_eq!(one.configs.iter().map(|config| &*config.name).collect::<Vec<_>>(), ["retention.ms"]);
-    // Versions before 3 have neither type nor documentation, and nobody gets synonyms who does not ask.
+    // Versions before 3 have neither type nor documentation, and synonyms are returned only on request.
     let request =
         DescribeConfigsRequest { include_synonyms: false, include_documentation: false, ..describe(TOPIC, "a", &[]) };
     let response = host.ask(1, &request);

@@ -269,7 +269,7 @@ fn epochs() {
     }
 }
 
-/// One wrong partition is told at once, not when the others have something.
+/// One wrong partition is answered immediately, not when the others have something.
 #[test]
 fn an_error_does_not_wait() {
     let mut host = Host::new();

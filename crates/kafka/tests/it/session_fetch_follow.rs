@@ -134,7 +134,7 @@ fn fetch(host: &mut Host, broker: &mut Broker, request: &FetchRequest) -> FetchR
     host.response::<FetchRequest>(VERSION)
 }
 
-/// The partitions that are told.
+/// The partitions in the response.
 fn told(response: &FetchResponse) -> Vec<i32> {
     response.responses.iter().flat_map(|topic| topic.partitions.iter().map(|p| p.partition_index)).collect()
 }
@@ -197,7 +197,7 @@ fn a_fetch_waits_for_its_session_and_reads_what_came() {
     assert!(broker.watches.is_empty());
 }
 
-/// What was too little is looked at again together with what comes, and all of it is told.
+/// What was too little is looked at again together with what comes, and all of it is returned.
 #[test]
 fn a_fetch_that_wants_much_gathers_it() {
     let (mut host, mut broker, session) = begin();
@@ -244,7 +244,7 @@ fn what_the_broker_follows_ends_with_its_session() {
 #[derive(Clone, Debug)]
 enum Act {
     Append(u32),
-    /// Fetches; then the client has what it was told of the partitions whose bit is set.
+    /// Fetches; then the client has what the response held for the partitions whose bit is set.
     Fetch(u64),
     Seek(u32, u64),
     Forget(u32),
@@ -266,10 +266,10 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A client of a wide session, and what it must be told.
+/// A client of a wide session, and what it must receive.
 struct Client {
     wants: BTreeMap<u32, u64>,
-    /// High watermarks that it was told; -1 for an error or nothing.
+    /// High watermarks that it received; -1 for an error or nothing.
     known: BTreeMap<u32, i64>,
     changes: BTreeMap<u32, u64>,
     forgotten: Vec<u32>,

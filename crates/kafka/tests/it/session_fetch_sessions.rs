@@ -97,7 +97,7 @@ fn only_what_has_changed_is_told() {
         assert_eq!(told(&response), [(1, 1)]);
         assert_eq!(response.responses[0].partitions[0].high_watermark, 4);
         assert!(next(&mut host, 3, &log).responses.is_empty());
-        // messages are told always
+        // messages are always in the response
         log.insert((2, 0), (4, true));
         assert_eq!(told(&next(&mut host, 4, &log)), [(2, 0)]);
         assert_eq!(told(&next(&mut host, 5, &log)), [(2, 0)]);
@@ -123,7 +123,7 @@ fn requests_change_the_session() {
         assert_eq!(parts, [part(0, 3), part(1, 0), part(2, 7)]);
         let nothing = || Ok(ReadData { chunks: vec![], high_watermark: Offset(0), log_start: Offset(0) });
         host.reply(token, Reply::Read((0..3).map(|_| nothing()).collect()));
-        // a partition that is new is told, whatever there is of it
+        // a new partition is in the response, whatever there is of it
         assert_eq!(told(&host.response::<FetchRequest>(version)), [(1, 2)]);
     }
 }
@@ -232,7 +232,7 @@ fn a_session_may_begin_empty() {
     assert_eq!((told(&response).len(), response.session_id), (3, id));
 }
 
-/// Kafka has one cache for all connections; here a session belongs to its connection, and another one is told to begin
+/// Kafka has one cache for all connections; here a session belongs to its connection, and another one has to begin
 /// anew, as after an eviction.
 #[test]
 fn a_session_belongs_to_its_connection() {

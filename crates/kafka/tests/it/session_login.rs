@@ -171,7 +171,7 @@ fn a_password_is_not_looked_at_before_its_turn() {
         *asked.users.turn_ms.lock().unwrap() = 700;
         asked.host.send(2, &SaslAuthenticateRequest { auth_bytes: last.to_owned().into() });
         for _ in 0..2 {
-            // Somebody else may have had the first turn.
+            // Another attempt may have had the first turn.
             assert_eq!((asked.host.response_frame(), asked.host.deadline_in()), (None, Some(700)));
             assert!(asked.host.session.user().is_none() && asked.told().is_empty(), "{mechanism}: it was looked at");
             asked.host.pass(700);
@@ -248,7 +248,7 @@ fn where_nobody_is_asked_there_is_nothing_to_log_in_to() {
     assert_eq!(host.close_reason(), None);
 }
 
-/// Whoever connects and says nothing kept a place for ten minutes.
+/// A client that connected and said nothing kept a place for ten minutes.
 #[test]
 fn whoever_does_not_log_in_is_not_waited_for() {
     let mut asked = Asked::new();
@@ -264,7 +264,7 @@ fn whoever_does_not_log_in_is_not_waited_for() {
     assert_eq!(asked.host.deadline_in(), Some(KafkaSettings::default().idle_ms_max));
 }
 
-/// A stranger could make the broker take 100 MiB in before it was told no.
+/// A stranger could make the broker take 100 MiB in before it refused.
 #[test]
 fn strangers_send_short_frames() {
     let produce = requests::produce(9);
@@ -417,7 +417,7 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
     );
 }
 
-/// Whoever can log in could have made himself an administrator's password.
+/// Any user could have set an administrator's password.
 #[test]
 fn users_are_managed_by_who_may_and_administrators_by_themselves() {
     let alter = AlterUserScramCredentialsRequest { deletions: vec![], upsertions: vec![set("root", 1, 4_096, 32)] };
@@ -445,7 +445,7 @@ fn users_are_managed_by_who_may_and_administrators_by_themselves() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever strangers send, the broker hears nothing of it and nobody is known.
+    /// Whatever strangers send, the broker hears nothing of it and no user is known.
     #[test]
     fn strangers_reach_nobody(
         mechanism in prop::sample::select(vec!["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "X"]),

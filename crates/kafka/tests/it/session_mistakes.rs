@@ -289,7 +289,7 @@ fn mistake_15_versions_are_those_of_a_real_release() {
 
 #[test]
 fn mistake_16_unknown_tags_are_skipped_and_defaults_are_not_written() {
-    // two tagged fields that nobody knows at the end of the header and of the body
+    // two unknown tagged fields at the end of the header and of the body
     let mut bytes =
         frame(3, 5, &ApiVersionsRequest { client_software_name: text("x"), client_software_version: text("1") });
     assert_eq!(bytes.pop(), Some(0));

@@ -441,7 +441,7 @@ fn tampered(sent: &bytes::Bytes, tamper: impl FnOnce(&mut [u8])) -> bytes::Bytes
     bytes.into()
 }
 
-/// The default topic took them once, since nobody asked for their records, and then stopped each consumer of the partition.
+/// The default topic took them once, since their records were not checked, and then stopped each consumer of the partition.
 #[test]
 fn broken_records_under_a_right_checksum_are_refused() {
     for codec in Codec::ALL {

@@ -125,7 +125,7 @@ fn quotas_of_users_are_those_of_who_logged_in() {
     let of = |user: &str| QuotaEntity { user: named(user), client_id: None };
     let (mut host, users) = under(&of("ANONYMOUS"), QuotaKind::Produce, 10.0);
     assert!(serve_produce(&mut host, &mut Broker::default(), 100) > 0);
-    // A quota that is taken away holds no longer, though what was told before is waited for.
+    // A quota that is taken away holds no longer, though the throttle time sent before is waited for.
     users.quotas.set(&of("ANONYMOUS"), QuotaLimits::default());
     host.pass(300_000);
     assert_eq!(serve_produce(&mut host, &mut Broker::default(), 10_000), 0);
@@ -169,7 +169,7 @@ fn a_consumer_gets_its_messages_and_then_nothing_until_they_are_repaid() {
     assert!(bytes_of(&fetch(&mut host, &mut broker, &request)) > 3_000);
 }
 
-/// `FetchSession.getThrottledResponse`: the session goes on, and the next fetch is told what this one was not.
+/// `FetchSession.getThrottledResponse`: the session goes on, and the next fetch gets what this one did not.
 #[test]
 fn a_fetch_session_outlives_being_throttled() {
     let (mut host, users) = under(&of_client("test-client"), QuotaKind::Fetch, 1_000.0);

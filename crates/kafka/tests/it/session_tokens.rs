@@ -1,4 +1,4 @@
-//! Clients that log in by a token that somebody else gave out (SASL OAUTHBEARER, RFC 7628).
+//! Clients that log in by a token of an identity provider (SASL OAUTHBEARER, RFC 7628).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

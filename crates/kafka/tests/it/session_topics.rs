@@ -79,7 +79,7 @@ fn topics_by_id() {
     let mut mixed = by_id(&[topic_id(1)]);
     mixed.topics.as_mut().unwrap().push(MetadataRequestTopic { name: Some(text("b")), topic_id: TopicId::ZERO });
     assert_eq!(told(&host.ask(12, &mixed)), [(ErrorCode::None, Some("a"))]);
-    // the versions before can write ids, and nobody reads them
+    // the versions before can write ids, and they are not read
     for version in [10, 11] {
         let mut early = metadata(&["a"], false);
         early.topics.as_mut().unwrap()[0].topic_id = topic_id(1);
@@ -136,10 +136,10 @@ fn asking_for_a_topic_need_not_create_it() {
     // the operator says no
     let mut host = Host::with(KafkaSettings { auto_create_topics: false, ..KafkaSettings::default() });
     assert_eq!(told(&host.ask(9, &metadata(&["new"], true))), unknown);
-    // names that are Kafka's own are nobody's
+    // names that are Kafka's own are taken
     let reserved = Host::new().ask(9, &metadata(&[OFFSETS], true));
     assert_eq!(told(&reserved), [(ErrorCode::UnknownTopicOrPartition, Some(OFFSETS))]);
-    // before version 4 nobody could say no
+    // before version 4 there was no way to refuse
     let mut host = Host::new();
     host.send(3, &metadata(&["new"], true));
     creating(&mut host);
@@ -160,7 +160,7 @@ fn a_topic_that_cannot_be_created_is_an_error_that_clients_retry() {
         assert_eq!(told(&host.response::<MetadataRequest>(9)), [(expected, Some("new"))]);
         assert!(expected.retriable());
     }
-    // somebody else was faster
+    // another client was faster
     let mut host = Host::new();
     host.send(9, &metadata(&["new"], true));
     let (token, ..) = creating(&mut host);
@@ -431,7 +431,7 @@ fn topics_are_deleted_by_id() {
     assert_eq!(deleted(&response), expected);
 }
 
-/// The client named the topic, and was told of an id that it does not know.
+/// The client named the topic, and got an id that it does not know.
 #[test]
 fn a_topic_that_somebody_else_deletes_is_unknown_by_what_it_was_named_by() {
     for version in 1..=6 {
@@ -575,7 +575,7 @@ fn the_first_group_that_is_looked_for_makes_the_offsets_topic() {
     let response = host.response::<MetadataRequest>(9);
     assert_eq!(told(&response), [(ErrorCode::None, Some(OFFSETS))]);
     assert!(response.topics[0].is_internal);
-    // it is there already, for groups and for whoever wants to make it
+    // it is there already, for groups and for clients that want to create it
     assert_eq!(code(host.ask(1, &find).error_code), ErrorCode::None);
     let response = host.ask(7, &create(vec![topic(OFFSETS)]));
     assert_eq!(code(response.topics[0].error_code), ErrorCode::TopicAlreadyExists);
@@ -619,7 +619,7 @@ fn a_request_creates_no_more_topics_than_it_may_by_create_topics() {
     }
 }
 
-/// A name that only collides was called invalid, though nobody wanted to create it: clients give up on that.
+/// A name that only collides was called invalid, though it was not to be created: clients give up on that.
 #[test]
 fn a_name_that_collides_is_unknown_and_not_created() {
     for create in [false, true] {

@@ -43,7 +43,7 @@ fn the_table_is_kafkas() {
     assert!(ours.eq(hidden), "{INTERNAL_CONFIGS:?}");
 }
 
-/// Kafka's own tests set it, and were told that there is no such config.
+/// Kafka's own tests set it, and got the error that there is no such config.
 #[test]
 fn a_config_that_kafka_hides_is_taken_and_shown_where_it_is_set() {
     let config = parse(&[("internal.segment.bytes", "1000")]).unwrap();

@@ -71,7 +71,7 @@ impl Catalog for Topics {
     }
 }
 
-/// What a caller was told.
+/// A caller's answer.
 #[derive(Debug)]
 pub(crate) enum Told {
     Reply(GroupReply),
@@ -87,7 +87,7 @@ pub(crate) struct Host {
     random: u64,
     next_caller: u64,
     waiting: BTreeSet<Caller>,
-    /// Callers whose connection is gone; what they are told leads nowhere, but still only once.
+    /// Callers whose connection is gone; their answers lead nowhere, but still only once.
     gone: BTreeSet<Caller>,
     told: BTreeMap<Caller, Told>,
     /// Committed records with the time of their frames.
@@ -202,7 +202,7 @@ impl Host {
         caller
     }
 
-    /// What a caller was told since it was last asked about.
+    /// A caller's answers since the last call.
     pub(crate) fn take(&mut self, caller: Caller) -> Option<Told> {
         self.told.remove(&caller)
     }
@@ -234,7 +234,7 @@ impl Host {
         self.with(|machine, context, effects| machine.on_gone(context, caller, effects));
     }
 
-    /// Callers that are gone and were never told anything.
+    /// Callers that are gone and were never answered.
     pub(crate) fn never_told(&self) -> usize {
         self.gone.len()
     }

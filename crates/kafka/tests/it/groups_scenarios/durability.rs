@@ -89,7 +89,7 @@ fn who_waits_when_the_writer_is_lost_is_sent_to_find_the_coordinator() {
 fn a_generation_that_was_told_is_not_told_again_after_the_writer_was_lost() {
     let mut host = Host::quick();
     let ids = host.stable("g", 2);
-    // generation 3 is told to both, and its assignment is void with the writer
+    // generation 3 is sent to both, and its assignment is void with the writer
     let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
     assert_eq!(host.join(join("g", &ids[1])).generation, 3);
     host.joined(leader);
@@ -257,7 +257,7 @@ fn a_group_waits_for_what_is_on_its_way_when_a_later_record_is_refused() {
     assert_eq!(host.joined(third).generation, 3, "behind the last one that is committed");
 }
 
-/// Of a group whose assignment was on its way members and operators were told as if it were committed.
+/// Of a group whose assignment was on its way members and operators saw it as committed.
 #[test]
 fn what_is_told_of_a_group_waits_for_its_metadata() {
     let mut host = Host::quick();

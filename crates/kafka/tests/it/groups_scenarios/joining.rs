@@ -214,7 +214,7 @@ fn a_group_over_a_lowered_bound_sheds_the_members_that_come_last() {
     let ids = host.stable("g", 3);
     host.configure(GroupSettings { group_size_max: 2, initial_rebalance_delay_ms: 0, ..GroupSettings::default() });
     let callers: Vec<_> = ids.iter().map(|id| host.send(GroupCommand::Join(join("g", id)))).collect();
-    // the third is out, and with that nobody is waited for
+    // the third is out, and with that no member is waited for
     let last = host.joined(callers[2]);
     assert_eq!((last.error, &*last.member_id), (ErrorCode::GroupMaxSizeReached, ""));
     assert_eq!(host.joined(callers[0]).members.len(), 2);
@@ -298,7 +298,7 @@ fn a_connection_that_is_lost_before_its_member_has_an_id_takes_the_member_along(
     assert_eq!(host.joined(again).members.len(), 1);
 }
 
-/// Nothing bounded what all members say together, and their leader is told all of it: 10,000 members of 1 MiB each.
+/// Nothing bounded what all members say together, and their leader receives all of it: 10,000 members of 1 MiB each.
 #[test]
 fn all_members_together_may_only_say_so_much() {
     let mut host = Host::new(GroupSettings::default());
@@ -310,7 +310,7 @@ fn all_members_together_may_only_say_so_much() {
     }
     let refused = host.join(large(""));
     assert_eq!((refused.error, &*refused.member_id), (ErrorCode::GroupMaxSizeReached, ""));
-    // so is one that has its id already, which nobody waits for any more
+    // so is one that has its id already, which is not waited for any more
     let small = JoinGroup { protocols: said(100), ..join("g", "") };
     let id = host.join(small.clone()).member_id;
     let refused = host.join(large(&id));

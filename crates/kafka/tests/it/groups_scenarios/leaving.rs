@@ -107,7 +107,7 @@ fn an_id_that_was_only_handed_out_leaves_without_a_rebalance() {
     assert_eq!(host.leave("g", vec![leaving(&pending, None)]).members[0].1, ErrorCode::None);
     assert_eq!(host.state("g"), Some(GroupState::Stable));
     assert_eq!(host.join(join("g", &pending)).error, ErrorCode::UnknownMemberId);
-    // in a group of nobody else nothing is left of it
+    // in a group without other members nothing is left of it
     let mut host = Host::quick();
     let pending = host.join(join("g", "")).member_id;
     host.leave("g", vec![leaving(&pending, None)]);

@@ -92,7 +92,7 @@ fn topics_and_partitions_that_are_not_there_have_their_own_codes() {
     assert_eq!((&*topics[0].name, topics[0].id), ("v", t));
     assert_eq!(topics[0].partitions, [(0, ErrorCode::None), (7, unknown), (-1, unknown)]);
     assert_eq!(host.fetch_all("g"), [("v".into(), 0, 1)]);
-    // where nothing can be committed, nobody asks about the group
+    // where nothing can be committed, the group is not asked about
     let stranger = as_member(1, &text("m"), request(TopicKey::Name(text("none")), 9));
     assert_eq!(host.commit(stranger), [unknown; 3]);
 }
@@ -234,7 +234,7 @@ fn memory_and_groups_are_bounded_for_offsets_too() {
     assert_eq!(host.commit(commit("a", "t", &[(0, 2), (1, 2)])), [ErrorCode::None; 2]);
 }
 
-/// 100,000 groups with texts of 4 KB took half a gigabyte, whoever committed them, and every start read them again.
+/// 100,000 groups with texts of 4 KB took half a gigabyte, from any number of clients, and every start read them again.
 #[test]
 fn what_one_user_commits_is_bounded_and_leaves_the_rest_to_others() {
     let mut host = host();
@@ -304,7 +304,7 @@ fn a_reply_is_bounded_by_the_texts_that_were_committed() {
         let topics = fetched.iter().flat_map(|group| &group.topics);
         topics.flat_map(|topic| &topic.partitions).map(|partition| partition.metadata.len()).sum()
     };
-    // a partition that is named again and again is told once
+    // a partition that is named again and again is answered once
     let again: Vec<i32> = (0..500_000).map(|n| n % 2).collect();
     let fetched = host.fetch(8, vec![fetch_group("g", Some(&[("t", &again)]))]);
     let told: Vec<_> = fetched[0].topics[0].partitions.iter().map(|p| (p.index, p.offset)).collect();
@@ -353,7 +353,7 @@ fn offsets_that_members_use_cannot_be_deleted() {
     assert_eq!(reply.topics[0].partitions, [(0, ErrorCode::GroupSubscribedToTopic)]);
     assert_eq!(reply.topics[1].partitions, [(0, ErrorCode::None)]);
     assert_eq!(host.fetch_all("g"), [("t".into(), 0, 1)]);
-    // of members of another type nobody knows what they use
+    // of members of another type it is unknown what they use
     let joined = host.join(JoinGroup { version: 3, protocol_type: text("connect"), ..join("c", "") });
     assert_eq!(joined.error, ErrorCode::None);
     assert_eq!(delete(&mut host, "c", &[("u", &[0])]).error, ErrorCode::NonEmptyGroup);

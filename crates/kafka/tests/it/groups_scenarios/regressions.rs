@@ -37,7 +37,7 @@ fn item_7_the_second_to_join_is_known() {
 fn item_8_a_group_does_not_prepare_for_ever() {
     let mut host = Host::quick();
     let ids = host.stable("g", 1);
-    // somebody takes an id and is never seen again
+    // a client takes an id and is never seen again
     host.join(join("g", ""));
     let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
     assert_eq!(host.state("g"), Some(GroupState::PreparingRebalance));
@@ -131,7 +131,7 @@ fn item_22_commits_by_the_id_of_a_topic_that_was_created_again() {
     assert_eq!(host.fetch_all("g"), [("t".into(), 0, 1)]);
 }
 
-/// librdkafka#5541: `GROUP_ID_NOT_FOUND` is fatal to clients, so that nobody who joins or beats ever sees it.
+/// librdkafka#5541: `GROUP_ID_NOT_FOUND` is fatal to clients, so that joins and heartbeats never return it.
 #[test]
 fn item_23_group_id_not_found_is_not_for_members() {
     let mut host = Host::quick();

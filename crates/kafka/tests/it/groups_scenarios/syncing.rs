@@ -6,7 +6,7 @@ use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::GroupState;
 use polylogue_kafka::groups::command::*;
 
-/// Two members that were told generation 2 and have not asked for their assignment; the first leads.
+/// Two members that got generation 2 and have not asked for their assignment; the first leads.
 fn completing(host: &mut Host) -> Vec<StrBytes> {
     let (first, a) = host.newcomer(join("g", ""));
     host.joined(a);

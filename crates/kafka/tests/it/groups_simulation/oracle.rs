@@ -42,9 +42,9 @@ pub(crate) struct Oracle {
     pub(crate) seen: Seen,
     epochs: BTreeMap<usize, u64>,
     highest: BTreeMap<(usize, u64), i32>,
-    /// Who was told to assign.
+    /// The member that was asked to assign.
     leaders: BTreeMap<Generation, StrBytes>,
-    /// Whose assignment members were told of.
+    /// Whose assignment members received.
     told: BTreeMap<Generation, u64>,
     /// Slots that an assignment left out.
     left_out: BTreeSet<(u64, StrBytes)>,
@@ -71,7 +71,7 @@ impl Oracle {
         *highest = generation;
     }
 
-    /// One member at the most is told to assign in a generation.
+    /// At most one member is asked to assign in a generation.
     pub(crate) fn told_to_assign(&mut self, group: usize, generation: i32, member: &StrBytes) {
         let key = (group, self.epoch(group), generation);
         let leader = self.leaders.entry(key).or_insert_with(|| member.clone());

@@ -308,7 +308,7 @@ impl World {
         self.ask(GroupCommand::Leave(request), Asked::Other);
     }
 
-    /// Clients hear what they were told.
+    /// Clients receive their answers.
     fn hear(&mut self) {
         let callers: Vec<Caller> = self.asked.keys().copied().collect();
         for caller in callers {

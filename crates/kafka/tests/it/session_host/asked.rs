@@ -47,7 +47,7 @@ impl Asked {
         self.host.response_frame().is_some()
     }
 
-    /// What was told of logins since this was asked.
+    /// Reported logins since the last call.
     pub fn told(&self) -> Vec<String> {
         std::mem::take(&mut self.users.told.lock().unwrap())
     }

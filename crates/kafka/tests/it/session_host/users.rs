@@ -21,7 +21,7 @@ pub struct Users {
     pub book: Mutex<AclBook>,
     /// How much of it.
     pub quotas: Quotas,
-    /// What was told of logins.
+    /// Reported logins.
     pub told: Mutex<Vec<String>>,
     /// Tokens that are believed, where tokens are logins.
     pub tokens: Mutex<Option<BTreeMap<String, Bearer>>>,
