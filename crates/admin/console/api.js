@@ -12,7 +12,7 @@ export class Refused extends Error {
   }
 }
 
-// Somebody else is told that a login is needed.
+// The caller learns that a login is needed.
 const listeners = new Set();
 export function onLogin(listener) {
   listeners.add(listener);

@@ -126,7 +126,7 @@ export function Field({ label, hint, check, children }) {
 export const STAY = Symbol("stay");
 
 // A form in a dialog. `work` does it with what the form's fields say; what it throws is shown, and the dialog stays. What a field says at first
-// is its `defaultValue`: a `value` is said again whenever the page is drawn anew, over what somebody has written meanwhile. The dialog stays as
+// is its `defaultValue`: a `value` is said again whenever the page is drawn anew, over what the user has written meanwhile. The dialog stays as
 // well when `work` gives STAY: then there is something to look at first.
 export function Dialog({ title, action, danger, onClose, work, children }) {
   const dialog = useRef(null);

@@ -133,7 +133,7 @@ pub struct ListenerStatus {
     pub tls: bool,
     /// Where it is bound.
     pub bound: String,
-    /// What clients are told; none when they are told the address at which they arrived.
+    /// The advertised address; none when it is the address at which clients arrived.
     pub advertised: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A backup on its way from a broker to whoever writes it down: a stream of records, all numbers little endian.
+//! A backup on its way from a broker to its client: a stream of records, all numbers little endian.
 //!
 //! ```text
 //!   "polylogue backup 1\n"

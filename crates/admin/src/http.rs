@@ -98,7 +98,7 @@ pub struct App {
     pub rng: Arc<dyn Rng>,
     /// Where reports for the console are.
     pub reports: Option<PathBuf>,
-    /// Where changes are told.
+    /// The audit log.
     pub audit: Arc<Audit>,
     /// Who has logged in at the console.
     pub tokens: Mutex<Tokens>,
@@ -132,8 +132,8 @@ pub fn starting() -> Router {
         .fallback(|| async { Failure::starting() })
 }
 
-/// A change is brought to its end even when nobody waits for it any more: what was declared must be made, and what was moved
-/// must leave. To get messages is no such change: what nobody receives must stay.
+/// A change is brought to its end even when its client is gone: what was declared must be made, and what was moved
+/// must leave. To get messages is no such change: what is not received must stay.
 async fn to_its_end(request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
@@ -159,7 +159,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(admit)
         .layer(from_fn(origin::check))
         .merge(metrics)
-        // Outside of these: who is not let in is told of as well.
+        // Outside of these: refused logins are logged as well.
         .layer(from_fn_with_state(app.clone(), login::tell))
         .route(&format!("{PREFIX}/session"), session.layer(from_fn(origin::check)))
         .route(&format!("{PREFIX}/openapi.json"), get(openapi::serve).layer(from_fn(origin::check)))

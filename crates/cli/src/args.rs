@@ -48,7 +48,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Run a broker until it is told to stop
+    /// Run a broker until it is stopped
     Serve(ServeArgs),
     /// Create, list, describe, change and delete topics
     #[command(subcommand)]
@@ -114,7 +114,7 @@ pub(super) struct ServeArgs {
     /// [env: POLYLOGUE_LISTEN]
     #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = ProtocolAddress::parse)]
     listen: Vec<ProtocolAddress>,
-    /// What clients are told to connect to, one for each listener of the protocol [env: POLYLOGUE_ADVERTISE]
+    /// Address that clients connect to, one for each listener of the protocol [env: POLYLOGUE_ADVERTISE]
     #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = ProtocolAddress::parse)]
     advertise: Vec<ProtocolAddress>,
     /// Any option, as `polylogue config` lists them; may be repeated

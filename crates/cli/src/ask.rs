@@ -1,4 +1,4 @@
-//! Asking somebody at a terminal.
+//! Questions at a terminal.
 
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -10,7 +10,7 @@ const BACKSPACE: u8 = 0x08;
 const CLEAR: u8 = 0x15;
 const DELETE: u8 = 0x7f;
 
-/// Asks for something that is not shown while it is written. Whoever interrupts that ends the process as an interrupt does, and has a terminal
+/// Asks for something that is not shown while it is written. An interrupt ends the process as usual, and leaves a terminal
 /// again that shows what is written.
 ///
 /// # Errors
@@ -60,7 +60,7 @@ impl<'a> Silent<'a> {
 
 impl Drop for Silent<'_> {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // There is no one to report to.
         let _ = tcsetattr(self.stdin, OptionalActions::Flush, &self.before);
     }
 }

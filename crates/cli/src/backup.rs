@@ -25,7 +25,7 @@ const NOT_COPIED: [&str; 3] = ["LOCK", "RESERVE", "lost+found"];
 
 /// How far it is, which is shown on a terminal.
 struct Progress {
-    /// Somebody wants no more of it.
+    /// The user stopped it.
     interrupted: Arc<AtomicBool>,
     total: u64,
     done: u64,
@@ -183,7 +183,7 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
     if let Some(name) = there.iter().find(|name| !NOT_COPIED.contains(&name.as_str())) {
         return Err(Failure::Usage(format!("{} is not empty: it holds {name}; give an empty directory", to.display())));
     }
-    // Whoever writes to it meanwhile would make a mixture of it.
+    // A process that writes to it meanwhile would corrupt it.
     let _held = hold_directory_to_read(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
     if !checked(&env, from).is_sound() {
         let text = format!("{} is damaged, and nothing was written: `polylogue check` says how", from.display());

@@ -23,7 +23,7 @@ impl fmt::Debug for Login {
 /// What went wrong while talking to a server, in one line that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientError {
-    /// For programs, as in [`polylogue_admin::api::ErrorObject`]; `unreachable` when nobody answered.
+    /// For programs, as in [`polylogue_admin::api::ErrorObject`]; `unreachable` without an answer.
     pub code: String,
     /// For people.
     pub message: String,
@@ -34,7 +34,7 @@ impl ClientError {
         ClientError { code: code.to_owned(), message: message.into() }
     }
 
-    /// Nobody answers at `at`.
+    /// No answer from `at`.
     pub(crate) fn unreachable(at: &str, why: &dyn fmt::Display) -> ClientError {
         let text = format!("cannot reach {at}: {why}; is the broker running? (`polylogue serve` starts one)");
         ClientError::new("unreachable", text)

@@ -16,9 +16,9 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::IpAddr;
 
-/// Less free than this is told. Bytes.
+/// Less free than this is reported. Bytes.
 const DISK_FREE_BYTES_MIN: u64 = 10 << 30;
-/// A flush that takes longer on average is told. Nanoseconds.
+/// A flush that takes longer on average is reported. Nanoseconds.
 const FLUSH_NS_MAX: u64 = 20_000_000;
 /// Flushes before their average says something.
 const FLUSHES_MIN: u64 = 100;
@@ -33,7 +33,7 @@ enum Level {
     Warning,
 }
 
-/// Something that somebody should look at.
+/// A finding for the operator.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 struct Finding {
     level: Level,
@@ -93,7 +93,7 @@ pub(super) fn run(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
     if is_bad { Err(Failure::Told) } else { Ok(()) }
 }
 
-/// What the server says of itself. Names only where they are wanted: they may be nobody else's business.
+/// What the server says of itself. Names only where they are wanted: they may be confidential.
 fn server(client: &HttpClient, status: &Status, names: bool) -> Result<Value, ClientError> {
     let options: Options = client.get("/config")?;
     let changed = options.options.iter().filter(|option| option.source != "default");

@@ -63,7 +63,7 @@ const FAILED: u8 = 1;
 /// The exit code of a command or configuration that cannot be: the same as clap's for a bad command line.
 const USAGE: u8 = 2;
 
-/// What a server calls it that wants to know who somebody is, and what helps.
+/// The error code of a required login, and the hint.
 const NOT_LOGGED_IN: &str = "not_logged_in";
 const HOW_TO_LOG_IN: &str = "give --user NAME, and its password in the variable POLYLOGUE_PASSWORD";
 
@@ -76,7 +76,7 @@ enum Failure {
     Client(ClientError),
     /// Anything else, in one line.
     Other(String),
-    /// Nobody reads what is written any more (`... | head`). That is no failure.
+    /// The output is not read any more (`... | head`). That is no failure.
     Unread,
     /// It has said everything itself, and the answer is no: `check` of a damaged directory.
     Told,

@@ -64,7 +64,7 @@ fn run(name: &str, to: Option<MoveTo>, limit: Option<u64>, within: &VhostArgs, o
     if out.json { Err(Failure::Told) } else { Err(Failure::Other(text)) }
 }
 
-/// Asks for one piece after the other. A piece that is under way when Ctrl-C comes is waited for: what it has moved is to be told.
+/// Asks for one piece after the other. A piece that is under way when Ctrl-C comes is waited for: what it has moved is to be reported.
 async fn pieces(
     client: &Arc<HttpClient>,
     at: &str,

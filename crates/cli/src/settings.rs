@@ -7,7 +7,7 @@ use super::pairs::pairs;
 use crate::client::http::segment;
 use polylogue_admin::api::settings::{ChangeSettings, SettingValue, SettingsList};
 
-/// The source of what nobody set, as the API calls it.
+/// The source of defaults, as the API calls it.
 const DEFAULT: &str = "DEFAULT_CONFIG";
 
 /// Where the settings of a scope are, and what they are called. What holds for a node is shown where nothing else is asked

@@ -55,7 +55,7 @@ impl Ahead {
         }
     }
 
-    /// What was to be fetched has been, or cannot be: whoever sends it finds out.
+    /// What was to be fetched has been, or cannot be: the sender finds out.
     pub(super) fn on_fetched(&mut self) {
         self.ready += std::mem::take(&mut self.asked);
     }

@@ -28,7 +28,7 @@ pub struct AmqpAccept {
     directory: Arc<Directory>,
     catalog: Arc<dyn Catalog>,
     broker: Arc<dyn BrokerHandle>,
-    /// What names that connections are given are made of; nobody can guess it.
+    /// What names that connections are given are made of; unpredictable.
     secret: u64,
     users: Arc<dyn Authority>,
     /// The listener itself is on a loopback address.
@@ -94,7 +94,7 @@ pub struct AmqpConnection {
     now: Now,
 }
 
-/// How long the frame is that `input` begins with; `None` as long as nobody knows.
+/// How long the frame is that `input` begins with; `None` as long as it is unknown.
 fn frame_len(input: &[u8], frame_bytes_max: usize) -> Result<Option<usize>, NoFrame> {
     let Some(head) = input.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Long answers may take one in so many parts of the memory for responses.
 const ANSWERS_SHARE: usize = 2;
-/// An answer of which nobody knows how long it will be counts as one in so many parts of that.
+/// An answer of unknown length counts as one in so many parts of that.
 const UNKNOWN_SHARE: usize = 4;
 
 /// Long answers over all connections.

@@ -1,4 +1,4 @@
-//! Who changed what: a line of the log (target `audit`) for each change that somebody made or was refused over HTTP, by polylogue's own API or
+//! Who changed what: a line of the log (target `audit`) for each change that was made or refused over HTTP, by polylogue's own API or
 //! RabbitMQ's, and for each change of topics, settings, users, access control lists, quotas and groups by Kafka's protocol. At most
 //! [`LINES_PER_SECOND_MAX`] a second; a line never has a password, a key of one, or a message.
 //!
@@ -16,9 +16,9 @@ use prometheus_client::registry::Registry;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Lines in a second; of the others it is told how many there were.
+/// Lines in a second; of the others only the number is logged.
 pub const LINES_PER_SECOND_MAX: u32 = 200;
-/// Of them, at most so many of what was refused: whoever may do nothing is not to keep others' changes from being told.
+/// Of them, at most so many of what was refused: refused clients must not keep others' changes out of the log.
 const REFUSED_PER_SECOND_MAX: u32 = 50;
 /// What is written of a name or a path. Characters.
 const TEXT_MAX: usize = 200;
@@ -47,7 +47,7 @@ impl Audit {
         Audit { broker, lines, refused: Mutex::new(Lines::new(REFUSED_PER_SECOND_MAX)), written, left_out }
     }
 
-    /// Somebody at that address did something over that protocol, with that outcome.
+    /// A user at that address did something over that protocol, with that outcome.
     pub fn tell(&self, user: Option<&str>, address: IpAddr, protocol: &str, what: &str, outcome: &str) {
         let now_ms = self.broker.now().monotonic_ms;
         let lines = if is_refusal(outcome) { &self.refused } else { &self.lines };

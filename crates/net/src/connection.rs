@@ -38,7 +38,7 @@ const REST_AFTER_MS: u64 = 5_000;
 /// A connection that goes on for so long without having to wait lets others have its thread. A peer that always has more to say
 /// is never waited for, and until its task gives way the thread looks at no other socket. Milliseconds.
 const TURN_MS: u64 = 1;
-/// A timer that nobody waits for. Milliseconds.
+/// A timer without a waiter. Milliseconds.
 const FAR_MS: u64 = 24 * 3_600_000;
 
 /// Why a connection ended.
@@ -178,7 +178,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// The same, told there what goes over it, and who the client is as soon as that is known.
+    /// The same, with a meter of what goes over it, and who the client is as soon as that is known.
     pub(super) fn known_as(self, visitor: Arc<Visitor>) -> Connection<P> {
         let visitor_ip = visitor.peer.ip();
         let mut known = Connection { visitor: Some(visitor), ..self };
@@ -375,7 +375,7 @@ impl<P: Protocol> Connection<P> {
         if let (Some(visitor), false) = (&self.visitor, self.is_known)
             && let Some(about) = self.session.about()
         {
-            // Nobody else says it.
+            // No other code logs it.
             let _ = visitor.about.set(about);
             self.is_known = true;
         }
@@ -534,7 +534,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Hands the session's requests to the broker. While responses pile up that nobody takes, reads get little, and those
+    /// Hands the session's requests to the broker. While responses pile up that the client does not take, reads get little, and those
     /// of a connection that has not taken its own wait.
     fn submit(&mut self) {
         while let Some(one) = self.session.poll_request() {
@@ -620,7 +620,7 @@ impl<P: Protocol> Connection<P> {
 /// Closes so that the peer gets what was written. A socket that is closed while something unread lies there tells the peer's
 /// system to throw away what it has not handed over yet; so what still comes is read and dropped, for a while.
 async fn linger(link: &mut Link) {
-    // Whatever goes wrong now concerns nobody any more.
+    // Whatever goes wrong now concerns no client any more.
     let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), link.close(LINGER_READS_MAX)).await;
 }
 

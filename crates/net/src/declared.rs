@@ -179,7 +179,7 @@ pub async fn oldest_sent(
     Ok(all)
 }
 
-/// Makes the topics of queues that nobody declared one by one.
+/// Makes the topics of queues that were not declared one by one.
 pub async fn make_topics(broker: &Arc<dyn BrokerHandle>, directory: &Directory) -> Result<(), Fault> {
     let catalog = broker.catalog();
     let view = view(broker).await?;
@@ -194,7 +194,7 @@ pub async fn make_topics(broker: &Arc<dyn BrokerHandle>, directory: &Directory) 
         };
         for made in made {
             match made {
-                // Somebody who declares the queue makes it, too.
+                // A client that declares the queue makes it, too.
                 Ok(_) | Err(TopicError::Exists) => {}
                 Err(TopicError::Unavailable(why)) => return Err(Fault::Unavailable(why)),
                 Err(other) => return Err(Fault::Internal(format!("a queue's topic cannot be made: {other:?}"))),
@@ -203,7 +203,7 @@ pub async fn make_topics(broker: &Arc<dyn BrokerHandle>, directory: &Directory) 
     }
 }
 
-/// Deletes a virtual host. Its connections are told, as RabbitMQ tells them.
+/// Deletes a virtual host. Its connections are closed with RabbitMQ's reason.
 pub async fn delete_vhost(
     broker: &Arc<dyn BrokerHandle>,
     directory: &Directory,
@@ -241,7 +241,7 @@ pub fn payload_of(delivery: &Delivery) -> Result<Bytes, Fault> {
     Ok(Bytes::from(whole))
 }
 
-/// Somebody in a virtual host, who asks for what a connection would ask for.
+/// A principal in a virtual host, with the requests of a connection.
 #[derive(Debug)]
 pub struct Asker<'a> {
     visit: Visit<'a>,
@@ -261,7 +261,7 @@ impl<'a> Asker<'a> {
         Asker { visit, broker, principal }
     }
 
-    /// Asks for something that nobody answers.
+    /// Sends a request without an answer.
     pub fn tell(&mut self, request: amqp::Request) {
         self.principal.ask(request);
         self.submit();
@@ -341,7 +341,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// Messages that one request got out of queues. However it ends, they go back to their places as if nobody had tried them, unless it
+/// Messages that one request got out of queues. However it ends, they return to their places as if they had not been handed out, unless it
 /// has said what becomes of them: who hangs up takes nothing along.
 #[derive(Debug)]
 pub struct Got<'a> {
@@ -373,7 +373,7 @@ impl<'a> Got<'a> {
         }
     }
 
-    /// Whoever gets them.
+    /// Their receiver.
     pub fn asker(&mut self) -> &mut Asker<'a> {
         &mut self.asker
     }

@@ -27,13 +27,13 @@ pub trait BrokerHandle: Send + Sync + Debug {
     /// wait already, or later when the broker ends.
     fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool;
 
-    /// The session has ended: nobody waits for its answers any more.
+    /// The session has ended: its answers are not waited for any more.
     fn session_gone(&self, session: SessionId);
 
     /// Topics as applied.
     fn catalog(&self) -> Arc<dyn Catalog>;
 
-    /// The time as sessions are told it.
+    /// The time as sessions receive it.
     fn now(&self) -> Now;
 
     /// A partition at this moment.

@@ -45,7 +45,7 @@ impl KafkaShared {
         KafkaShared { users, ..self }
     }
 
-    /// The same, whose clients' changes are told there.
+    /// The same, with an audit log of its clients' changes.
     #[must_use]
     pub fn with_audit(self, audit: Arc<Audit>) -> KafkaShared {
         KafkaShared { audit: Some(audit), ..self }
@@ -59,7 +59,7 @@ impl KafkaShared {
     /// A session for a request of the server itself.
     pub fn session_for_ourselves(self: &Arc<KafkaShared>, id: u64) -> KafkaConnection {
         let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
-        // Whoever asks us is told of by whoever it asked.
+        // A bridge's requests are logged where they began.
         KafkaConnection { told: None, ..KafkaAccept::new(self.clone(), None, false).connection(id, nobody, nobody) }
     }
 
@@ -74,14 +74,14 @@ impl KafkaShared {
 #[derive(Debug)]
 pub struct KafkaAccept {
     shared: Arc<KafkaShared>,
-    /// What clients are told; `None` for the address at which they arrived.
+    /// The advertised address; `None` for the address at which clients arrived.
     advertised: Option<Arc<Listener>>,
     /// Whether clients have to say who they are.
     asks_for_login: bool,
 }
 
 impl KafkaAccept {
-    /// A listener whose clients are told `advertised`, or, without it, the address at which their connection arrived, and who have to say who
+    /// A listener that advertises `advertised` to its clients, or, without it, the address at which their connection arrived, and who have to say who
     /// they are where that is asked.
     #[must_use]
     pub fn new(shared: Arc<KafkaShared>, advertised: Option<&HostPort>, asks_for_login: bool) -> KafkaAccept {
@@ -135,7 +135,7 @@ pub struct KafkaConnection {
     told: Option<Told>,
 }
 
-/// Changes that the client asked for, to be told when it is known how they ended.
+/// Changes that the client asked for, to be logged with their outcome.
 #[derive(Debug)]
 struct Told {
     address: IpAddr,

@@ -1,4 +1,4 @@
-//! Lines of the log that outsiders can cause: only so many a second, and of the others it is told how many there were.
+//! Lines of the log that outsiders can cause: only so many a second, and of the others only the number is logged.
 
 /// Lines of the current second.
 #[derive(Debug)]

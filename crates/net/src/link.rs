@@ -36,7 +36,7 @@ const READS_MAX: usize = 2;
 pub(super) struct Link {
     stream: TcpStream,
     tls: Option<Box<Secured>>,
-    /// Bytes that have to be there before the system wakes whoever waits for some.
+    /// Bytes that have to be there before the system wakes the waiting task.
     low_water: u32,
 }
 
@@ -89,7 +89,7 @@ impl Link {
     }
 
     /// Nothing can be done before so many more bytes have come. A client's TLS sends a record at a time, a network a packet: each would wake a
-    /// thread that finds nothing to do (docs/lab/security.md), so that the system is told to wait for them.
+    /// thread that finds nothing to do (docs/lab/security.md), so that the system waits for them.
     pub(super) fn expect(&mut self, bytes: usize) {
         // A part of a record that has come already is among them, and what TLS adds is not.
         let bytes = bytes.saturating_sub(self.tls.as_ref().map_or(0, |secured| secured.opening));
@@ -218,7 +218,7 @@ impl Secured {
                     taken += bytes;
                     continue;
                 }
-                // Told again when what came before it is taken.
+                // Returned again when what came before it is taken.
                 Opened::End => return Ok(Some(taken)),
                 Opened::Nothing => {}
             }
@@ -242,7 +242,7 @@ impl Secured {
                 }
             }
             if let Err(broken) = self.unseal() {
-                // The peer is told what was wrong, if it still listens.
+                // The peer gets the alert, if it still reads.
                 let _ = self.tls.write_tls(&mut Socket(stream));
                 self.broken = Some(io::Error::new(io::ErrorKind::InvalidData, broken));
             }
@@ -265,7 +265,7 @@ impl Secured {
                 Ok(Opened::Some(taken))
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Opened::Nothing),
-            // Whoever goes without a word of TLS has gone.
+            // A peer that closes without a TLS alert is gone.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Opened::End),
             Err(e) => Err(e),
         }
@@ -286,7 +286,7 @@ impl Secured {
         Ok(())
     }
 
-    /// Gives what came before something that is wrong, which is told by the next read.
+    /// Gives what came before something that is wrong, which the next read returns.
     fn put_off(&mut self, broken: io::Error, taken: usize) -> io::Result<Option<usize>> {
         self.broken = Some(broken);
         Ok(Some(taken))

@@ -51,7 +51,7 @@ pub struct Shared {
     pub connections: Connections,
 }
 
-/// The connections that are open, so that they can be told to end.
+/// The connections that are open, so that they can be ended.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<Open>,
@@ -159,7 +159,7 @@ impl Visitor {
 #[derive(Debug, Default)]
 struct Open {
     all: Map<u64, Entry>,
-    /// Whoever comes now is told to end at once.
+    /// A connection that comes now is ended immediately.
     stopping: bool,
 }
 
@@ -265,7 +265,7 @@ pub trait Accept: Send + Sync + fmt::Debug + 'static {
     fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> Self::Session;
 }
 
-/// Ends when `stop` says true, or when nobody is left who could.
+/// Ends when `stop` says true, or when its sender is dropped.
 pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }

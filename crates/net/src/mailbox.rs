@@ -22,9 +22,9 @@ pub enum Mail {
     Stop,
     /// Publishers are to wait, or no longer: the session knows where to look.
     Alarm,
-    /// An operator ends the connection: the client is told so in these words.
+    /// An operator ends the connection: the client gets this reason.
     End(String),
-    /// Nobody is the user of this name any more: whose connection it is, it is ended.
+    /// The user of this name is deleted: its connections are ended.
     UserGone(Arc<str>),
 }
 
@@ -44,7 +44,7 @@ impl Mailbox {
         queue.push_back(mail);
         let first = queue.len() == 1;
         drop(queue);
-        // Many replies of one flush wake the task once: it was told when the first came, and takes all there are.
+        // Many replies of one flush wake the task once: it was notified when the first came, and takes all there are.
         if first {
             self.wake.notify_one();
         }

@@ -70,7 +70,7 @@ impl Memory {
         self.is_alarm().then(|| why.to_owned())
     }
 
-    /// As if somebody had looked and it was so.
+    /// As if it had been measured so.
     #[cfg(any(test, feature = "testing"))]
     pub fn pretend(&self, alarm: bool) {
         self.alarm.store(alarm, Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl Memory {
     }
 }
 
-/// While messages come in, the allocator gives back by and by what is free; while everybody waits it has to be told to.
+/// While messages come in, the allocator gives back by and by what is free; while the broker is idle it has to be asked.
 fn give_back_what_is_free() {
     #[cfg(feature = "jemalloc")]
     if let Err(e) = tikv_jemalloc_ctl::background_thread::write(true) {

@@ -25,7 +25,7 @@ pub(super) struct CauseLabel {
     cause: &'static str,
 }
 
-/// Counters of all listeners. Labels come from our own code only, so that nobody outside can make them many.
+/// Counters of all listeners. Labels come from our own code only, so that clients cannot make them many.
 #[derive(Clone, Debug, Default)]
 pub struct NetMetrics {
     open: Family<ProtocolLabel, Gauge>,

@@ -3,7 +3,7 @@
 //! A file is looked at each second, as those of TLS are. From elsewhere keys are fetched at the start, at an interval, and when a token is
 //! signed with a key that is not known, at most once in [`FETCH_PAUSE_S`] seconds, however many such tokens come. What cannot be had or
 //! used changes nothing: the keys that are there go on. A fetch is bounded in time and bytes, goes where the operator said and follows
-//! nobody from there.
+//! no user from there.
 
 use crate::{stopped, trust};
 use arc_swap::ArcSwap;
@@ -35,7 +35,7 @@ const FETCH_PATIENCE: Duration = Duration::from_secs(5);
 pub enum KeySource {
     /// A file.
     File(PathBuf),
-    /// Somebody who is asked over HTTP.
+    /// An identity provider, over HTTP.
     Url(String),
 }
 
@@ -65,7 +65,7 @@ impl KeySource {
 pub struct OAuthConfig {
     /// Where keys come from.
     pub source: KeySource,
-    /// Who has signed the certificate of whoever is asked for them (PEM); those that the system knows where it is not said.
+    /// The authority of the provider's certificate (PEM); those that the system knows where it is not said.
     pub ca: Option<PathBuf>,
     /// How often they are fetched. Milliseconds.
     pub refresh_ms: u64,
@@ -119,7 +119,7 @@ fn fetch(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>, String> {
     if response.status().as_u16() != 200 {
         return Err(format!("cannot fetch {url}: the answer is {}", response.status()));
     }
-    // One byte more, so that what is too long is told by whoever reads it.
+    // One byte more, so that the reader can tell what is too long.
     let mut bytes = Vec::new();
     let reader = response.body_mut().as_reader();
     reader
@@ -283,7 +283,7 @@ mod tests {
         let _ = stream.get_mut().write_all(answer.as_bytes());
     }
 
-    /// Answers each of the requests in turn, and then no more; over TLS as whoever that says.
+    /// Answers each of the requests in turn, and then no more; over TLS with that certificate.
     fn answering(answers: Vec<String>, tls: Option<Arc<ServerConfig>>) -> (SocketAddr, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -335,7 +335,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// Somebody with a certificate of their own, and the file in which it stands.
+    /// A server with a certificate of its own, and the file that holds it.
     fn certified(name: &str) -> (Arc<ServerConfig>, PathBuf) {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let path = std::env::temp_dir().join(format!("polylogue-{}-{name}.pem", std::process::id()));
@@ -347,7 +347,7 @@ mod tests {
         (Arc::new(config), path)
     }
 
-    /// Whoever could stand in between would say with which keys tokens are signed.
+    /// A man in the middle could choose the keys with which tokens are signed.
     #[test]
     fn who_is_asked_over_tls_has_to_be_whom_the_operator_trusts() {
         let (asked, ca) = certified("asked");
@@ -368,7 +368,7 @@ mod tests {
         [ca, stranger].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
-    /// Whoever sends tokens with made-up keys could have the broker ask for keys without an end.
+    /// A client that sends tokens with made-up keys could make the broker fetch keys without end.
     #[test]
     fn a_key_that_is_not_known_is_asked_for_once_in_a_while() {
         let (at, thread) = answering(vec![answer("200 OK", KEY)], None);

@@ -75,7 +75,7 @@ impl OutputGauge {
     }
 
     /// How much of the bytes wanted a connection may read that has `own` of the bytes counted here. `None`: later, when what
-    /// is `pending` of them has been taken. Nobody waits for others' responses to be taken.
+    /// is `pending` of them has been taken. No connection waits for others' responses to be taken.
     pub(super) fn read_bytes(&self, wanted: u32, own: usize, pending: bool) -> Option<u32> {
         let share = (self.bytes_max / CONNECTION_SHARE).max(PRESSURE_READ_BYTES);
         let left = share.saturating_sub(own);
@@ -183,7 +183,7 @@ impl Output {
         self.permits.iter()
     }
 
-    /// Whether what waits is taken so slowly that nobody has to be held up by it.
+    /// Whether what waits is taken so slowly that it must not hold up others.
     pub(super) fn is_slow(&self, now_ms: u64) -> bool {
         let (began_ms, before) = self.began;
         // Nor by one who waits for our disk.
@@ -389,7 +389,7 @@ mod tests {
         assert!(!output.is_slow(u64::MAX), "nothing is left to take");
     }
 
-    /// What TLS had taken in and a client had not taken was nobody's: 64 KiB of each of ten thousand connections were not counted.
+    /// What TLS had taken in and a client had not taken was not counted: 64 KiB of each of ten thousand connections were not counted.
     #[test]
     fn what_has_not_left_is_counted_until_it_has() {
         let gauge = OutputGauge::new(MIB);

@@ -278,7 +278,7 @@ mod tests {
         assert!(PrincipalRules::parse(&long).unwrap_err().contains("4096 are allowed"));
     }
 
-    /// A pattern that would go back for ever gives up, and nobody is let in by it.
+    /// A pattern that would go back for ever gives up, and grants nothing.
     #[test]
     fn a_pattern_that_takes_for_ever_is_given_up() {
         let rules = PrincipalRules::parse(r"RULE:(a+)+(?=b)b\1/$1/").unwrap();

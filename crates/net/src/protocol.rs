@@ -27,7 +27,7 @@ pub struct Frame {
 pub enum Room {
     /// No more than this.
     Bytes(usize),
-    /// Nobody knows before it is made.
+    /// The size is unknown until the response is built.
     Unknown,
 }
 
@@ -105,7 +105,7 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// A deadline may have passed.
     fn on_deadline(&mut self, now: Now);
 
-    /// Whether [`Protocol::spent`] wants to be told of the time that is spent on the connection.
+    /// Whether [`Protocol::spent`] wants to know the time that is spent on the connection.
     fn counts_time(&self) -> bool {
         false
     }
@@ -136,12 +136,12 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// Why the connection is to be closed now, in a few words.
     fn close_reason(&self) -> Option<String>;
 
-    /// An operator ends the connection. Whether the client is told so first; else it is closed like one of a server that stops.
+    /// An operator ends the connection. Whether the client gets the reason first; else it is closed like one of a server that stops.
     fn end(&mut self, _why: &str, _now: Now) -> bool {
         false
     }
 
-    /// The server stops. Whether the client is told so, and the session ends once it has answered or had time to; else the connection is
+    /// The server stops. Whether the client is notified, and the session ends once it has answered or had time to; else the connection is
     /// closed when what is in work has ended.
     fn shut_down(&mut self, _now: Now) -> bool {
         false
@@ -155,7 +155,7 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// Publishers are to wait, or no longer.
     fn on_alarm(&mut self, _now: Now) {}
 
-    /// Who the client is, as soon as that is known; where it is told elsewhere, never. It stays as it is told first.
+    /// Who the client is, as soon as that is known; where it is reported elsewhere, never. It does not change afterwards.
     fn about(&self) -> Option<About> {
         None
     }
@@ -163,7 +163,7 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// Nothing has come for a while: memory that is there only to be used again may go.
     fn rest(&mut self) {}
 
-    /// The connection is over: a last thing to tell the broker, whose answer nobody waits for.
+    /// The connection is over: a last thing to tell the broker, without a waiter for its answer.
     fn on_closed(&mut self) -> Option<(Token, Request)> {
         None
     }

@@ -97,12 +97,12 @@ impl FakeBroker {
         self.env.clock.monotonic_ns() / 1_000_000
     }
 
-    /// Requests that nobody has taken yet.
+    /// Requests that were not taken yet.
     pub fn waiting(&self) -> usize {
         self.asked.lock().len()
     }
 
-    /// The oldest request that nobody has answered. Waits for it; only for tests whose server runs on other threads.
+    /// The oldest unanswered request. Waits for it; only for tests whose server runs on other threads.
     pub fn next(&self) -> Asked {
         let mut asked = self.asked.lock();
         while asked.is_empty() {

@@ -272,7 +272,7 @@ async fn responses_that_pile_up_end_those_who_do_not_take_them_and_hold_back_nob
     asked.from.reply(asked.token, Reply::Read(Vec::new()));
     assert_eq!(receive(&mut reader).await, b"read");
     assert_eq!(receive(&mut reader).await, b"e");
-    // Far less than write_stall_ms_max, but nobody may hold so much for so long.
+    // Far less than write_stall_ms_max, but no client may hold so much for so long.
     server.broker.advance_ms(2_000);
     until(|| server.broker.gone.lock().len() == 1).await;
     assert_eq!(*server.broker.gone.lock(), [polylogue_broker::SessionId(1)]);
@@ -389,7 +389,7 @@ async fn a_connection_that_is_quiet_lets_go_of_memory_once_each_time() {
         send(&mut client, b"e").await;
         assert_eq!(receive(&mut client).await, b"e");
         assert_eq!(rests(), times - 1, "not while it is busy");
-        // Timers run on where nobody has anything to do, and look at the broker's clock.
+        // Timers run on where everything is idle, and look at the broker's clock.
         for _ in 0..3 {
             server.broker.advance_ms(QUIET_MS);
             tokio::time::sleep(std::time::Duration::from_millis(QUIET_MS)).await;

@@ -186,7 +186,7 @@ async fn in_turns<F: Future>(turns: &Semaphore, future: F) -> F::Output {
         if let Poll::Ready(output) = polled {
             return output;
         }
-        // Until somebody wakes this task, which is whom the future waits for.
+        // Until this task is woken, for which the future waits.
         let mut is_first = true;
         std::future::poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
     }

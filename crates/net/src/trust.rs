@@ -18,7 +18,7 @@ pub struct Trust {
     certificates: Vec<CertificateDer<'static>>,
 }
 
-/// What is in a file, as far as it is one and not too long. Links have files that whoever sets their addresses names: a device without an end
+/// What is in a file, as far as it is one and not too long. Links have files that the author of their addresses names: a device without an end
 /// took all memory.
 #[allow(clippy::disallowed_methods, reason = "a file of certificates, not of data")]
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -58,7 +58,7 @@ impl Trust {
         &self.certificates
     }
 
-    /// TLS with whoever has a certificate of theirs, where a certificate of one's own (PEM) is shown with its key if there is one.
+    /// TLS with peers that have a certificate of these authorities, where a certificate of one's own (PEM) is shown with its key if there is one.
     ///
     /// # Errors
     /// Which of the files cannot be used, and why.

@@ -27,7 +27,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 
-/// Lines about failed logins in a second; of the others it is told how many there were.
+/// Lines about failed logins in a second; of the others only the number is logged.
 pub const LINES_PER_SECOND_MAX: u32 = 5;
 /// The name of the first administrator.
 pub const FIRST_ADMINISTRATOR: &str = "admin";
@@ -40,7 +40,7 @@ const PASSWORD_BYTES: usize = 18;
 /// Bytes of the salt of a SCRAM credential that is made here.
 const SCRAM_SALT_BYTES: usize = 16;
 
-/// Operations that change what is declared: whoever may not is told of in the audit log.
+/// Operations that change what is declared: refused ones are in the audit log.
 const CHANGES: [Operation; 4] = [Operation::Create, Operation::Delete, Operation::Alter, Operation::AlterConfigs];
 
 /// How a login ended.
@@ -61,7 +61,7 @@ pub struct Users {
     remembered: Gauge,
     put_off: Counter,
     lines: Mutex<Lines>,
-    /// Who is told of changes that access control lists do not allow.
+    /// The receiver of changes that access control lists deny.
     audit: Option<Arc<Audit>>,
     /// Whose tokens are logins.
     tokens: Option<Arc<OAuth>>,
@@ -270,7 +270,7 @@ pub fn kept(rng: &dyn Rng, password: &[u8]) -> (PasswordHash, Vec<ScramCredentia
 pub struct Password(String);
 
 impl Password {
-    /// One that somebody gave; an empty one is none.
+    /// One that was given; an empty one is none.
     #[must_use]
     pub fn given(text: String) -> Option<Password> {
         (!text.is_empty()).then_some(Password(text))
@@ -284,7 +284,7 @@ impl Password {
         Password(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// The password itself, for whoever is to know it.
+    /// The password itself, for its owner.
     pub fn shown(&self) -> &str {
         &self.0
     }
@@ -319,7 +319,7 @@ pub async fn first_administrator(
     let all = [".*", ".*", ".*"].map(bytestring::ByteString::from_static);
     let vhost = polylogue_amqp_model::DEFAULT_VHOST.into();
     match declared::change(broker, Command::SetPermission(FIRST_ADMINISTRATOR.into(), vhost, all)).await {
-        // Somebody may have deleted the virtual host.
+        // The virtual host may have been deleted.
         Ok(_) | Err(Fault::Refused(_)) => Ok(made_up),
         Err(fault) => Err(fault),
     }

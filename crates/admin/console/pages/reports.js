@@ -1,4 +1,4 @@
-// Reports that somebody left here.
+// Reports that were placed here.
 import { html } from "../vendor/htm-preact.js";
 import { part, useAsk } from "../api.js";
 import { bytes, time } from "../format.js";

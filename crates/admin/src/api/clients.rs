@@ -59,7 +59,7 @@ impl fmt::Debug for LogIn {
 /// `GET /session`, and what `POST /session` answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
-    /// Whether this listener asks who somebody is.
+    /// Whether this listener requires a login.
     pub asks: bool,
     /// Who is logged in.
     pub name: Option<String>,

@@ -126,7 +126,7 @@ pub struct Message {
     pub exchange: String,
     /// The key that it was published with.
     pub routing_key: String,
-    /// Whether somebody may have had it before.
+    /// Whether a consumer may have had it before.
     pub redelivered: bool,
     /// Its properties, `headers` among them; only those that it has.
     pub properties: Map<String, Value>,
@@ -158,7 +158,7 @@ pub struct MoveTo {
     pub routing_key: Option<String>,
 }
 
-/// `POST /vhosts/VHOST/queues/NAME/move`. One request moves a piece; whoever moves a whole queue asks again.
+/// `POST /vhosts/VHOST/queues/NAME/move`. One request moves a piece; to move a whole queue, the request is repeated.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveMessages {

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 /// Pieces that wait for the client to take them.
 const PIECES_AHEAD: usize = 2;
 
-/// The stream, as long as somebody reads it.
+/// The stream, as long as it is read.
 struct Stream(mpsc::Receiver<Bytes>, Lasting);
 
 impl HttpBody for Stream {
@@ -63,7 +63,7 @@ pub(super) async fn begin(
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], Body::new(Stream(stream, lasting))).into_response())
 }
 
-/// Sends all pieces, at the pace of the broker and of the client, until there are no more or nobody wants them.
+/// Sends all pieces, at the pace of the broker and of the client, until there are no more or the client is gone.
 async fn send(mut backup: Backup, to: mpsc::Sender<Bytes>) {
     let mut encoder = Encoder::default();
     let mut last = vec![Encoder::begin(backup.files(), backup.bytes())];
@@ -85,7 +85,7 @@ async fn send(mut backup: Backup, to: mpsc::Sender<Bytes>) {
                 last.extend(encoder.piece(piece));
                 tokio::time::sleep(backup.pause(len)).await;
             }
-            // Whoever reads it knows by the last record that it is whole, or why it is not.
+            // A reader knows by the last record that it is whole, or why it is not.
             Ok(None) => return drop(to.send(encoder.end()).await),
             Err(e) => {
                 tracing::warn!("{e}");

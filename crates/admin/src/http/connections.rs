@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What a client whose connection an operator ends is told.
+/// The reason for a client whose connection an operator ends.
 const WHY: &str = "an operator ended the connection";
 
 fn address(at: SocketAddr) -> String {

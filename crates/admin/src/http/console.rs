@@ -11,7 +11,7 @@ pub(super) const PREFIX: &str = "/console";
 /// The page that is shown where only the directory is named.
 const INDEX: &str = "index.html";
 
-/// A page takes nothing from elsewhere, runs no script that is written in it, and stands in nobody's frame.
+/// A page takes nothing from elsewhere, runs no script that is written in it, and may not be framed.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'",
@@ -63,9 +63,9 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// Changes when the file does: browsers ask each time, and are told that they have it.
+/// Changes when the file does: browsers ask each time, and learn that they have it.
 fn tag(file: &File) -> String {
-    // FNV-1a; nobody gains by two files with one tag.
+    // FNV-1a; two files with one tag are harmless.
     let hash = file
         .bytes
         .iter()
@@ -108,7 +108,7 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
     found(INDEX, &headers).unwrap_or_else(|| StatusCode::NOT_FOUND.into_response())
 }
 
-/// Whoever only knows where the listener is.
+/// A client that only knows the listener's address.
 pub(super) async fn root() -> Redirect {
     Redirect::temporary("/console/")
 }

@@ -1,4 +1,4 @@
-//! How far somebody who has read up to an offset is behind, in time: the age of the first message that was not read.
+//! The lag in time of a reader at an offset: the age of the first message that was not read.
 
 use super::App;
 use polylogue_api::{ReadPart, ReadRequest, Reply, Request, Token};
@@ -13,8 +13,8 @@ pub(super) const PARTITIONS_MAX: usize = 1_000;
 /// How long the broker may take for all of them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// When the batch was written that the offset is in, by the time of its first message. `None` where there is nothing to be read, or where nobody
-/// can say. Of a batch no more is read than its header. Wall time.
+/// When the batch was written that the offset is in, by the time of its first message. `None` where there is nothing to be read, or where it is not
+/// known. Of a batch no more is read than its header. Wall time.
 pub(super) async fn written_ms(app: &App, places: &[(PartitionId, Offset)]) -> Vec<Option<TimestampMs>> {
     let mut times = vec![None; places.len()];
     let looked = places.iter().take(PARTITIONS_MAX);

@@ -1,5 +1,5 @@
 //! Who may use polylogue's own API and see its metrics, on listeners that ask for it: administrators, by HTTP's basic authentication, by a token of
-//! somebody who gives out such, or by the cookie that the console got for a name and a password. Whether the process lives and serves (`/healthz`, `/readyz`) is nobody's secret, and
+//! an identity provider, or by the cookie that the console got for a name and a password. Whether the process lives and serves (`/healthz`, `/readyz`) is no secret, and
 //! neither is the console itself, which holds nothing.
 
 use super::App;
@@ -30,14 +30,14 @@ struct Who(String);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Secured;
 
-/// What browsers are told that they ask for, unless the console asks, which has a form of its own.
+/// The challenge for browsers, unless the console asks, which has a form of its own.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"polylogue\", charset=\"UTF-8\"");
 /// What the console says with its requests.
 const CONSOLE: &str = "x-polylogue-console";
-/// The cookie that says who somebody is.
+/// The session cookie.
 pub(super) const COOKIE: &str = "polylogue_session";
 
-/// Lets an administrator in, and everybody where nobody is asked.
+/// Admits administrators, and every client where no login is required.
 pub(super) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     if request.extensions().get::<Asked>().is_none() {
         return next.run(request).await;
@@ -96,7 +96,7 @@ async fn who(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<String, 
     if app.users.is_administrator(&name) { Ok(name) } else { Err(Failure::no_administrator(&name)) }
 }
 
-/// Waits until it is the turn of somebody who says a password. Whether it comes: not when too many of that name and address came behind.
+/// Waits for the turn of a password's verification. Returns whether it comes: not when too many of that name and address came behind.
 pub async fn its_turn(users: &dyn Authority, claim: &Claim<'_>) -> bool {
     let mut ticket = Ticket::default();
     loop {
@@ -155,7 +155,7 @@ fn whose(app: &App, token: &str, address: IpAddr) -> Option<String> {
     app.tokens.lock().who(token, now_ms, mark).map(ToOwned::to_owned)
 }
 
-/// `GET /session`: whether somebody has to log in here, and who has.
+/// `GET /session`: whether a login is required here, and which user is logged in.
 pub(super) async fn session(State(app): State<Arc<App>>, request: Request) -> Json<Session> {
     let asks = request.extensions().get::<Asked>().is_some();
     let name = match asks {

@@ -211,7 +211,7 @@ async fn read(
     Ok(messages)
 }
 
-/// Where somebody is in a partition.
+/// A position in a partition.
 struct Taken<'a> {
     partition: i32,
     from: i64,

@@ -22,9 +22,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Objects of each kind that are told of, of groups the pairs of one and a topic; how many are not is told.
+/// Objects of each kind that are shown, of groups the pairs of one and a topic; the number of the others is shown.
 pub(super) const OBJECTS_MAX: usize = 1_000;
-/// How that is told.
+/// How that is shown.
 pub(super) const LEFT_OUT: &str =
     "Pairs of a group and a topic, topics and queues that are not told of: of each kind at most 1,000 are";
 

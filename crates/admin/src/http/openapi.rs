@@ -55,7 +55,7 @@ pub(super) fn document() -> Value {
     })
 }
 
-/// `GET /openapi.json`: nobody's secret.
+/// `GET /openapi.json`: no secret.
 pub(super) async fn serve() -> Json<Value> {
     Json(document())
 }

@@ -56,7 +56,7 @@ pub struct Door {
     login: Login,
     /// The address that it is bound to.
     bound: IpAddr,
-    /// What else it is called: as it was bound, and as clients are told.
+    /// What else it is called: as it was bound, and as it is advertised.
     names: Arc<[String]>,
 }
 

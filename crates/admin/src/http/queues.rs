@@ -33,7 +33,7 @@ const GET_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Only {
-    /// Nobody consumes it.
+    /// It has no consumer.
     #[serde(default)]
     if_unused: bool,
     /// It has no messages.

@@ -40,7 +40,7 @@ const NAMED_MAX: usize = 256;
 /// What these families tell of how the server was set up.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// What clients are told of the server.
+    /// The server properties that clients see.
     pub amqp: Arc<AmqpSettings>,
     /// Connections of clients at a time.
     pub connections_max: usize,
@@ -48,14 +48,14 @@ pub struct Setup {
     pub disk_free_limit_bytes: u64,
 }
 
-/// A queue that is told of: its virtual host, itself, and what it holds.
+/// A queue that is shown: its virtual host, itself, and what it holds.
 struct Told {
     vhost: String,
     queue: Arc<Queue>,
     counts: QueueCounts,
 }
 
-/// What is told of queues.
+/// What is shown of queues.
 enum Queues {
     /// All of them together, and how many they are.
     Together(QueueCounts, usize),
@@ -81,7 +81,7 @@ async fn per_object(State(app): State<Arc<App>>) -> Result<Response, Failure> {
     Ok(everything(&app, "per-object", &queues))
 }
 
-/// As RabbitMQ has it, groups that there are not are passed over, and so are virtual hosts; without a group nothing is told.
+/// As RabbitMQ has it, unknown groups and virtual hosts are skipped; without a group nothing is shown.
 async fn detailed(
     State(app): State<Arc<App>>,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,

@@ -1,4 +1,4 @@
-//! Reports that somebody left for the console, those of `polylogue-bench report --html` for one: files of one directory (`server.http_reports`).
+//! Reports placed for the console, those of `polylogue-bench report --html` for one: files of one directory (`server.http_reports`).
 
 use super::App;
 use super::error::Failure;
@@ -19,7 +19,7 @@ const SUFFIX: &str = ".html";
 const REPORTS_MAX: usize = 1_000;
 /// The largest that is listed and shown. Bytes.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
-/// A report may run scripts that are written in it, and is a place of its own: it has no cookie and asks nobody.
+/// A report may run scripts that are written in it, and is a place of its own: it has no cookie and sends no request.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox allow-scripts allow-popups; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
      frame-ancestors 'none'",

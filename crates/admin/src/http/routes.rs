@@ -35,7 +35,7 @@ pub(super) struct Route {
     /// What is answered is a stream of bytes of this type.
     pub(super) streams: Option<&'static str>,
     serve: MethodRouter<Arc<App>>,
-    /// It is given up when nobody waits for it any more: what was got and reached nobody must stay.
+    /// It is aborted when its client is gone: what was got and not received must stay.
     ends_with_client: bool,
 }
 

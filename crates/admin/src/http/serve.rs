@@ -28,7 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// How long the head of a connection's first request may take to arrive: whoever connects has something to say.
+/// How long the head of a connection's first request may take to arrive: a client that connects sends a request.
 const FIRST_HEAD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the head of a further request may take to arrive, and how long a connection may stay open without one.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 pub struct HttpLimits {
     /// Connections at a time; of further ones some wait for a place.
     pub connections_max: usize,
-    /// Connections at a time from one address; further ones are told so and closed.
+    /// Connections at a time from one address; further ones get an error and are closed.
     pub connections_per_ip_max: usize,
     /// The largest body. Bytes.
     pub body_bytes_max: usize,
@@ -76,7 +76,7 @@ pub struct Entrance {
     name: &'static str,
     limits: HttpLimits,
     places: Arc<Semaphore>,
-    /// Places of those for whom there is no place, in which health is told.
+    /// Places of those for whom there is no place, in which health is answered.
     squeezed: Gate,
     bodies: Bodies,
     gate: Gate,
@@ -132,7 +132,7 @@ impl Entrance {
         self.all.get_or_init(|| all.layer(body_limit).layer(from_fn(in_time)));
     }
 
-    /// Whether so few places are left that nobody is to keep one between two requests: whoever sits on them would keep others out, those
+    /// Whether so few places are left that none is to be kept between two requests: idle clients would keep others out, those
     /// too that only ask whether this lives.
     fn is_crowded(&self) -> bool {
         is_crowded(&self.places, &self.limits)

@@ -28,7 +28,7 @@ const BROKER: i8 = 4;
 const CLIENT_METRICS: i8 = 16;
 const GROUP: i8 = 32;
 
-/// How long Kafka's requests are told to wait; a session of ours is answered when it is done. Milliseconds.
+/// The timeout of Kafka's requests; a session of ours is answered when it is done. Milliseconds.
 const TIMEOUT_MS: i32 = 15_000;
 
 /// What settings are set for: Kafka's type and name.

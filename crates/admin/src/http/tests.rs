@@ -120,7 +120,7 @@ fn group_answer(command: &GroupCommand) -> Option<GroupReply> {
             };
             Some(GroupReply::Delete(wanted.groups.iter().map(|group| (group.clone(), result(group))).collect()))
         }
-        // somebody has joined `contested` after it was looked at
+        // a member has joined `contested` after it was looked at
         GroupCommand::CommitOffsets(wanted) => {
             let error = match &*wanted.group_id {
                 "contested" => ErrorCode::UnknownMemberId,
@@ -529,7 +529,7 @@ fn connections_are_bounded() {
     assert_eq!(server.get_text("/metrics").0, 200);
 }
 
-/// Slow bodies took all places for half a minute, and whoever asked whether the broker lives was told that it does not.
+/// Slow bodies took all places for half a minute, and a liveness probe failed.
 #[test]
 fn health_is_told_while_slow_bodies_take_all_places() {
     let server = Server::starting(2, 8);
@@ -633,7 +633,7 @@ fn without_a_broker_it_lives_and_is_not_ready() {
     let server = Server::starting(8, 8);
     assert_eq!(server.get_text("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(server.get_text("/readyz"), (503, "not ready\n".to_owned()));
-    // `up` is 1 then and `ready` 0: an alert told of a process that had ended.
+    // `up` is 1 then and `ready` 0: an alert reported a process that had ended.
     let (status, metrics) = server.get_text("/metrics");
     assert!(status == 200 && metrics.contains("\npolylogue_ready 0\n"), "{metrics}");
     for path in ["/metrics/objects", "/api/v1/status", "/nothing"] {

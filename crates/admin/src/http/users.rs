@@ -42,7 +42,7 @@ pub(super) async fn put(
     if wanted.password.as_deref() == Some("") {
         return Err(Failure::invalid("a password is not empty".to_owned()));
     }
-    // Those that are not named stay as they are when the change is made: somebody else may be taking one away.
+    // Those that are not named stay as they are when the change is made: another client may be removing one.
     let tags = wanted.tags.map(|tags| tags.into_iter().map(ByteString::from).collect());
     let (password, scram) = match wanted.password {
         Some(password) => {
@@ -58,7 +58,7 @@ pub(super) async fn put(
     }
 }
 
-/// Deletes a user, and ends its connections; those over AMQP are told why, as RabbitMQ tells them.
+/// Deletes a user, and ends its connections; those over AMQP get RabbitMQ's reason.
 pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
     let view = declared::view(&app.broker).await?;
     if view.world.user(&name).is_none() {

@@ -38,7 +38,7 @@ impl Within {
         id.and_then(|id| self.view.world.queue(id)).ok_or_else(|| Failure::unknown_queue(name))
     }
 
-    /// Whoever runs this broker, in this virtual host.
+    /// The operator of this broker, in this virtual host.
     pub(super) fn operator<'a>(&self, app: &'a App) -> Asker<'a> {
         let vhost = (self.vhost.id, self.vhost.name.clone());
         Asker::new(&app.broker, |catalog, id, now| Principal::operator(app.directory.clone(), catalog, id, vhost, now))

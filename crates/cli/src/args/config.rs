@@ -50,7 +50,7 @@ pub(crate) struct GetArgs {
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
-    /// Also settings that nobody set
+    /// Also settings that are not set
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]

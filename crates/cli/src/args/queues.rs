@@ -84,7 +84,7 @@ pub(crate) struct DeleteQueuesArgs {
     /// Their names
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
-    /// Only those that nobody consumes
+    /// Only those without consumers
     #[arg(long)]
     pub(crate) if_unused: bool,
     /// Only those that hold nothing

@@ -1,6 +1,6 @@
 //! A data directory that is being written by a backup or a restore.
 //!
-//! Files are flushed one by one, then the directories. The one that says what the directory is comes last, whoever writes: what is not whole
+//! Files are flushed one by one, then the directories. The one that says what the directory is comes last in every case: what is not whole
 //! is refused by a broker.
 
 use polylogue_env::{DiskFile, Env, OpenMode};

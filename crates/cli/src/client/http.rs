@@ -25,12 +25,12 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct HttpClient {
     server: String,
-    /// None where nobody could be trusted.
+    /// None where no authority is trusted.
     agent: Result<ureq::Agent, ClientError>,
 }
 
 impl HttpClient {
-    /// For the server at `http://HOST:PORT`, or `HOST:PORT`, and for somebody in particular where it asks for that. That at
+    /// For the server at `http://HOST:PORT`, or `HOST:PORT`, and with a user where it requires a login. That at
     /// `https://HOST:PORT` has a certificate that was signed by one in the file `ca`, or by one that the system trusts.
     #[must_use]
     pub fn new(server: &str, login: Option<&Login>, ca: Option<&Path>) -> HttpClient {
@@ -56,7 +56,7 @@ impl HttpClient {
     /// `GET`.
     ///
     /// # Errors
-    /// When nobody answers, or with something else.
+    /// Without an answer, or with an unexpected one.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.read(self.agent()?.get(self.url(path)).call())
     }

@@ -34,7 +34,7 @@ const CREATION_WAIT: Duration = Duration::from_millis(100);
 /// The versions that name topics by their ids.
 const PRODUCE_BY_ID: i16 = 13;
 const FETCH_BY_ID: i16 = 13;
-/// What is added where a connection is ended that nobody has logged in on.
+/// The hint where a connection without a login is ended.
 const HOW_TO_LOG_IN: &str =
     "; a listener that asks for a login ends connections of those who do not: --user NAME and POLYLOGUE_PASSWORD";
 /// How this client calls itself.
@@ -78,7 +78,7 @@ pub struct KafkaClient {
     stream: Stream,
     correlation: i32,
     versions: BTreeMap<i16, (i16, i16)>,
-    /// Nobody has said who it is for.
+    /// No user was named.
     is_anonymous: bool,
 }
 
@@ -101,10 +101,10 @@ fn check(what: &str, code: i16) -> Result<(), ClientError> {
 
 impl KafkaClient {
     /// Connects to `HOST:PORT`, over TLS where it is said whom to trust, learns what it speaks, and says who it is where there is
-    /// somebody to be.
+    /// a user.
     ///
     /// # Errors
-    /// When nobody answers there, or not in Kafka's protocol, or the login is refused.
+    /// Without an answer from there, or not in Kafka's protocol, or the login is refused.
     pub fn connect(server: &str, login: Option<&Login>, tls: Option<&Trust>) -> Result<KafkaClient, ClientError> {
         let unreachable = |e: std::io::Error| ClientError::unreachable(server, &e);
         let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
@@ -147,7 +147,7 @@ impl KafkaClient {
     /// SASL PLAIN.
     fn log_in(&mut self, login: &Login) -> Result<(), ClientError> {
         let handshake = self.call_at(1, &SaslHandshakeRequest { mechanism: "PLAIN".into() })?;
-        // A listener that asks nobody has nothing to log in to.
+        // A listener without logins has nothing to log in to.
         if handshake.error_code == ErrorCode::IllegalSaslState.code() {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl KafkaClient {
     /// What the broker says of a topic. One that does not exist is created where the broker does so when `create`.
     ///
     /// # Errors
-    /// As all of these: nobody answers any more, or the broker refuses.
+    /// As all of these: no answer, or the broker refuses.
     pub fn topic(&mut self, name: &str, create: bool) -> Result<Topic, ClientError> {
         let wanted = MetadataRequestTopic { name: Some(name.into()), ..MetadataRequestTopic::default() };
         let request = MetadataRequest {

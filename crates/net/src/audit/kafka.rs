@@ -6,7 +6,7 @@ use polylogue_auth::{Acl, AclFilter, AlterQuotas, AlterScram, ScramChange, Users
 use polylogue_kafka::groups::command::GroupCommand;
 use std::fmt::Write as _;
 
-/// Of more parts than this only their number is told.
+/// Of more parts than this only their number is logged.
 const PARTS_MAX: usize = 5;
 
 /// `verb noun a, b and 3 more`.
@@ -23,7 +23,7 @@ fn list<T>(verb: &str, all: &[T], name: impl Fn(&T) -> String) -> String {
     text
 }
 
-/// What a request changes, if that is something to be told. What is only tried is not.
+/// What a request changes, if that is to be logged. A validation alone is not.
 pub(crate) fn what(request: &Request) -> Option<String> {
     match request {
         Request::CreateTopics(create) if !create.validate_only => {

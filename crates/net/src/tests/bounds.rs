@@ -149,7 +149,7 @@ async fn a_client_that_has_not_taken_its_share_does_not_read_on() {
     in_time(test).await;
 }
 
-/// Whoever takes a byte now and then was never slow once, and what it had sent held memory all that time.
+/// A client that takes a byte now and then was never slow once, and what it had sent held memory all that time.
 #[tokio::test]
 async fn a_slow_reader_gives_way_when_others_need_the_memory_of_its_requests() {
     let test = async {

@@ -23,7 +23,7 @@ const MIB: usize = 1 << 20;
 pub(super) struct ToyAccept {
     /// What `f` answers.
     pub(super) file: Option<FileRange>,
-    /// How often sessions were told to rest.
+    /// How often sessions were asked to rest.
     pub(super) rests: Arc<AtomicUsize>,
 }
 

@@ -72,7 +72,7 @@ fn places(app: &App, wanted: &[ResetTopic]) -> Result<Places, Failure> {
     Ok(places)
 }
 
-/// A group that nobody knows may be reset, too: it begins with these offsets.
+/// An unknown group may be reset, too: it begins with these offsets.
 fn must_be_inactive(name: &str, found: GroupState) -> Result<(), Failure> {
     match found {
         GroupState::Empty | GroupState::Dead => Ok(()),
@@ -213,7 +213,7 @@ async fn commit(app: &App, name: &str, places: &Places, offsets: &[ResetOffset])
     };
     let response = ask::kafka(app, COMMIT_VERSION, &request).await?;
     for partition in response.topics.iter().flat_map(|topic| &topic.partitions) {
-        // what a group with members says to somebody who is none
+        // what a group with members says to a client that is no member
         if partition.error_code == ErrorCode::UnknownMemberId.code() {
             must_be_inactive(name, state_of(app, name).await?)?;
             return Err(Failure::group_not_empty(format!("Group '{name}' had members a moment ago. Try again.")));

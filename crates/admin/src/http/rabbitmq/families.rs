@@ -46,7 +46,7 @@ impl Group {
         Group::Connection,
     ];
 
-    /// Those that can be asked for. Of channels and connections there are only sums, which nobody expects there.
+    /// Those that can be asked for. Of channels and connections there are only sums, which clients do not expect there.
     pub(super) fn named(name: &str) -> Option<Group> {
         match name {
             "connection_churn_metrics" => Some(Group::Churn),
@@ -326,7 +326,7 @@ fn sizes(traffic: &Traffic, text: &mut Text) {
     series.part("_count", &[PROTOCOL], sum);
 }
 
-/// The types of queues that are told of one by one.
+/// The types of queues that are shown one by one.
 pub(super) fn infos(text: &mut Text, prefix: &str, queues: &Queues) {
     let Queues::Each(told, _) = queues else { return };
     let name = format!("{prefix}queue_info");
@@ -338,7 +338,7 @@ pub(super) fn infos(text: &mut Text, prefix: &str, queues: &Queues) {
     }
 }
 
-/// How many queues are not told of.
+/// How many queues are not shown.
 pub(super) fn left_out(text: &mut Text, queues: &Queues) {
     if let Queues::Each(_, left_out) = queues {
         text.one(Kind::Gauge, "polylogue_objects_left_out", LEFT_OUT, left_out);
