@@ -5,7 +5,7 @@
 //! `x-queue-mode`, `x-queue-version` 1, `x-queue-master-locator`.
 
 use crate::error::{Named, Refused};
-use crate::queue::QueueKind;
+use crate::queue_kind::QueueKind;
 use crate::table::type_name;
 use polylogue_router::{Argument, Value, lookup};
 

@@ -45,11 +45,12 @@
 //!   id  'R' and a chunk id of the router: that chunk
 //! ```
 
-use crate::access::{Permission, TopicPermission, User};
 use crate::json::Json;
 use crate::pattern::Pattern;
 use crate::policy::{ApplyTo, Policy};
-use crate::queue::{Gone, Home, OwnerId, Queue, QueueKind};
+use crate::queue::{Gone, Home, OwnerId, Queue};
+use crate::queue_kind::QueueKind;
+use crate::user::{Permission, TopicPermission, User};
 use crate::vhost::Vhost;
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -61,6 +62,9 @@ use std::sync::Arc;
 const VERSION: u8 = 1;
 /// What the id of a chunk of the router begins with.
 pub(crate) const ROUTER_CHUNK: u8 = b'R';
+/// Takes the place of a partition in [`Change::TopicRead`]: reading for the exchange has begun; a partition that is created later is read from
+/// its beginning.
+pub const READS_BEGUN: u64 = u64::MAX;
 
 /// One change.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,10 +1,12 @@
 //! What the declared world may be told, and what it answers.
 
-use crate::access::{Subject, UserLimit};
 use crate::definitions::Definitions;
 use crate::json::Json;
 use crate::policy::PolicySpec;
-use crate::queue::{Gone, OwnerId, Queue, QueueKind};
+use crate::queue::{Gone, OwnerId, Queue};
+use crate::queue_kind::QueueKind;
+use crate::realign::Realign;
+use crate::user::{Subject, User, UserLimit};
 use crate::vhost::VhostLimit;
 use bytestring::ByteString;
 use polylogue_auth::{
@@ -216,14 +218,11 @@ pub struct Bind {
 pub struct TopicReads {
     /// The exchange.
     pub exchange: ExchangeId,
-    /// Partitions ([`READS_BEGUN`] for that reading has begun), and the offset that comes next in each.
+    /// Partitions ([`READS_BEGUN`](crate::READS_BEGUN) for that reading has begun), and the offset that comes next in each.
     pub at: Vec<(u64, u64)>,
     /// Partitions that are gone.
     pub gone: Vec<u64>,
 }
-
-/// Stands in place of a partition: reading for the exchange has begun, and what comes later is read from its beginning.
-pub const READS_BEGUN: u64 = u64::MAX;
 
 /// What the declared world may be told.
 #[derive(Clone, PartialEq, Debug)]
@@ -339,9 +338,9 @@ pub enum Event {
     /// A virtual host is gone; what was in it was said before.
     VhostRemoved(Arc<crate::vhost::Vhost>),
     /// A user is there, or is another than before.
-    UserSet(Arc<crate::access::User>),
+    UserSet(Arc<User>),
     /// A user is gone.
-    UserRemoved(Arc<crate::access::User>),
+    UserRemoved(Arc<User>),
     /// A user may do something else than before in a virtual host.
     PermissionsChanged(VhostId, ByteString),
     /// A parameter (virtual host, component, name) has a value, or none any more.
@@ -353,7 +352,7 @@ pub enum Event {
     /// A queue is there, and this holds for it.
     QueueDeclared(Arc<Queue>, Box<crate::settings::Effective>),
     /// Something else may hold for queues: see [`crate::Model::realign`].
-    Realign(crate::Realign),
+    Realign(Realign),
     /// A queue is gone.
     QueueDeleted(Arc<Queue>, Gone),
     /// Reading of a topic has begun for an exchange.

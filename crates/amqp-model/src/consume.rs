@@ -2,7 +2,7 @@
 
 use crate::arguments::{bool_of, duration_ms, integer_of};
 use crate::error::{Named, Refused};
-use crate::queue::QueueKind;
+use crate::queue_kind::QueueKind;
 use crate::table::{decode_array, type_name};
 use bytestring::ByteString;
 use polylogue_router::{Argument, Value, lookup};

@@ -1,8 +1,8 @@
 //! The fields of parameters that say what moves messages between brokers: what each has to be, in RabbitMQ's words.
 
 use crate::json::erlang;
-use crate::shovel::{AmqpUri, UriError, without_credentials};
 use crate::table::arguments_of_json;
+use crate::uri::{AmqpUri, UriError, without_credentials};
 use bytestring::ByteString;
 use polylogue_router::Argument;
 use serde_json::{Map, Value};

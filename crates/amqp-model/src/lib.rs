@@ -21,6 +21,7 @@ mod consume;
 mod death;
 mod definitions;
 mod error;
+mod export;
 mod federation;
 mod fields;
 mod json;
@@ -29,42 +30,48 @@ mod pattern;
 mod plan;
 mod policy;
 mod queue;
+mod queue_kind;
 mod realign;
 mod settings;
 mod shovel;
 mod slow;
 mod table;
+mod upstream;
+mod uri;
+mod user;
 mod vhost;
 mod world;
 
-pub use access::{Access, Permission, Subject, TopicPermission, User, UserLimit};
 pub use arguments::{PRIORITY_MAX, RETENTION_ARGUMENT, TOPIC_ARGUMENT, duration_ms, exchange_topic};
+pub use change::READS_BEGUN;
 pub use command::{
-    Bind, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser, PutVhost, READS_BEGUN,
-    Reply, To, TopicReads,
+    Bind, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser, PutVhost, Reply, To,
+    TopicReads,
 };
 pub use consume::{ConsumerSettings, FILTERS_MAX, StreamOffset};
 pub use death::{DEATHS_MAX, Death, Deaths, Died, Reason};
-pub use definitions::{DEFINITIONS_BYTES_MAX, Definitions, Product, export, permission_item, topic_permission_item};
+pub use definitions::{DEFINITIONS_BYTES_MAX, Definitions};
 pub use error::{Code, Named, REPLY_TEXT_BYTES_MAX, Refused, Resource};
-pub use federation::{NamedUpstream, UPSTREAM, UPSTREAM_SET, Upstream, federates, upstreams};
+pub use export::{Product, export, permission_item, topic_permission_item};
+pub use federation::{NamedUpstream, federates, upstreams};
 pub use fields::{AckMode, LinkError};
 pub use json::{JSON_BYTES_MAX, Json};
 pub use machine::{Model, Plan};
 pub use pattern::{BACKTRACK_STEPS_MAX, PATTERN_BYTES_MAX, Pattern};
 pub use policy::{ApplyTo, Policy, PolicySpec, merged};
-pub use polylogue_auth::{HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES, ScramCredential};
-pub use queue::{Gone, Home, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive};
+pub use polylogue_auth::{Access, HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES, ScramCredential};
+pub use queue::{Gone, Home, OwnerId, Queue, REPLY_TO, RESERVED_PREFIX, check_exclusive};
+pub use queue_kind::QueueKind;
 pub use realign::Realign;
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};
-pub use shovel::{
-    AmqpUri, AuthMechanism, DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelSource, SourceOf, UriError, UriTls,
-    masked, shown_shovel, without_credentials,
-};
+pub use shovel::{DeleteAfter, SHOVEL, Shovel, ShovelDestination, ShovelSource, SourceOf, masked, shown_shovel};
 pub use slow::SlowMatch;
 pub use table::{
     DEPTH_MAX, TableError, arguments_digest, arguments_of_json, decode_array, decode_table, encode_array, encode_table,
     json_of_arguments, type_name,
 };
+pub use upstream::{UPSTREAM, UPSTREAM_SET, Upstream};
+pub use uri::{AmqpUri, AuthMechanism, UriError, UriTls, without_credentials};
+pub use user::{Permission, Subject, TopicPermission, User, UserLimit};
 pub use vhost::{DEFAULT_VHOST, PREDECLARED, Vhost, VhostLimit};
 pub use world::World;

@@ -3,19 +3,26 @@
 //! What was proposed (*tail*) stands beside what is committed (*applied*). [`Model::plan`] judges a command by the tail and puts what it
 //! changes, the router's part included, into one record; [`Model::apply`] is the only place where applied state changes.
 
-use crate::access::Access;
 use crate::change::{Change, Key, ROUTER_CHUNK, decode, encode};
 use crate::command::{Caller, Command, DeleteQueue, Event, Limits, Reply};
 use crate::error::{Code, Named, Refused, Resource};
 use crate::plan::{About, Draft, deletable, judge, refused};
+use crate::policy::Policy;
 use crate::queue::{Queue, check_exclusive};
+use crate::realign::Realign;
 use crate::settings::Effective;
 use crate::world::{Did, Effects, World};
 use bytes::Bytes;
+use polylogue_auth::Access;
 use polylogue_router::{Exchange, Kind, Proposed, Router, RouterEvent, SharedRouter, VhostId};
 use polylogue_types::bin::BinError;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Queues that one piece looks at, at the most.
+const SEEN_PER_PIECE_MAX: usize = 4_096;
+/// Queues for which one piece works out what holds, at the most.
+const FOUND_PER_PIECE_MAX: usize = 256;
 
 /// What to do about a command.
 #[derive(Clone, PartialEq, Debug)]
@@ -352,5 +359,43 @@ fn name_it(about: &[About], at: usize, error: &polylogue_router::RouterError) ->
     match &about.item {
         None => plain,
         Some(item) => Refused::new(Code::BadRequest, format!("{item}: {}", plain.text)),
+    }
+}
+
+impl Model {
+    /// What is to be looked at when these changes are applied, by what is applied before.
+    pub(crate) fn realigns(&self, changes: &[Change]) -> Vec<Realign> {
+        let mut policies: BTreeMap<VhostId, Vec<Arc<Policy>>> = BTreeMap::new();
+        for change in changes {
+            let (vhost, operator, name) = match change {
+                Change::Policy(policy) => {
+                    policies.entry(policy.vhost).or_default().push(policy.clone());
+                    (policy.vhost, policy.operator, &policy.name)
+                }
+                Change::PolicyRemoved(vhost, operator, name) => (*vhost, *operator, name),
+                _ => continue,
+            };
+            policies.entry(vhost).or_default().extend(self.applied.policy(vhost, operator, name).cloned());
+        }
+        let there = policies.into_iter().filter(|(_, policies)| !policies.is_empty());
+        there.map(|(vhost, policies)| Realign { vhost, policies, after: None }).collect()
+    }
+
+    /// Looks at the next queues; gives those that policies touch with what holds for them now, which may be what held before. `None` when all
+    /// were looked at.
+    pub fn realign(&self, realign: &mut Realign) -> Option<Vec<(Arc<Queue>, Effective)>> {
+        let mut found = Vec::new();
+        let mut seen = 0;
+        for queue in self.applied.queues_after(realign.after) {
+            realign.after = Some(queue.id);
+            seen += 1;
+            if realign.touches(queue) {
+                found.push((queue.clone(), self.applied.effective(queue)));
+            }
+            if seen == SEEN_PER_PIECE_MAX || found.len() == FOUND_PER_PIECE_MAX {
+                break;
+            }
+        }
+        (seen > 0).then_some(found)
     }
 }

@@ -6,13 +6,16 @@
 //! one of the two, `overflow` is the operator's, `target-group-size` the higher one.
 
 use crate::arguments::{RETRY_FACTOR_MAX, duration_ms};
-use crate::federation::{self, UPSTREAM, UPSTREAM_PATTERN, UPSTREAM_SET};
 use crate::json::{Json, erlang};
 use crate::pattern::Pattern;
-use crate::queue::QueueKind;
+use crate::queue_kind::QueueKind;
+use crate::upstream::{self, UPSTREAM, UPSTREAM_PATTERN, UPSTREAM_SET};
 use bytestring::ByteString;
 use polylogue_router::VhostId;
 use serde_json::{Map, Value};
+
+/// The component of parameters that are operator policies.
+pub(crate) const OPERATOR_POLICY: &str = "operator_policy";
 
 /// What a policy is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +134,7 @@ impl Policy {
         if !unknown.is_empty() {
             return Err(failed(format!("[{}] are not recognised policy settings", unknown.join(","))));
         }
-        federation::check_policy(&spec.definition).map_err(failed)?;
+        upstream::check_policy(&spec.definition).map_err(failed)?;
         let definition = Json::new(&Value::Object(spec.definition.clone()));
         Ok(Policy::build(vhost, spec.operator, spec.name.clone(), pattern, spec.apply_to, spec.priority, definition))
     }

@@ -3,7 +3,8 @@
 //! Numeric limits are the lowest of argument, policy and operator policy. For everything else the argument goes first.
 
 use crate::arguments::{RETENTION_ARGUMENT, TOPIC_ARGUMENT, bool_of, duration_ms, integer_of, text_of};
-use crate::queue::{Queue, QueueKind};
+use crate::queue::Queue;
+use crate::queue_kind::QueueKind;
 use bytestring::ByteString;
 use polylogue_router::{Argument, lookup};
 use polylogue_types::{Backoff, Retry, RetryOn};

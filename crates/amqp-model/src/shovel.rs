@@ -2,15 +2,12 @@
 //!
 //! Sources: RabbitMQ's documentation of dynamic shovels, and what its broker answers.
 
-mod uri;
-
 use crate::fields::{ACK_MODES, AckMode, Kind, LinkError, RECONNECT_DELAY_MS_MAX, Reader, Wrong, map_of};
 use crate::json::erlang;
+use crate::uri::{AmqpUri, without_credentials, without_password};
 use bytestring::ByteString;
 use polylogue_router::Argument;
 use serde_json::{Map, Value};
-use uri::without_password;
-pub use uri::{AmqpUri, AuthMechanism, UriError, UriTls, without_credentials};
 
 /// The component of parameters that are shovels.
 pub const SHOVEL: &str = "shovel";

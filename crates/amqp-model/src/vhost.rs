@@ -1,13 +1,15 @@
 //! Virtual hosts: a namespace with its defaults and limits.
 
 use crate::json::Json;
-use crate::queue::QueueKind;
+use crate::queue_kind::QueueKind;
 use bytestring::ByteString;
 use polylogue_router::VhostId;
 use serde_json::Value;
 
 /// The virtual host that is there from the beginning.
 pub const DEFAULT_VHOST: &str = "/";
+/// The component of parameters that are limits of virtual hosts.
+pub(crate) const VHOST_LIMITS: &str = "vhost-limits";
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,13 +3,13 @@
 //! There are two of these: what is committed, and what will be there when all that is on its way is. What they hold is shared. Both
 //! change by [`World::apply`] only, which never fails: a change of what is not there does nothing.
 
-use crate::access::{Permission, TopicPermission, User};
-use crate::change::{Change, Key};
-use crate::command::READS_BEGUN;
+use crate::change::{Change, Key, READS_BEGUN};
 use crate::json::Json;
 use crate::policy::{Policy, merged, strongest};
-use crate::queue::{Gone, OwnerId, Queue, QueueKind};
+use crate::queue::{Gone, OwnerId, Queue};
+use crate::queue_kind::QueueKind;
 use crate::settings::{Effective, QueueSettings};
+use crate::user::{Permission, TopicPermission, User};
 use crate::vhost::Vhost;
 use bytestring::ByteString;
 use polylogue_auth::{Acl, QuotaEntity, QuotaLimits, QuotaTable};

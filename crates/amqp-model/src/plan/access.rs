@@ -1,12 +1,13 @@
 //! Virtual hosts, users, permissions.
 
-use super::{Draft, check_count, check_length};
-use crate::access::{Permission, TopicPermission, User, UserLimit};
+use super::checks::{check_count, check_length};
+use super::draft::Draft;
 use crate::change::Change;
 use crate::command::{PutUser, PutVhost, Reply};
 use crate::error::{Code, Refused};
 use crate::json::Json;
 use crate::pattern::Pattern;
+use crate::user::{Permission, TopicPermission, User, UserLimit};
 use crate::vhost::{DEFAULT_VHOST, PREDECLARED, Vhost, VhostLimit};
 use bytes::Bytes;
 use bytestring::ByteString;

@@ -1,6 +1,7 @@
 //! Access control lists.
 
-use super::{Draft, check_count};
+use super::checks::check_count;
+use super::draft::Draft;
 use crate::change::Change;
 use crate::command::Reply;
 use polylogue_auth::{Acl, AclFilter, UsersRefusal, find_acls};

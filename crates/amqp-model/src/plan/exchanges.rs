@@ -1,15 +1,16 @@
 //! Declaring and deleting exchanges, binding and unbinding. The router judges and keeps them; here is what clients are told.
 
+use super::checks::{default_exchange, stripped};
+use super::draft::Draft;
 use super::queues::{check_user, text_argument};
-use super::{Draft, default_exchange, stripped};
-use crate::access::Access;
 use crate::arguments::TOPIC_ARGUMENT;
-use crate::change::Change;
-use crate::command::{Bind, Caller, DeclareExchange, READS_BEGUN, Reply, To, TopicReads};
+use crate::change::{Change, READS_BEGUN};
+use crate::command::{Bind, Caller, DeclareExchange, Reply, To, TopicReads};
 use crate::error::{Named, Refused, Resource};
 use crate::queue::{RESERVED_PREFIX, check_exclusive, equivalent_argument, inequivalent};
 use crate::table::type_name;
 use bytestring::ByteString;
+use polylogue_auth::Access;
 use polylogue_router::{
     Argument, Bind as RoutedBind, Command as Route, Declare, End, Exchange, FEDERATION_UPSTREAM, HASH_HEADER,
     HASH_PROPERTY, Kind, NAME_BYTES_MAX, RouterError, VhostId, lookup,

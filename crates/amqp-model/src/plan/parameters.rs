@@ -5,24 +5,21 @@
 //! `shovel` has to be a shovel, and those of federation upstreams and sets of them.
 
 use super::access::set_vhost_limit;
-use super::{Draft, check_count, check_length};
+use super::checks::{check_count, check_length};
+use super::draft::Draft;
 use crate::change::Change;
 use crate::command::Reply;
 use crate::error::Refused;
-use crate::federation::{UPSTREAM, UPSTREAM_SET, Upstream, check_set};
 use crate::fields::LinkError;
 use crate::json::{JSON_BYTES_MAX, Json};
-use crate::policy::{ApplyTo, Policy, PolicySpec};
+use crate::policy::{ApplyTo, OPERATOR_POLICY, Policy, PolicySpec};
 use crate::shovel::{SHOVEL, Shovel};
-use crate::vhost::VhostLimit;
+use crate::upstream::{UPSTREAM, UPSTREAM_SET, Upstream, check_set};
+use crate::vhost::{VHOST_LIMITS, VhostLimit};
 use bytestring::ByteString;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// The component of parameters that are operator policies.
-pub(crate) const OPERATOR_POLICY: &str = "operator_policy";
-/// The component of parameters that are limits of virtual hosts.
-pub(crate) const VHOST_LIMITS: &str = "vhost-limits";
 const POLICY: &str = "policy";
 
 fn sized(value: &Value) -> Result<Json, Refused> {

@@ -1,16 +1,18 @@
 //! Declaring and deleting queues.
 
-use super::{Draft, stripped};
-use crate::access::Access;
+use super::checks::stripped;
+use super::draft::Draft;
 use crate::arguments::{check, kind_named};
 use crate::change::Change;
 use crate::command::{Caller, DeclareQueue, DeleteQueue, Reply};
 use crate::error::{Code, Named, Refused, Resource};
-use crate::queue::{Gone, Home, OwnerId, Queue, QueueKind, REPLY_TO, RESERVED_PREFIX, check_exclusive, equivalent};
+use crate::queue::{Gone, Home, OwnerId, Queue, REPLY_TO, RESERVED_PREFIX, check_exclusive, equivalent};
+use crate::queue_kind::QueueKind;
 use crate::table::{text, type_name};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytestring::ByteString;
+use polylogue_auth::Access;
 use polylogue_router::{Argument, Command as Route, NAME_BYTES_MAX, Queue as RoutedQueue, QueueId, VhostId, lookup};
 use std::sync::Arc;
 

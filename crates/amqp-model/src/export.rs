@@ -3,12 +3,11 @@
 //! As with RabbitMQ, what cannot be declared again is left out: exclusive queues, internal exchanges, the default exchange and those
 //! whose names begin with `amq.`, global parameters whose names begin with `internal`.
 
-use crate::access::{Permission, TopicPermission};
-use crate::plan::{OPERATOR_POLICY, VHOST_LIMITS};
-use crate::policy::Policy;
+use crate::policy::{OPERATOR_POLICY, Policy};
 use crate::queue::{Queue, RESERVED_PREFIX};
 use crate::table::json_of_arguments;
-use crate::vhost::Vhost;
+use crate::user::{Permission, TopicPermission};
+use crate::vhost::{VHOST_LIMITS, Vhost};
 use crate::world::World;
 use polylogue_router::{Binding, Definitions as Routes, Destination, Exchange, VhostId};
 use serde_json::{Map, Value, json};

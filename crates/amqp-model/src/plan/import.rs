@@ -5,18 +5,20 @@
 //! default exchange, and bindings of which an end is missing (the export has those of exclusive queues, and not the queues).
 //! Unknown fields and sections are ignored. Everything else that cannot be done refuses the whole, and the text names the item.
 
-use super::Definitions;
-use crate::access::UserLimit;
+use super::access::{put_user, put_vhost, set_permission, set_topic_permission, set_user_limit};
+use super::draft::{About, Draft};
+use super::exchanges::{Unfit, exchange_kind, routed_bind};
+use super::parameters::{set_global, set_limits, set_parameter, set_policy, spec_of};
+use super::queues::new_queue;
 use crate::arguments::kind_named;
 use crate::command::{Bind, PutUser, PutVhost, Reply, To};
+use crate::definitions::Definitions;
 use crate::error::{Named, Refused, Resource};
 use crate::json::Json;
-use crate::plan::{
-    About, Draft, exchange_kind, new_queue, put_user, put_vhost, routed_bind, set_global, set_limits, set_parameter,
-    set_permission, set_policy, set_topic_permission, set_user_limit, spec_of,
-};
-use crate::queue::{Home, Queue, QueueKind, RESERVED_PREFIX};
+use crate::queue::{Home, Queue, RESERVED_PREFIX};
+use crate::queue_kind::QueueKind;
 use crate::table::{arguments_of_json, text};
+use crate::user::UserLimit;
 use bytestring::ByteString;
 use polylogue_auth::{Hashing, PasswordHash, SALT_BYTES};
 use polylogue_router::{Argument, Command as Route, Declare, QueueId};
@@ -24,7 +26,7 @@ use serde_json::{Map, Value};
 
 type Item = Map<String, Value>;
 
-pub(crate) fn import(draft: &mut Draft<'_>, definitions: &Definitions) -> Result<Reply, Refused> {
+pub(super) fn import(draft: &mut Draft<'_>, definitions: &Definitions) -> Result<Reply, Refused> {
     // Later items need earlier ones.
     draft.world.to_mut();
     let old = is_before_36(&definitions.root);
@@ -252,7 +254,7 @@ fn exchange(draft: &mut Draft<'_>, item: &Item, vhost: &ByteString) -> Result<Re
         return Ok(Reply::Done);
     }
     let arguments = arguments(item)?;
-    let kind = exchange_kind(&required(item, "type")?, &arguments).map_err(crate::plan::Unfit::refused)?;
+    let kind = exchange_kind(&required(item, "type")?, &arguments).map_err(Unfit::refused)?;
     let alternate = polylogue_router::lookup(&arguments, b"alternate-exchange").and_then(|a| a.value.bytes()).cloned();
     let declare = Declare {
         vhost: host,

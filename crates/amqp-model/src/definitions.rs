@@ -1,11 +1,5 @@
 //! Definitions: the JSON of RabbitMQ's `/api/definitions`, all of it or that of one virtual host.
 
-mod export;
-mod import;
-
-pub use export::{Product, export, permission_item, topic_permission_item};
-pub(crate) use import::import;
-
 use crate::error::Refused;
 use bytestring::ByteString;
 use serde_json::{Map, Value};
