@@ -78,7 +78,7 @@ impl Connection {
         let each = |consumer, place| late.push((consumer, place));
         let next_ms = self.session.take_back_late(channel, self.now.monotonic_ms, patience_ms, each);
         let nobody_hears = |(consumer, place): &(ConsumerRef, Place)| {
-            (!open.consumers.contains_key(consumer) || !self.session.tells_cancellation())
+            (!open.consumers.contains_key(consumer) || !self.session.notifies_cancellation())
                 .then(|| patience_ms(*consumer, *place))
                 .flatten()
         };

@@ -332,7 +332,7 @@ impl Connection {
 
     /// Nothing has come for a while: lets go of memory that is not used.
     pub fn rest(&mut self) {
-        self.session.rest();
+        self.session.release_memory();
         self.requests.shrink_to_fit();
         self.waiting.shrink_to_fit();
         self.later.shrink_to_fit();

@@ -1,4 +1,4 @@
-//! Checks of permissions, and which permission each operation needs.
+//! Permission checks, and the permissions that each operation needs.
 //!
 //! | operation | needs |
 //! |---|---|
@@ -11,10 +11,10 @@
 //! | `basic.publish` | write the exchange; on a topic exchange also write the topic |
 //! | passive declarations | any of the three |
 //!
-//! Who logged in by a token may do what that grants ([`polylogue_auth::Grants`]), and nothing else.
+//! A user who logged in with a token has the permissions that the token grants ([`polylogue_auth::Grants`]), and no others.
 //!
-//! The default exchange is called `amq.default` in permissions. An operation that is refused for a user without any permission in
-//! the virtual host is refused like one whose pattern does not match. Topic permissions forbid: without one everything goes.
+//! The default exchange is called `amq.default` in permissions. A user without any permission in the virtual host is refused like one whose pattern
+//! does not match. Topic permissions restrict: without one, all routing keys are allowed.
 
 use crate::error::{Code, Named, Refused, Resource};
 use crate::pattern::matches_expanded;
@@ -23,16 +23,16 @@ use crate::world::World;
 use polylogue_auth::Access;
 use polylogue_router::VhostId;
 
-/// The name of an exchange as permissions see it.
+/// The name of an exchange in permissions and error texts.
 fn permission_name(resource: Resource, name: &str) -> &str {
     if resource == Resource::Exchange && name.is_empty() { "amq.default" } else { name }
 }
 
 impl World {
-    /// That a user may be in a virtual host, as `connection.open` asks.
+    /// Checks that a user may open a virtual host (`connection.open`).
     ///
     /// # Errors
-    /// 530 when there is no such virtual host, or the user has no permission in it.
+    /// 530 when the virtual host does not exist, or the user has no permission in it.
     pub fn check_vhost<'a>(&self, who: impl Into<Subject<'a>>, vhost: &str) -> Result<VhostId, Refused> {
         let Subject { user, grants } = who.into();
         let not_allowed = |text| Refused::new(Code::NotAllowed, text);
@@ -46,10 +46,10 @@ impl World {
         Ok(found.id)
     }
 
-    /// That a user may have one more connection in a virtual host, beside those that are there.
+    /// Checks that a user may open another connection in a virtual host, given the current counts.
     ///
     /// # Errors
-    /// 530 at the virtual host's limit or the user's.
+    /// 530 at the limit of the virtual host or of the user.
     pub fn check_connections(&self, user: &str, vhost: VhostId, in_vhost: u64, of_user: u64) -> Result<(), Refused> {
         let not_allowed = |text| Err(Refused::new(Code::NotAllowed, text));
         let host = self.vhost(vhost);
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Whether a user may do something to a queue or an exchange of this name.
+    /// Whether a user has a permission on a queue or an exchange of this name.
     #[must_use]
     pub fn may<'a>(
         &self,
@@ -85,10 +85,10 @@ impl World {
         self.permission(vhost, user).is_some_and(|permission| permission.of(access).matches(name))
     }
 
-    /// That a user may.
+    /// Checks that a user has a permission on a queue or an exchange of this name.
     ///
     /// # Errors
-    /// 403
+    /// 403 without the permission.
     pub fn check<'a>(
         &self,
         who: impl Into<Subject<'a>>,
@@ -105,10 +105,10 @@ impl World {
         Err(Refused::access(format!("{access} access to {named} refused for user '{}'", who.user)))
     }
 
-    /// That a user may look at a queue or an exchange: any permission on its name does.
+    /// Checks that a user has any permission on a queue or an exchange, as passive declarations need.
     ///
     /// # Errors
-    /// 403
+    /// 403 without any permission.
     pub fn check_any<'a>(
         &self,
         who: impl Into<Subject<'a>>,
@@ -124,10 +124,10 @@ impl World {
         self.check(who, vhost, Access::Configure, resource, name)
     }
 
-    /// That a user may use a routing key at a topic exchange. `client` is the id of an MQTT client.
+    /// Checks that a user may use a routing key at a topic exchange. `client` is the id of an MQTT client.
     ///
     /// # Errors
-    /// 403
+    /// 403 without the permission.
     pub fn check_topic<'a>(
         &self,
         who: impl Into<Subject<'a>>,

@@ -1,8 +1,8 @@
-//! Which arguments a queue may be declared with, and what they must be.
+//! The arguments that queues may be declared with, and their rules.
 //!
-//! Known to one type of queue only means refused by the others; unknown to all of them means ignored. The texts are those of
-//! RabbitMQ (`rabbit_amqqueue:check_declare_arguments`), Erlang terms included. What RabbitMQ 4 dropped is still taken:
-//! `x-queue-mode`, `x-queue-version` 1, `x-queue-master-locator`.
+//! An argument that only other queue types support is refused; an unknown argument is ignored. The texts are those of RabbitMQ
+//! (`rabbit_amqqueue:check_declare_arguments`), Erlang terms included. Arguments that RabbitMQ 4 has dropped are still accepted: `x-queue-mode`,
+//! `x-queue-version` 1, `x-queue-master-locator`.
 
 use crate::error::{Named, Refused};
 use crate::queue_kind::QueueKind;
@@ -11,19 +11,19 @@ use polylogue_router::{Argument, Value, lookup};
 
 /// The highest `x-max-priority`.
 pub const PRIORITY_MAX: i64 = 255;
-/// How long a settled message stays readable as a topic. Milliseconds. Ours, for queues of any type.
+/// How long a settled message stays readable as a topic. Milliseconds. An extension of polylogue, for queues of any type.
 pub const RETENTION_ARGUMENT: &str = "x-polylogue-retention-ms";
-/// The topic to which a queue's messages go on, or whose records are published to an exchange. Ours.
+/// The topic that a queue's messages are forwarded to, or whose records are published to an exchange. An extension of polylogue.
 pub const TOPIC_ARGUMENT: &str = "x-polylogue-topic";
 
 const SEGMENT_BYTES: &str = "x-stream-max-segment-size-bytes";
-/// The largest that it may say.
+/// Its largest value. Bytes.
 const SEGMENT_BYTES_MAX: i64 = 3_000_000_000;
 const FILTER_BYTES: &str = "x-stream-filter-size-bytes";
-/// What it may say.
+/// Its allowed values. Bytes.
 const FILTER_BYTES_ALLOWED: std::ops::RangeInclusive<i64> = 16..=255;
 
-/// The most that a retry may wait times the one before.
+/// The largest factor between one retry delay and the next.
 pub(crate) const RETRY_FACTOR_MAX: i64 = 15;
 
 const CLASSIC: u8 = 1;
@@ -40,26 +40,26 @@ fn bit(kind: QueueKind) -> u8 {
     }
 }
 
-/// What an argument must be.
+/// The rule for the value of an argument.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
     Integer,
     NotNegative,
-    /// Not negative and not zero.
+    /// At least 1.
     Positive,
     Priority,
     /// From 1 to [`RETRY_FACTOR_MAX`].
     Factor,
     Bool,
     Text,
-    /// A text that goes with a dead-letter exchange only.
+    /// A text that requires a dead-letter exchange.
     RoutingKey,
-    /// One of these, or else this complaint.
+    /// One of these texts, or else this Erlang term as the reason.
     OneOf(&'static [&'static str], &'static str),
     Mode,
     Version,
     MaxAge,
-    /// Whatever it is.
+    /// Any value.
     Any,
 }
 
@@ -69,7 +69,7 @@ const LOCATOR: Rule =
     Rule::OneOf(&["client-local", "balanced", "random", "least-leaders"], "invalid_queue_locator_arg");
 const RETRY: Rule = Rule::OneOf(&["all", "failed", "returned", "disabled"], "invalid_delayed_retry_type");
 
-/// Name, types of queues that know it, rule; in the order in which RabbitMQ checks.
+/// Name, queue types that support it, rule; in the order of RabbitMQ's checks.
 const RULES: &[(&str, u8, Rule)] = &[
     ("x-expires", QUEUES, Rule::Positive),
     ("x-message-ttl", QUEUES, Rule::NotNegative),
@@ -99,18 +99,18 @@ const RULES: &[(&str, u8, Rule)] = &[
     ("x-delayed-retry-type", QUORUM, RETRY),
     ("x-delayed-retry-min", QUORUM, Rule::NotNegative),
     ("x-delayed-retry-max", QUORUM, Rule::NotNegative),
-    // Of LavinMQ; RabbitMQ's grows by its first wait.
+    // From LavinMQ; RabbitMQ's delay grows by the first one.
     ("x-delayed-retry-multiplier", QUORUM, Rule::Factor),
     (RETENTION_ARGUMENT, ALL, Rule::NotNegative),
     (TOPIC_ARGUMENT, QUEUES, Rule::Text),
 ];
 
-/// The arguments that a type of queue knows.
+/// The arguments that a queue type supports.
 pub(crate) fn known(kind: QueueKind) -> impl Iterator<Item = &'static str> {
     RULES.iter().filter(move |(_, kinds, _)| kinds & bit(kind) != 0).map(|(name, _, _)| *name)
 }
 
-/// Whether two values are the same for a declaration: the width of an integer does not matter, and an integer is no float.
+/// Whether two values are equivalent for a declaration: the width of an integer does not matter, and an integer does not equal a float.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     a.view().same(&b.view())
 }
@@ -119,7 +119,7 @@ fn invalid(name: &str, named: &Named<'_>, why: &str) -> Refused {
     Refused::precondition(format!("invalid arg '{name}' for {named}: {why}"))
 }
 
-/// The type that the arguments name, if any.
+/// The queue type in the arguments, if any.
 pub(crate) fn kind_named(arguments: &[Argument], named: &Named<'_>) -> Result<Option<QueueKind>, Refused> {
     let Some(argument) = lookup(arguments, b"x-queue-type") else { return Ok(None) };
     let name = text_of(argument).map_err(|why| invalid("x-queue-type", named, &why))?;
@@ -130,7 +130,7 @@ pub(crate) fn kind_named(arguments: &[Argument], named: &Named<'_>) -> Result<Op
     }
 }
 
-/// That a queue of this type may be declared with these arguments.
+/// Checks that a queue of this type may be declared with these arguments.
 pub(crate) fn check(kind: QueueKind, arguments: &[Argument], named: &Named<'_>) -> Result<(), Refused> {
     for (name, kinds, rule) in RULES {
         if kinds & bit(kind) == 0 {
@@ -150,7 +150,7 @@ pub(crate) fn check(kind: QueueKind, arguments: &[Argument], named: &Named<'_>) 
     if kind == QueueKind::Stream { check_sizes(arguments) } else { Ok(()) }
 }
 
-/// That the sizes of a stream are such as RabbitMQ takes (`rabbit_stream_queue:declare`, whose texts are of their own).
+/// Checks the sizes of a stream with RabbitMQ's limits and texts (`rabbit_stream_queue:declare`).
 fn check_sizes(arguments: &[Argument]) -> Result<(), Refused> {
     let size = |name: &str| lookup(arguments, name.as_bytes()).and_then(|argument| integer_of(argument).ok());
     if size(SEGMENT_BYTES).is_some_and(|bytes| bytes > SEGMENT_BYTES_MAX) {
@@ -162,7 +162,7 @@ fn check_sizes(arguments: &[Argument]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The integer that an argument is; a complaint as an Erlang term otherwise.
+/// Returns an integer argument, or the reason of a refusal as an Erlang term.
 pub(crate) fn integer_of(argument: &Argument) -> Result<i64, String> {
     match argument.value {
         Value::Int(value) => Ok(value),
@@ -177,7 +177,7 @@ pub(crate) fn bool_of(argument: &Argument) -> Result<bool, String> {
     }
 }
 
-/// The text that an argument is. Bytes that are no UTF-8 are none.
+/// Returns a text argument, or the reason of a refusal as an Erlang term. Invalid UTF-8 is refused.
 pub(crate) fn text_of(argument: &Argument) -> Result<&str, String> {
     match &argument.value {
         Value::Bytes(value) if argument.tag == b'S' => std::str::from_utf8(value).map_err(|_| "not_utf8".to_owned()),
@@ -185,7 +185,7 @@ pub(crate) fn text_of(argument: &Argument) -> Result<&str, String> {
     }
 }
 
-/// The topic of an exchange with these arguments, if it has one.
+/// Returns the topic of an exchange with these arguments, if any.
 #[must_use]
 pub fn exchange_topic(arguments: &[Argument]) -> Option<&str> {
     let topic = lookup(arguments, TOPIC_ARGUMENT.as_bytes())?;
@@ -249,7 +249,7 @@ fn satisfies(rule: Rule, argument: &Argument, all: &[Argument]) -> Result<(), St
     }
 }
 
-/// A duration as `x-max-age` has it: a number above 0 and one of the units Y, M, D, h, m, s. Milliseconds.
+/// Parses a duration of `x-max-age`: a number above 0 and one of the units Y, M, D, h, m, s. Milliseconds.
 #[must_use]
 pub fn duration_ms(text: &str) -> Option<u64> {
     const DAY_MS: u64 = 24 * 3_600_000;

@@ -1,14 +1,14 @@
-//! The records of the declared world, and the chunks of its checkpoint.
+//! The log records of the AMQP metadata, and the chunks of its checkpoint.
 //!
 //! ```text
 //! record    u8 version = 1, u32 count, count times change, bytes record of the router (empty for none)
 //! change    u8 tag, then
 //!    1 virtual host           u32 id, text name, text description, texts tags, u8 default type of queues (0 none, else as below),
-//!                             u8 tracing, text metadata, number most connections, number most queues
-//!    2 virtual host removed   u32 id; with all that is in it
+//!                             u8 tracing, text metadata, number max connections, number max queues
+//!    2 virtual host removed   u32 id; with everything in it
 //!    3 user                   text name, u8 hash function (1 MD5, 2 SHA-256, 3 SHA-512), bytes hash, texts tags,
-//!                             number most connections, number most channels
-//!    4 user removed           text name; with the permissions
+//!                             number max connections, number max channels
+//!    4 user removed           text name; with its permissions
 //!    5 permission             u32 virtual host, text user, text configure, text write, text read
 //!    6 permission removed     u32 virtual host, text user
 //!    7 topic permission       u32 virtual host, text user, text exchange, text write, text read
@@ -17,22 +17,22 @@
 //!   10 parameter removed      u32 virtual host, text component, text name
 //!   11 global parameter       text name, text value
 //!   12 global param. removed  text name
-//!   13 policy                 u32 virtual host, u8 operator, text name, text pattern, u8 for what, i64 priority, text definition
+//!   13 policy                 u32 virtual host, u8 operator, text name, text pattern, u8 apply-to, i64 priority, text definition
 //!   14 policy removed         u32 virtual host, u8 operator, text name
 //!   15 queue                  u64 id, u32 virtual host, text name, u8 type (1 classic, 2 quorum, 3 stream), u8 bits (1 durable,
-//!                             2 auto-delete, 4 exclusive), u64 owner (0 when not exclusive), arguments, text who declared it
-//!   16 queue removed          u64 id, u8 why
-//!   17 restarted              nothing; what is not durable goes
+//!                             2 auto-delete, 4 exclusive), u64 owner (0 when not exclusive), arguments, text user who declared it
+//!   16 queue removed          u64 id, u8 cause
+//!   17 restarted              nothing; removes everything that is not durable
 //!   18 counters               u32 next virtual host, u64 next queue; in checkpoints only
 //!   19 topic read             u64 exchange, u64 partition, u64 offset; partition 2^64 - 1: reading for the exchange has begun
-//!   20 topic read removed     u64 exchange, u64 partition; those of an exchange that is deleted go without a change of their own
-//!   21 user with credentials  as 3, then u8 count, count times bytes SCRAM credential (`polylogue_auth::ScramCredential`); 3 where there are none
+//!   20 topic read removed     u64 exchange, u64 partition; those of a deleted exchange are removed without a change of their own
+//!   21 user with credentials  as 3, then u8 count, count times bytes SCRAM credential (`polylogue_auth::ScramCredential`); 3 if there are none
 //!   22 ACL                    bytes binding (`polylogue_auth::Acl`)
 //!   23 ACL removed            bytes binding
 //!   24 quotas                 bytes entity and limits (`polylogue_auth::QuotaEntity`, `QuotaLimits`)
 //!   25 quotas removed         bytes entity
-//!   26 parameter of a user    as 9, then text who set it
-//!   27 queue of a process     as 15, then u64 node, u64 boot: of one that is not durable, where that is known
+//!   26 parameter of a user    as 9, then text user who set it
+//!   27 queue of a process     as 15, then u64 node, u64 boot: for a non-durable queue, if known
 //!
 //! text      u32 length, UTF-8        texts  u32 count, count times text        values, metadata and definitions are JSON
 //! number    u8 0 for none, or u8 1 and u64
@@ -40,7 +40,7 @@
 //!    0 nothing  1 bool u8  2 i64  3 f64 bits u64  4 decimal u8 and i32  5 seconds u64  6 bytes  7 u8 letter and bytes
 //!
 //! chunk     u8 version = 1, u32 count = 1, the change that sets it, u32 0         (as a record with this one change)
-//!   id  u8 tag of that change, then what names it there: 1 u32 id | 3 text | 5 u32, text | 7 u32, text, text | 9 u32, text, text |
+//!   id  u8 tag of that change, then its key: 1 u32 id | 3 text | 5 u32, text | 7 u32, text, text | 9 u32, text, text |
 //!       11 text | 13 u32, u8, text | 15 u64 | 18 nothing | 19 u64, u64 | 22 bytes binding | 24 bytes entity
 //!   id  'R' and a chunk id of the router: that chunk
 //! ```
@@ -60,13 +60,13 @@ use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::sync::Arc;
 
 const VERSION: u8 = 1;
-/// What the id of a chunk of the router begins with.
+/// The first byte of the id of a router chunk.
 pub(crate) const ROUTER_CHUNK: u8 = b'R';
 /// Takes the place of a partition in [`Change::TopicRead`]: reading for the exchange has begun; a partition that is created later is read from
 /// its beginning.
 pub const READS_BEGUN: u64 = u64::MAX;
 
-/// One change.
+/// A change of the metadata.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Change {
     Vhost(Arc<Vhost>),
@@ -77,7 +77,7 @@ pub(crate) enum Change {
     PermissionRemoved(VhostId, ByteString),
     Topic(VhostId, ByteString, ByteString, Arc<TopicPermission>),
     TopicRemoved(VhostId, ByteString, ByteString),
-    /// With the user who set it, where that is known.
+    /// With the user who set it, if known.
     Parameter(VhostId, ByteString, ByteString, Json, Option<ByteString>),
     ParameterRemoved(VhostId, ByteString, ByteString),
     Global(ByteString, Json),
@@ -96,7 +96,7 @@ pub(crate) enum Change {
     QuotasRemoved(QuotaEntity),
 }
 
-/// What a chunk is about. Ordered as checkpoints list them.
+/// The key of a chunk. Ordered as in checkpoints.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Key {
     Vhost(VhostId),
@@ -114,7 +114,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// What a change sets; `None` for one that removes.
+    /// Returns the key that a change sets; `None` for a removal.
     pub(crate) fn set_by(change: &Change) -> Option<Key> {
         Some(match change {
             Change::Vhost(vhost) => Key::Vhost(vhost.id),
@@ -153,7 +153,7 @@ impl Key {
     }
 }
 
-/// Writes a record.
+/// Encodes a record.
 pub(crate) fn encode(changes: &[Change], router: Option<&[u8]>) -> Bytes {
     let mut w = BinWriter::new();
     w.u8(VERSION).u32(changes.len() as u32);
@@ -162,7 +162,7 @@ pub(crate) fn encode(changes: &[Change], router: Option<&[u8]>) -> Bytes {
     Bytes::from(w.out)
 }
 
-/// Reads a record: its changes, and the router's part where there is one.
+/// Decodes a record: its changes, and the router's part if any.
 pub(crate) fn decode(record: &[u8]) -> Result<(Vec<Change>, Option<&[u8]>), BinError> {
     let mut r = BinReader::new(record);
     if r.u8("version")? != VERSION {
@@ -174,7 +174,7 @@ pub(crate) fn decode(record: &[u8]) -> Result<(Vec<Change>, Option<&[u8]>), BinE
         changes.push(decode_change(&mut r)?);
     }
     let router = r.bytes("record of the router")?;
-    r.end("record of the declared world")?;
+    r.end("record of AMQP metadata")?;
     Ok((changes, (!router.is_empty()).then_some(router)))
 }
 
@@ -185,7 +185,7 @@ fn encode_change(change: &Change, w: &mut BinWriter) {
         Change::User(user) if user.scram.is_empty() => encode_user(user, w.u8(3)),
         Change::User(user) => {
             encode_user(user, w.u8(21));
-            // One a mechanism.
+            // One per mechanism.
             w.u8(user.scram.len() as u8);
             for credential in &user.scram {
                 let mut bytes = Vec::new();
@@ -344,7 +344,7 @@ fn exchange_id(r: &mut BinReader<'_>) -> Result<ExchangeId, BinError> {
     Ok(ExchangeId(r.u64("exchange")?))
 }
 
-/// An id that a later one can follow.
+/// An id that can be incremented.
 fn vhost_id(r: &mut BinReader<'_>) -> Result<VhostId, BinError> {
     let field = "virtual host";
     let id = r.u32(field)?;
@@ -401,7 +401,7 @@ fn gone_number(gone: Gone) -> u8 {
 }
 
 fn decode_gone(r: &mut BinReader<'_>) -> Result<Gone, BinError> {
-    let field = "why a queue went";
+    let field = "cause of a queue's removal";
     Ok(match r.u8(field)? {
         1 => Gone::Asked,
         2 => Gone::AutoDelete,
@@ -499,14 +499,14 @@ fn decode_policy(r: &mut BinReader<'_>) -> Result<Policy, BinError> {
     let (vhost, operator, name) = (vhost_id(r)?, r.u8("operator policy")? != 0, text(r, "policy")?);
     let field = "pattern of a policy";
     let pattern = Pattern::policy(text(r, field)?).map_err(|_| BinError { field })?;
-    let apply_to = match r.u8("what a policy is for")? {
+    let apply_to = match r.u8("apply-to of a policy")? {
         1 => ApplyTo::All,
         2 => ApplyTo::Queues,
         3 => ApplyTo::ClassicQueues,
         4 => ApplyTo::QuorumQueues,
         5 => ApplyTo::Streams,
         6 => ApplyTo::Exchanges,
-        _ => return Err(BinError { field: "what a policy is for" }),
+        _ => return Err(BinError { field: "apply-to of a policy" }),
     };
     let priority = r.i64("priority of a policy")?;
     let definition = json(r, "definition of a policy")?;
@@ -541,6 +541,6 @@ fn decode_queue(r: &mut BinReader<'_>) -> Result<Queue, BinError> {
         auto_delete: bits & 2 != 0,
         owner: (bits & 4 != 0).then_some(OwnerId::local(owner)),
         arguments: decode_arguments(r)?,
-        declared_by: text(r, "who declared a queue")?,
+        declared_by: text(r, "user who declared a queue")?,
     })
 }

@@ -1,4 +1,4 @@
-//! What the declared world may be told, and what it answers.
+//! Commands to the AMQP metadata, their replies, and the events of committed records.
 
 use crate::definitions::Definitions;
 use crate::json::Json;
@@ -16,22 +16,22 @@ use polylogue_auth::{
 use polylogue_router::{Argument, Exchange, ExchangeId, QueueId, RouterEvent, VhostId};
 use std::sync::Arc;
 
-/// How much there may be, in all virtual hosts together.
+/// Limits on the number of objects, over all virtual hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Users.
     pub users_max: usize,
-    /// Permissions, those of topics counted too.
+    /// Permissions, topic permissions included.
     pub permissions_max: usize,
-    /// Bindings of access control lists.
+    /// ACL bindings.
     pub acls_max: usize,
-    /// Entities that have quotas.
+    /// Entities with quotas.
     pub quotas_max: usize,
     /// Policies and operator policies.
     pub policies_max: usize,
-    /// Parameters, global ones counted too.
+    /// Parameters, global ones included.
     pub parameters_max: usize,
-    /// Those of them that are shovels.
+    /// Parameters that are shovels.
     pub shovels_max: usize,
     /// Virtual hosts, exchanges, queues, bindings.
     pub router: polylogue_router::Limits,
@@ -52,32 +52,32 @@ impl Default for Limits {
     }
 }
 
-/// Who gives a command.
+/// The caller of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Whose permissions count, and who is recorded as the author of parameters; `None` for the broker itself and for management, which checks by
-    /// other rules.
+    /// The user whose permissions are checked, and who is recorded as the author of parameters; `None` for the broker itself and for the management
+    /// API, which has its own checks.
     pub user: Option<ByteString>,
-    /// The connection, as far as it owns queues.
+    /// The connection, as the owner of exclusive queues.
     pub owner: OwnerId,
-    /// What the user may do, where a token says so and not the user's permissions.
+    /// The rights that the user's token grants, instead of the user's permissions.
     pub grants: Option<Arc<Grants>>,
 }
 
 impl Caller {
-    /// The broker itself: nothing is refused for want of permission.
+    /// The broker itself: no permissions are checked.
     #[must_use]
     pub fn broker() -> Caller {
         Caller { user: None, owner: OwnerId::NONE, grants: None }
     }
 
-    /// A user, by the user's permissions.
+    /// A user, with the user's own permissions.
     #[must_use]
     pub fn user(name: ByteString, owner: OwnerId) -> Caller {
         Caller { user: Some(name), owner, grants: None }
     }
 
-    /// Whose permissions count; `None` where nobody's do.
+    /// The subject of permission checks; `None` if none are made.
     #[must_use]
     pub fn subject(&self) -> Option<Subject<'_>> {
         let user = self.user.as_deref()?;
@@ -85,16 +85,16 @@ impl Caller {
     }
 }
 
-/// A virtual host to be made, or changed.
+/// A virtual host to create or change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PutVhost {
     /// Its name.
     pub name: ByteString,
-    /// `None` leaves it as it is, as with all that follows.
+    /// `None` leaves it unchanged, as for all following fields.
     pub description: Option<ByteString>,
     /// Tags.
     pub tags: Option<Vec<ByteString>>,
-    /// The inner `None` takes the default away.
+    /// The inner `None` removes the default.
     pub default_queue_type: Option<Option<QueueKind>>,
     /// Whether messages are traced.
     pub tracing: Option<bool>,
@@ -102,66 +102,66 @@ pub struct PutVhost {
     pub metadata: Option<Json>,
 }
 
-/// A user to be made, or changed.
+/// A user to create or change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PutUser {
     /// The login name.
     pub name: ByteString,
-    /// `None` leaves it as it is; a new user then has none.
+    /// `None` leaves it unchanged; a new user then has no password.
     pub password: Option<PasswordHash>,
-    /// What is kept of the same password beside its hash. With another hash than before, these take the place of what was there, even when they
-    /// are none: nobody may log in by a password that was changed.
+    /// SCRAM credentials of the same password. When the hash changes, they replace the existing ones, even if empty: the old password must no longer
+    /// work.
     pub scram: Vec<ScramCredential>,
-    /// Tags, in place of those that there are; `None` leaves them as they are by then.
+    /// Tags, which replace the existing ones; `None` leaves them unchanged.
     pub tags: Option<Vec<ByteString>>,
 }
 
 /// `queue.declare`
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DeclareQueue {
-    /// In which virtual host.
+    /// The virtual host.
     pub vhost: VhostId,
-    /// Its name; empty for one that the broker gives.
+    /// Its name; empty to have the broker generate one.
     pub name: ByteString,
-    /// The name was given by the server's side of the session, which may give reserved ones.
+    /// The session generated the name, so it may be a reserved one.
     pub server_named: bool,
-    /// Only ask whether it is there.
+    /// Only check that the queue exists.
     pub passive: bool,
-    /// Whether it outlives a restart.
+    /// Whether it survives a restart.
     pub durable: bool,
-    /// Whether it is the connection's alone.
+    /// Whether it is exclusive to the connection.
     pub exclusive: bool,
-    /// Whether it goes with its last consumer.
+    /// Whether it is deleted with its last consumer.
     pub auto_delete: bool,
-    /// Arguments as they came.
+    /// Arguments, unchanged.
     pub arguments: Vec<Argument>,
 }
 
 /// `queue.delete`
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeleteQueue {
-    /// In which virtual host.
+    /// The virtual host.
     pub vhost: VhostId,
     /// Its name.
     pub name: ByteString,
-    /// Only when it has no consumers.
+    /// Refuse if it has consumers.
     pub if_unused: bool,
-    /// Only when it has no messages.
+    /// Refuse if it has messages.
     pub if_empty: bool,
-    /// How many consumers it has, as the engine knows. Whoever says so sees to it that no others come.
+    /// How many consumers it has, according to the queue engine. The caller prevents new ones from attaching.
     pub consumers: u64,
-    /// How many ready messages it has, as the engine knows.
+    /// How many ready messages it has, according to the queue engine.
     pub messages: u64,
 }
 
 impl DeleteQueue {
-    /// Whether it is refused for the queue's messages. Streams do not look at the flags (`rabbit_stream_queue:delete`).
+    /// Whether `if_empty` applies to the queue. Streams ignore the flags (`rabbit_stream_queue:delete`).
     #[must_use]
     pub fn minds_messages(&self, queue: &Queue) -> bool {
         self.if_empty && queue.kind != QueueKind::Stream
     }
 
-    /// Whether it is refused for the queue's consumers.
+    /// Whether `if_unused` applies to the queue.
     #[must_use]
     pub fn minds_consumers(&self, queue: &Queue) -> bool {
         self.if_unused && queue.kind != QueueKind::Stream
@@ -171,45 +171,45 @@ impl DeleteQueue {
 /// `exchange.declare`
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct DeclareExchange {
-    /// In which virtual host.
+    /// The virtual host.
     pub vhost: VhostId,
     /// Its name.
     pub name: ByteString,
     /// The name of its type.
     pub kind: ByteString,
-    /// Only ask whether it is there.
+    /// Only check that the exchange exists.
     pub passive: bool,
-    /// Whether it outlives a restart.
+    /// Whether it survives a restart.
     pub durable: bool,
-    /// Whether it goes with its last binding.
+    /// Whether it is deleted with its last binding.
     pub auto_delete: bool,
     /// Whether clients may not publish to it.
     pub internal: bool,
-    /// Arguments as they came.
+    /// Arguments, unchanged.
     pub arguments: Vec<Argument>,
 }
 
-/// Where a binding leads.
+/// The destination of a binding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum To {
-    /// To a queue.
+    /// A queue.
     Queue(ByteString),
-    /// To an exchange.
+    /// An exchange.
     Exchange(ByteString),
 }
 
-/// `queue.bind`, `exchange.bind`, and what undoes them.
+/// `queue.bind`, `exchange.bind`, and their unbinds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bind {
-    /// In which virtual host.
+    /// The virtual host.
     pub vhost: VhostId,
-    /// From which exchange.
+    /// The source exchange.
     pub source: ByteString,
-    /// To where.
+    /// The destination.
     pub to: To,
     /// The binding key.
     pub key: ByteString,
-    /// Arguments as they came.
+    /// Arguments, unchanged.
     pub arguments: Vec<Argument>,
 }
 
@@ -218,38 +218,38 @@ pub struct Bind {
 pub struct TopicReads {
     /// The exchange.
     pub exchange: ExchangeId,
-    /// Partitions ([`READS_BEGUN`](crate::READS_BEGUN) for that reading has begun), and the offset that comes next in each.
+    /// Partitions ([`READS_BEGUN`](crate::READS_BEGUN) marks that reading has begun), and the next offset of each.
     pub at: Vec<(u64, u64)>,
-    /// Partitions that are gone.
+    /// Partitions that were removed.
     pub gone: Vec<u64>,
 }
 
-/// What the declared world may be told.
+/// A command to the AMQP metadata.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
-    /// Where nothing is there yet: the virtual host `/` and a first administrator.
+    /// Creates the virtual host `/` and the first administrator, if the metadata is empty.
     Bootstrap(PutUser),
-    /// Makes or changes a virtual host.
+    /// Creates or changes a virtual host.
     PutVhost(PutVhost),
-    /// A virtual host goes with all that is in it, unless it is protected.
+    /// Deletes a virtual host with everything in it, unless it is protected.
     DeleteVhost(ByteString),
-    /// A virtual host is protected from deletion, or no longer.
+    /// Protects a virtual host from deletion, or removes the protection.
     ProtectVhost(ByteString, bool),
-    /// A limit of a virtual host; below 0 or `None` for none.
+    /// Sets a limit of a virtual host; below 0 or `None` for no limit.
     SetVhostLimit(ByteString, VhostLimit, Option<i64>),
-    /// Makes or changes a user.
+    /// Creates or changes a user.
     PutUser(PutUser),
-    /// SCRAM credentials are set and taken away. Each part for itself: answered by [`Reply::Each`].
+    /// Sets and removes SCRAM credentials. Each part succeeds or fails separately: answered by [`Reply::Each`].
     AlterScram(Vec<AlterScram>),
-    /// Bindings of access control lists are added. Each for itself: answered by [`Reply::Each`].
+    /// Adds ACL bindings. Each succeeds or fails separately: answered by [`Reply::Each`].
     CreateAcls(Vec<Acl>),
-    /// The bindings that these mean go. Each for itself: answered by [`Reply::DeletedAcls`].
+    /// Deletes the ACL bindings that match. Each filter succeeds or fails separately: answered by [`Reply::DeletedAcls`].
     DeleteAcls(Vec<AclFilter>),
-    /// Quotas are set and taken away. Each entity for itself: answered by [`Reply::Each`].
+    /// Sets and removes quotas. Each entity succeeds or fails separately: answered by [`Reply::Each`].
     AlterQuotas(Vec<AlterQuotas>),
-    /// Users go with their permissions. Those that are not there are not missed.
+    /// Deletes users with their permissions. Unknown users are no error.
     DeleteUsers(Vec<ByteString>),
-    /// A limit of a user; below 0 or `None` for none.
+    /// Sets a limit of a user; below 0 or `None` for no limit.
     SetUserLimit(ByteString, UserLimit, Option<i64>),
     /// User, virtual host, configure, write, read.
     SetPermission(ByteString, ByteString, [ByteString; 3]),
@@ -259,11 +259,11 @@ pub enum Command {
     SetTopicPermission(ByteString, ByteString, ByteString, [ByteString; 2]),
     /// User, virtual host, exchange; `None` for all exchanges.
     ClearTopicPermission(ByteString, ByteString, Option<ByteString>),
-    /// Virtual host, component, name, value. The components `policy`, `operator_policy` and `vhost-limits` are what they say.
+    /// Virtual host, component, name, value. The components `policy`, `operator_policy` and `vhost-limits` set what they name.
     SetParameter(ByteString, ByteString, ByteString, serde_json::Value),
     /// Virtual host, component, name.
     ClearParameter(ByteString, ByteString, ByteString),
-    /// Virtual host, component, name, value: the same, unless it has another value by now.
+    /// Virtual host, component, name, value: clears the parameter only if it still has this value.
     ClearParameterIf(ByteString, ByteString, ByteString, Json),
     /// Name, value.
     SetGlobalParameter(ByteString, serde_json::Value),
@@ -275,94 +275,94 @@ pub enum Command {
     ClearPolicy(ByteString, bool, ByteString),
     /// A client declares a queue.
     DeclareQueue(DeclareQueue),
-    /// A client deletes a queue. One that is not there is not missed.
+    /// A client deletes a queue. A missing queue is no error.
     DeleteQueue(DeleteQueue),
-    /// The broker removes a queue. One that is not there is not missed.
+    /// The broker removes a queue. A missing queue is no error.
     RemoveQueue(QueueId, Gone),
-    /// A connection is gone: the queues that were its alone go.
+    /// A connection ended: its exclusive queues are deleted.
     OwnerGone(OwnerId),
-    /// The broker was started anew: what is not durable goes.
+    /// The broker has restarted: everything that is not durable is removed.
     Restarted,
     /// A client declares an exchange.
     DeclareExchange(DeclareExchange),
-    /// Virtual host, name, only when nothing is bound to it. One that is not there is not missed.
+    /// Virtual host, name, whether to refuse if it has bindings. A missing exchange is no error.
     DeleteExchange(VhostId, ByteString, bool),
-    /// A client binds.
+    /// A client adds a binding.
     Bind(Bind),
-    /// A client unbinds. What is not there is not missed.
+    /// A client removes a binding. A missing binding is no error.
     Unbind(Bind),
-    /// The broker has read so far for an exchange. One that is not there is not missed, and what says that reading begins says it once: as
-    /// long as the exchange is there the next one changes nothing.
+    /// Records how far the broker has read the topic of an exchange. A missing exchange is no error. The mark that reading has begun is set once:
+    /// while the exchange exists, later ones change nothing.
     SetTopicReads(TopicReads),
-    /// Definitions: all of them or none.
+    /// Imports definitions: all of them or none.
     Import(Box<Definitions>),
 }
 
-/// What is to be answered once the record is committed.
+/// The reply to send once the record is committed.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
-    /// It is as told.
+    /// The command was carried out.
     Done,
-    /// It is as told; whether it was there before.
+    /// The object was created or changed.
     Put {
-        /// It was not there.
+        /// Whether it is new.
         created: bool,
     },
-    /// What became of each part of the command.
+    /// The outcome of each part of the command.
     Each(Vec<Result<(), UsersRefusal>>),
-    /// The bindings that go by each filter of the command.
+    /// The ACL bindings that each filter of the command deleted.
     DeletedAcls(Vec<Result<Vec<Arc<Acl>>, UsersRefusal>>),
     /// The queue.
     Queue {
         /// As declared.
         queue: Arc<Queue>,
-        /// It was not there.
+        /// Whether it is new.
         created: bool,
     },
-    /// The exchange that was asked for; `None` when it is new.
+    /// The existing exchange; `None` when it is new.
     Exchange(Option<Arc<Exchange>>),
-    /// The queue that goes, if it was there.
+    /// The deleted queue, if it existed.
     Deleted {
         /// As declared.
         queue: Option<Arc<Queue>>,
-        /// The ready messages that go with it, where the command says.
+        /// The number of ready messages that were deleted with it, as stated in the command.
         messages: u64,
     },
 }
 
-/// What a committed record did, in order.
+/// An effect of a committed record; events are in order.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
-    /// A virtual host is there, or is another than before.
+    /// A virtual host was created or changed.
     VhostSet(Arc<crate::vhost::Vhost>),
-    /// A virtual host is gone; what was in it was said before.
+    /// A virtual host was deleted; events for its contents came before.
     VhostRemoved(Arc<crate::vhost::Vhost>),
-    /// A user is there, or is another than before.
+    /// A user was created or changed.
     UserSet(Arc<User>),
-    /// A user is gone.
+    /// A user was deleted.
     UserRemoved(Arc<User>),
-    /// A user may do something else than before in a virtual host.
+    /// A user's permissions in a virtual host changed.
     PermissionsChanged(VhostId, ByteString),
-    /// A parameter (virtual host, component, name) has a value, or none any more.
+    /// A parameter (virtual host, component, name) was set, or cleared (`None`).
     Parameter(VhostId, ByteString, ByteString, Option<Json>),
-    /// A global parameter has a value, or none any more.
+    /// A global parameter was set, or cleared (`None`).
     GlobalParameter(ByteString, Option<Json>),
-    /// The policies of a virtual host changed. What then holds for queues is found by [`Event::Realign`].
+    /// The policies of a virtual host changed. The effect on queues follows from [`Event::Realign`].
     PoliciesChanged(VhostId),
-    /// A queue is there, and this holds for it.
+    /// A queue was declared, with its effective settings.
     QueueDeclared(Arc<Queue>, Box<crate::settings::Effective>),
-    /// Something else may hold for queues: see [`crate::Model::realign`].
+    /// The effective settings of queues may have changed: see [`crate::Model::realign`].
     Realign(Realign),
-    /// A queue is gone.
+    /// A queue was deleted.
     QueueDeleted(Arc<Queue>, Gone),
-    /// Reading of a topic has begun for an exchange.
+    /// Reading of the topic of an exchange has begun.
     TopicReadsBegun(ExchangeId),
-    /// A binding of access control lists is there.
+    /// An ACL binding was added.
     AclSet(Arc<Acl>),
-    /// One is gone.
+    /// An ACL binding was deleted.
     AclRemoved(Arc<Acl>),
-    /// These quotas are set for an entity; empty where none are any more.
+    /// The quotas of an entity changed; empty if all were removed.
     QuotaSet(QuotaEntity, QuotaLimits),
-    /// What happened to exchanges and bindings.
+    /// A change of exchanges or bindings.
     Router(RouterEvent),
 }

@@ -7,39 +7,39 @@ use crate::table::{decode_array, type_name};
 use bytestring::ByteString;
 use polylogue_router::{Argument, Value, lookup};
 
-/// Filters that one consumer may ask for.
+/// The most filter values of one consumer.
 pub const FILTERS_MAX: usize = 64;
 
-/// Where a consumer of a stream begins.
+/// Where a stream consumer starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StreamOffset {
-    /// At the oldest message there is.
+    /// At the oldest available message.
     First,
     /// At the last chunk.
     Last,
-    /// After what is there.
+    /// After the last available message.
     #[default]
     Next,
     /// At an offset.
     Offset(u64),
-    /// At the first message that came at this time or later. Milliseconds since the Unix epoch.
+    /// At the first message with this timestamp or a later one. Milliseconds since the Unix epoch.
     TimestampMs(u64),
-    /// At what came in this time before now. Milliseconds.
+    /// At messages of the last so many milliseconds.
     AgoMs(u64),
 }
 
-/// What a consumer asked for.
+/// The settings that a consumer's arguments request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConsumerSettings {
-    /// Lower ones get messages only when all higher ones are busy.
+    /// Consumers with a lower priority receive messages only while all with a higher one are busy.
     pub priority: i64,
-    /// Streams: where it begins.
+    /// Streams: where it starts.
     pub offset: StreamOffset,
     /// Streams: only chunks with one of these filter values; empty for all.
     pub filters: Vec<ByteString>,
     /// Streams: chunks without a filter value too.
     pub match_unfiltered: bool,
-    /// It loses a message that it holds longer.
+    /// How long it may hold a delivery unacknowledged.
     pub timeout_ms: Option<u64>,
 }
 
@@ -48,10 +48,10 @@ const QUORUM: &[&str] = &["x-priority", "x-consumer-timeout"];
 const STREAM: &[&str] = &["x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered", "x-credit"];
 
 impl ConsumerSettings {
-    /// Reads the arguments of a consumer of a queue of this type. What no type of queue knows is ignored.
+    /// Parses the arguments of a consumer of a queue of this type. Unknown arguments are ignored.
     ///
     /// # Errors
-    /// 406
+    /// 406 for an invalid argument.
     pub fn of(kind: QueueKind, arguments: &[Argument], named: &Named<'_>) -> Result<ConsumerSettings, Refused> {
         let known = match kind {
             QueueKind::Classic => CLASSIC,
@@ -112,7 +112,7 @@ fn offset_of(argument: &Argument) -> Result<StreamOffset, String> {
     }
 }
 
-/// One text, or an array of them.
+/// A text, or an array of texts.
 fn filters_of(argument: &Argument) -> Result<Vec<ByteString>, String> {
     let bad = || format!("{{unacceptable_type,{}}}", type_name(argument.tag));
     let text = |value: &Value| match value {

@@ -1,9 +1,8 @@
-//! The history of a message that died: `x-death` and the headers beside it.
+//! The dead-letter history of a message: `x-death` and related headers.
 //!
-//! The broker keeps the history beside the message ([`Deaths::encode`]) and shows it as headers ([`Deaths::headers`]); an `x-death`
-//! that a publisher sends is not a history and decides nothing, as since RabbitMQ 4.0. There is one entry a queue and reason, the
-//! latest first. Its `time` is that of the first death, in seconds; its keys are those of the first death, CC included and BCC
-//! not.
+//! The broker stores the history beside the message ([`Deaths::encode`]) and shows it as headers ([`Deaths::headers`]); an `x-death` header from a
+//! publisher has no effect, as since RabbitMQ 4.0. There is one entry per queue and reason, the latest first. Its `time` is that of the first death,
+//! in seconds; its keys are those of the first death, with CC and without BCC.
 //!
 //! ```text
 //! history  u8 version = 1, death reference first (reason, queue, exchange), the same for the last one, u32 count, count times:
@@ -20,26 +19,26 @@ use bytes::Bytes;
 use polylogue_router::{Argument, Value};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 
-/// Entries that are kept of one message: the oldest go. Bounded, because each way through other queues adds one.
+/// The most entries per message; the oldest are dropped. Bounded because each further queue on a message's way adds one.
 pub const DEATHS_MAX: usize = 64;
 
 const VERSION: u8 = 1;
 
-/// Why a message died.
+/// Why a message was dead-lettered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
     /// A consumer rejected it.
     Rejected,
-    /// It lived too long.
+    /// Its TTL has passed.
     Expired,
-    /// The queue was too long.
+    /// The queue exceeded its length limit.
     MaxLen,
-    /// It was delivered too often.
+    /// It exceeded the delivery limit.
     DeliveryLimit,
 }
 
 impl Reason {
-    /// As headers have it.
+    /// The name in headers.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,20 +69,20 @@ impl Reason {
     }
 }
 
-/// A death that has just happened.
+/// A new death.
 #[derive(Clone, Copy, Debug)]
 pub struct Died<'a> {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// In which queue.
+    /// The queue.
     pub queue: &'a [u8],
-    /// The exchange that the message came by.
+    /// The exchange that the message was published to.
     pub exchange: &'a [u8],
-    /// The keys that it came by: its routing key, then those of CC and BCC.
+    /// Its routing keys: the routing key, then those of CC and BCC.
     pub routing_keys: &'a [&'a [u8]],
-    /// The keys of BCC, which nobody is to see.
+    /// The BCC keys, which must not be visible.
     pub bcc: &'a [&'a [u8]],
-    /// What `expiration` it had. It loses it: where it goes now, it does not expire of it again.
+    /// Its `expiration`, which is removed: it does not apply in the next queue.
     pub ttl_ms: Option<u64>,
 }
 
@@ -94,15 +93,15 @@ pub struct Death {
     pub queue: Bytes,
     /// The reason.
     pub reason: Reason,
-    /// The exchange that it had come by at the first one.
+    /// The exchange that it was published to at the first death.
     pub exchange: Bytes,
-    /// The keys that it had come by at the first one.
+    /// Its routing keys at the first death.
     pub routing_keys: Vec<Bytes>,
-    /// How many.
+    /// How many deaths.
     pub count: u64,
-    /// When the first one was. Milliseconds since the Unix epoch.
+    /// When the first death was. Milliseconds since the Unix epoch.
     pub first_ms: u64,
-    /// The `expiration` that it had at the first one. Milliseconds.
+    /// Its `expiration` at the first death. Milliseconds.
     pub ttl_ms: Option<u64>,
 }
 
@@ -123,7 +122,7 @@ impl Reference {
     }
 }
 
-/// See the module. There is at least one death.
+/// See the module. Has at least one death.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deaths {
     first: Reference,
@@ -133,7 +132,7 @@ pub struct Deaths {
 }
 
 impl Deaths {
-    /// The history after a death, beginning with it or going on.
+    /// Adds a death to the history of a message, if it has one.
     #[must_use]
     pub fn after(history: Option<Deaths>, died: &Died<'_>, now_ms: u64) -> Deaths {
         let copy = Bytes::copy_from_slice;
@@ -164,22 +163,22 @@ impl Deaths {
         Deaths { first, last, entries }
     }
 
-    /// The entries, the latest first.
+    /// Returns the entries, the latest first.
     #[must_use]
     pub fn entries(&self) -> &[Death] {
         &self.entries
     }
 
-    /// Whether a message that just died is to be dropped instead of going to this queue: it was there
-    /// before, and nobody rejected it on the way from there to here, so that it would go round for ever.
+    /// Whether a message that just died must be dropped instead of being published to this queue: it has been there before and was not rejected
+    /// since, so it would cycle forever.
     #[must_use]
     pub fn is_cycle(&self, queue: &[u8]) -> bool {
         let Some(there) = self.entries.iter().position(|entry| entry.queue == queue) else { return false };
         self.entries.iter().take(there + 1).all(|entry| entry.reason != Reason::Rejected)
     }
 
-    /// A message's headers with its history: what a publisher called by these names is replaced; sorted by name, each
-    /// name once, as RabbitMQ does with the headers of a message that died.
+    /// Returns a message's headers with its history, which replaces headers of these names; sorted by name, without duplicates, as RabbitMQ does for
+    /// dead-lettered messages.
     #[must_use]
     pub fn headers(&self, headers: &[Argument]) -> Vec<Argument> {
         let own = [self.x_death()].into_iter().chain(self.first.headers("first")).chain(self.last.headers("last"));
@@ -193,14 +192,14 @@ impl Deaths {
         all
     }
 
-    /// The array.
+    /// Returns the header `x-death`.
     #[must_use]
     pub fn x_death(&self) -> Argument {
         let tables: Vec<_> = self.entries.iter().map(|entry| (b'F', Value::Nested(b'F', entry.table()))).collect();
         Argument { name: Bytes::from_static(b"x-death"), tag: b'A', value: Value::Nested(b'A', encode_array(&tables)) }
     }
 
-    /// Writes it as the broker keeps it.
+    /// Encodes the history for storage.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut w = BinWriter::new();
@@ -222,10 +221,10 @@ impl Deaths {
         Bytes::from(w.out)
     }
 
-    /// Reads what [`Deaths::encode`] wrote.
+    /// Decodes [`Deaths::encode`].
     ///
     /// # Errors
-    /// When it is something else.
+    /// When the bytes are invalid.
     pub fn decode(bytes: &[u8]) -> Result<Deaths, BinError> {
         let mut r = BinReader::new(bytes);
         let field = "history of a message";
@@ -261,7 +260,7 @@ fn decode_entry(r: &mut BinReader<'_>) -> Result<Death, BinError> {
     Ok(Death { queue, reason, exchange, routing_keys, count, first_ms, ttl_ms })
 }
 
-/// The keys without one of those of BCC each.
+/// The routing keys without one occurrence of each BCC key.
 fn visible(died: &Died<'_>) -> Vec<Bytes> {
     let mut keys: Vec<&[u8]> = died.routing_keys.to_vec();
     for hidden in died.bcc {
@@ -273,7 +272,7 @@ fn visible(died: &Died<'_>) -> Vec<Bytes> {
 }
 
 impl Death {
-    /// The table of one entry, its fields in RabbitMQ's order.
+    /// The table of one entry, with RabbitMQ's order of fields.
     fn table(&self) -> Bytes {
         let bytes = |name: &str, value: &Bytes| Argument { value: Value::Bytes(value.clone()), ..text(name, "") };
         let keys: Vec<_> = self.routing_keys.iter().map(|key| (b'S', Value::Bytes(key.clone()))).collect();

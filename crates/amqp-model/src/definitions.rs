@@ -1,25 +1,25 @@
-//! Definitions: the JSON of RabbitMQ's `/api/definitions`, all of it or that of one virtual host.
+//! Definitions: the JSON of RabbitMQ's `/api/definitions`, of the whole broker or of one virtual host.
 
 use crate::error::Refused;
 use bytestring::ByteString;
 use serde_json::{Map, Value};
 
-/// The most JSON that is taken. One record holds what comes of it. Bytes.
+/// The largest accepted JSON. Its changes form one record. Bytes.
 pub const DEFINITIONS_BYTES_MAX: usize = 32 << 20;
 
-/// Definitions that were read and not yet judged.
+/// Definitions that were parsed and not yet checked.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Definitions {
     pub(crate) root: Map<String, Value>,
-    /// All of it belongs into this virtual host, whatever it says.
+    /// The virtual host of all items, overriding what they name.
     pub(crate) vhost: Option<ByteString>,
 }
 
 impl Definitions {
-    /// Reads definitions; those of one virtual host go where `vhost` says.
+    /// Parses definitions; those of one virtual host are imported into `vhost`.
     ///
     /// # Errors
-    /// When it is too long, or no JSON object.
+    /// When they are too long, or not a JSON object.
     pub fn parse(json: &[u8], vhost: Option<ByteString>) -> Result<Definitions, Refused> {
         if json.len() > DEFINITIONS_BYTES_MAX {
             return Err(Refused::bad(format!("definitions have at most {DEFINITIONS_BYTES_MAX} bytes")));

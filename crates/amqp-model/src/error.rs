@@ -1,16 +1,16 @@
-//! Why something is refused, in the words of RabbitMQ: clients and test suites match the texts.
+//! Refusals, with the texts of RabbitMQ: clients and test suites match on them.
 //!
 //! A reply on the wire is `NAME - text`, at most [`REPLY_TEXT_BYTES_MAX`] bytes of it.
 
 use std::fmt;
 
-/// What fits into the reply text of `channel.close` and `connection.close` (a short string). Bytes.
+/// The longest reply text of `channel.close` and `connection.close` (a short string). Bytes.
 pub const REPLY_TEXT_BYTES_MAX: usize = 255;
 
-/// The kind of refusal: AMQP 0-9-1's reply codes, and what only the management API knows.
+/// The kind of refusal: reply codes of AMQP 0-9-1, and one of the management API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// A management request that makes no sense. Never sent to an AMQP client.
+    /// An invalid management request. Never sent to an AMQP client.
     BadRequest,
     /// 403
     AccessRefused,
@@ -41,7 +41,7 @@ impl Code {
         }
     }
 
-    /// Its name, as reply texts begin with.
+    /// The name that reply texts start with.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Code {
 pub struct Refused {
     /// The kind.
     pub code: Code,
-    /// What was wrong, without the kind's name.
+    /// The text without the name of the kind.
     pub text: String,
 }
 
@@ -76,27 +76,27 @@ impl Refused {
         Refused { code, text: text.into() }
     }
 
-    /// 406
+    /// A refusal with code 406.
     pub(crate) fn precondition(text: impl Into<String>) -> Refused {
         Refused::new(Code::PreconditionFailed, text)
     }
 
-    /// 403
+    /// A refusal with code 403.
     pub(crate) fn access(text: impl Into<String>) -> Refused {
         Refused::new(Code::AccessRefused, text)
     }
 
-    /// A management request that makes no sense.
+    /// The refusal of an invalid management request.
     pub(crate) fn bad(text: impl Into<String>) -> Refused {
         Refused::new(Code::BadRequest, text)
     }
 
-    /// 404 for something that has a name in a virtual host.
+    /// 404 for a resource of a virtual host.
     pub(crate) fn not_found(what: &Named<'_>) -> Refused {
         Refused::new(Code::NotFound, format!("no {what}"))
     }
 
-    /// What goes into `reply-text`: the kind and as much of the text as fits, cut between characters.
+    /// Returns the `reply-text`: the name of the kind and as much of the text as fits, cut between characters.
     #[must_use]
     pub fn reply_text(&self) -> String {
         let mut text = self.to_string();
@@ -116,7 +116,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What a permission or an error is about.
+/// The type of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// A queue.
@@ -134,10 +134,10 @@ impl Resource {
     }
 }
 
-/// A queue or an exchange as error texts name it: `queue 'q' in vhost '/'`.
+/// A resource in error texts: `queue 'q' in vhost '/'`.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
-    /// Which kind.
+    /// Its type.
     pub kind: Resource,
     /// Its name.
     pub name: &'a str,

@@ -1,7 +1,7 @@
-//! Export, with the fields of RabbitMQ 3.13 to 4.x.
+//! Export of definitions, with the fields of RabbitMQ 3.13 to 4.x.
 //!
-//! As with RabbitMQ, what cannot be declared again is left out: exclusive queues, internal exchanges, the default exchange and those
-//! whose names begin with `amq.`, global parameters whose names begin with `internal`.
+//! As in RabbitMQ, objects that cannot be declared again are left out: exclusive queues, internal exchanges, the default exchange and those whose
+//! names begin with `amq.`, global parameters whose names begin with `internal`.
 
 use crate::policy::{OPERATOR_POLICY, Policy};
 use crate::queue::{Queue, RESERVED_PREFIX};
@@ -12,16 +12,16 @@ use crate::world::World;
 use polylogue_router::{Binding, Definitions as Routes, Destination, Exchange, VhostId};
 use serde_json::{Map, Value, json};
 
-/// Who exports. Clients and tools read the version.
+/// The exporting product. Clients and tools read the version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Product {
-    /// As RabbitMQ's versions look.
+    /// In the format of RabbitMQ's versions.
     pub version: String,
     /// The name of the cluster.
     pub cluster_name: String,
 }
 
-/// Definitions of everything, or of one virtual host (which then is not named in the items).
+/// Exports all definitions, or those of one virtual host (whose items then do not name it).
 #[must_use]
 pub fn export(world: &World, routes: &Routes, vhost: Option<VhostId>, product: &Product) -> Value {
     let mut root = Map::new();
@@ -113,7 +113,7 @@ fn of_all(world: &World, product: &Product, root: &mut Map<String, Value>) {
     root.insert("global_parameters".to_owned(), globals.collect());
 }
 
-/// What a user may do in a virtual host, as definitions and the management API show it.
+/// A permission as definitions and the management API show it.
 #[must_use]
 pub fn permission_item(world: &World, vhost: VhostId, user: &str, permission: &Permission) -> Value {
     json!({
@@ -125,7 +125,7 @@ pub fn permission_item(world: &World, vhost: VhostId, user: &str, permission: &P
     })
 }
 
-/// What a user may do at a topic exchange, as definitions and the management API show it.
+/// A topic permission as definitions and the management API show it.
 #[must_use]
 pub fn topic_permission_item(
     world: &World,

@@ -7,7 +7,7 @@
 //!        └─ federation-upstream-pattern: ^eu- ─▶ upstreams whose names match ▶ a link each
 //! ```
 //!
-//! Source: RabbitMQ's federation reference, and what its broker answers.
+//! Source: RabbitMQ's federation reference, and the behaviour of its broker.
 
 use crate::fields::{LinkError, map_of};
 use crate::json::Json;
@@ -18,10 +18,10 @@ use bytestring::ByteString;
 use polylogue_router::VhostId;
 use serde_json::{Map, Value};
 
-/// The set of all upstreams, which is always there.
+/// The set of all upstreams, which always exists.
 const ALL: &str = "all";
 
-/// Whether a policy federates what it applies to.
+/// Whether a policy with these keys federates the queues and exchanges it applies to.
 #[must_use]
 pub fn federates(keys: &Map<String, Value>) -> bool {
     [UPSTREAM, UPSTREAM_SET, UPSTREAM_PATTERN].iter().any(|key| keys.contains_key(*key))
@@ -34,12 +34,11 @@ pub struct NamedUpstream {
     pub name: ByteString,
     /// The upstream, or why it cannot be used.
     pub upstream: Result<Upstream, LinkError>,
-    /// Who set the parameters that it comes from, the upstream and the set that names it: `None` where that is not recorded.
+    /// The users who set its parameters, the upstream's and the naming set's: `None` where that is not recorded.
     pub authors: Vec<Option<ByteString>>,
 }
 
-/// The upstreams that a policy with these keys names. What is named and not there is left out; what RabbitMQ might use and this cannot
-/// says why.
+/// Returns the upstreams that a policy with these keys names. Missing upstreams are left out; unsupported ones are returned with an error.
 #[must_use]
 pub fn upstreams(world: &World, vhost: VhostId, keys: &Map<String, Value>) -> Vec<NamedUpstream> {
     let text = |key: &str| keys.get(key).and_then(Value::as_str);

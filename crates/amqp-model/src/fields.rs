@@ -1,4 +1,4 @@
-//! The fields of parameters that say what moves messages between brokers: what each has to be, in RabbitMQ's words.
+//! The fields of shovel and federation parameters, and their checks with RabbitMQ's texts.
 
 use crate::json::erlang;
 use crate::table::arguments_of_json;
@@ -7,38 +7,38 @@ use bytestring::ByteString;
 use polylogue_router::Argument;
 use serde_json::{Map, Value};
 
-/// Addresses of one end at the most.
+/// The most URIs of one side.
 const URIS_MAX: usize = 100;
-/// The longest rest after an error. Milliseconds.
+/// The longest reconnect delay. Milliseconds.
 pub(crate) const RECONNECT_DELAY_MS_MAX: u64 = 86_400_000;
 
-/// When the source hears that a message has been moved.
+/// When a transferred message is acknowledged at the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckMode {
     /// When the destination has confirmed it.
     OnConfirm,
-    /// When it was sent: the destination's socket has all of it.
+    /// When it was sent: the destination's socket has accepted it completely.
     OnPublish,
-    /// Never: it does not wait for that.
+    /// Never: the source delivers with automatic acknowledgement.
     NoAck,
 }
 
-/// Why a value is none that can be used.
+/// Why a parameter cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkError {
-    /// It makes no sense.
+    /// It is invalid.
     Invalid(String),
-    /// RabbitMQ might run it; this does not.
+    /// It is valid in RabbitMQ and not supported here.
     Unsupported(String),
 }
 
 impl LinkError {
-    /// Of a value that makes no sense.
+    /// The error of an invalid value.
     pub(crate) fn invalid(why: &str) -> LinkError {
         LinkError::Invalid(format!("Validation failed\n\n{why}\n"))
     }
 
-    /// What is wrong.
+    /// Returns the error text.
     #[must_use]
     pub fn text(&self) -> &str {
         let (LinkError::Invalid(text) | LinkError::Unsupported(text)) = self;
@@ -46,7 +46,7 @@ impl LinkError {
     }
 }
 
-/// What a field has to be.
+/// The type of a field.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Text,
@@ -59,14 +59,14 @@ pub(crate) enum Kind {
     Arguments,
     Properties,
     OneOf(&'static [&'static str]),
-    /// What another protocol would read.
+    /// A field of another protocol, ignored here.
     Foreign,
 }
 
-/// What `ack-mode` may be.
+/// The values of `ack-mode`.
 pub(crate) const ACK_MODES: &[&str] = &["no-ack", "on-publish", "on-confirm"];
 
-/// What `dest-publish-properties` may name, and whether it is a number.
+/// The keys of `dest-publish-properties`, and whether the value is a number.
 const PROPERTIES: [(&str, bool); 13] = [
     ("content_type", false),
     ("content_encoding", false),
@@ -83,17 +83,17 @@ const PROPERTIES: [(&str, bool); 13] = [
     ("cluster_id", false),
 ];
 
-/// What is wrong with a definition, as it is read.
+/// The problems found in a parameter.
 #[derive(Default)]
 pub(crate) struct Wrong {
-    /// What makes no sense.
+    /// Invalid fields.
     pub(crate) invalid: Vec<String>,
-    /// What RabbitMQ might do, and this does not.
+    /// The first problem that RabbitMQ would accept.
     pub(crate) unsupported: Option<String>,
 }
 
 impl Wrong {
-    /// Looks at all fields of the parameter `name`; `known` says which of them may be there.
+    /// Checks all fields of the parameter `name`; `known` says which names are allowed.
     pub(crate) fn fields(
         &mut self,
         name: &str,
@@ -117,7 +117,7 @@ impl Wrong {
         }
     }
 
-    /// All of it together.
+    /// Turns the problems into a result.
     pub(crate) fn judge(self) -> Result<(), LinkError> {
         if !self.invalid.is_empty() {
             return Err(LinkError::invalid(&self.invalid.join("\n")));
@@ -135,7 +135,7 @@ fn is_empty_list(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// A map, where RabbitMQ's older tools write an empty one as an array.
+/// A map; older RabbitMQ tools write an empty one as an array.
 pub(crate) fn map_of(value: &Value) -> Option<Map<String, Value>> {
     match value {
         Value::Object(map) => Some(map.clone()),
@@ -174,7 +174,7 @@ fn wrong_properties(name: &str, value: &Value) -> Option<String> {
     ["delivery_mode", "priority"].into_iter().find(|name| octet(name)).map(|name| format!("{name} should be below 256"))
 }
 
-/// What is wrong with a field.
+/// Checks one field.
 fn wrong_field(name: &str, kind: Kind, value: &Value, wrong: &mut Wrong) -> Option<String> {
     match kind {
         Kind::Text if value.as_str().is_some_and(|text| text.len() > 255) => {
@@ -235,11 +235,11 @@ fn wrong_field(name: &str, kind: Kind, value: &Value, wrong: &mut Wrong) -> Opti
     }
 }
 
-/// A definition in which nothing is wrong.
+/// Reads the fields of a checked parameter.
 pub(crate) struct Reader<'m>(pub(crate) &'m Map<String, Value>);
 
 impl<'m> Reader<'m> {
-    /// Under its name, or under the one that it had before.
+    /// The value under its name, or under its former name.
     pub(crate) fn either(&self, name: &str, before: &str) -> Option<&'m Value> {
         self.0.get(name).or_else(|| self.0.get(before))
     }
@@ -266,12 +266,12 @@ impl<'m> Reader<'m> {
         texts.into_iter().filter_map(|text| AmqpUri::parse(text).ok()).collect()
     }
 
-    /// A whole number, where there is one.
+    /// An unsigned integer, if present.
     pub(crate) fn count(&self, name: &str) -> Option<u64> {
         self.0.get(name)?.as_u64()
     }
 
-    /// A time that is given in seconds. Milliseconds.
+    /// A duration given in seconds. Milliseconds.
     pub(crate) fn seconds(&self, name: &str) -> Option<u64> {
         let seconds = self.0.get(name)?.as_f64()?;
         Some((seconds * 1_000.0) as u64)

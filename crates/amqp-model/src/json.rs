@@ -1,4 +1,4 @@
-//! JSON that is kept as text: two values are the same when their texts are, before and after a restart.
+//! JSON kept as text: two values are equal when their texts are, before and after a restart.
 
 use bytestring::ByteString;
 use serde_json::Value;
@@ -11,13 +11,13 @@ pub const JSON_BYTES_MAX: usize = 1 << 20;
 pub struct Json(ByteString);
 
 impl Json {
-    /// Of a value.
+    /// Serializes a value.
     #[must_use]
     pub fn new(value: &Value) -> Json {
         Json(ByteString::from(value.to_string()))
     }
 
-    /// Of a text that [`Json::new`] made.
+    /// Takes a text that [`Json::new`] wrote.
     ///
     /// # Errors
     /// When it is not JSON.
@@ -26,20 +26,20 @@ impl Json {
         Ok(Json(ByteString::from(text)))
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn text(&self) -> &ByteString {
         &self.0
     }
 
-    /// The value.
+    /// Parses the value.
     #[must_use]
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or(Value::Null)
     }
 }
 
-/// A value as Erlang prints it (`~p`), which is how RabbitMQ's texts show what was wrong.
+/// Prints a value like Erlang's `~p`, as RabbitMQ's texts do.
 pub(crate) fn erlang(value: &Value) -> String {
     match value {
         Value::String(text) => format!("<<\"{text}\">>"),

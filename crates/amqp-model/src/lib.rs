@@ -1,17 +1,16 @@
-//! What is declared in RabbitMQ's world: virtual hosts, users and what they may do, parameters, policies, queues with their arguments,
-//! exchanges and bindings. AMQP 0-9-1 and the management API stand on it.
+//! RabbitMQ's metadata: virtual hosts, users and permissions, parameters, policies, queues with their arguments, exchanges and bindings. AMQP 0-9-1
+//! and the management API are built on it.
 //!
-//! Layer 4. Knows no I/O, no clock, no frames of AMQP, and nothing of messages in queues. [`Model`] is one deterministic state machine
-//! on the log: [`Model::plan`] makes a record of a command, [`Model::apply`] changes state. Exchanges and bindings are kept by
-//! `polylogue_router`, whose records stand inside of ours, so that what belongs together is committed together.
+//! Layer 4. Has no I/O, no clock, no AMQP frames, and no messages. [`Model`] is one deterministic state machine on the log: [`Model::plan`] makes a
+//! record of a command, [`Model::apply`] changes state. Exchanges and bindings are kept by `polylogue_router`, whose records are embedded in this
+//! crate's, so that related changes are committed together.
 //!
-//! **Invariants.** Ids are never reused. What is refused changes nothing. Two models that applied the same records are the
-//! same, whether from the beginning or from a checkpoint. Exclusive queues and all else that is not durable are gone after
-//! [`Command::Restarted`]. Error texts are RabbitMQ's wherever clients may see them. Nothing a client or a file of definitions
-//! can say panics.
+//! **Invariants.** Ids are never reused. A refused command changes nothing. Two models that applied the same records are equal, whether from the
+//! beginning or from a checkpoint. [`Command::Restarted`] removes exclusive queues and everything else that is not durable. Error texts are
+//! RabbitMQ's wherever clients may see them. No input of a client or of a definitions file panics.
 //!
-//! Where RabbitMQ 4 refuses what older clients send, this does not: transient queues that are not exclusive, `x-queue-mode`,
-//! `x-queue-version` 1, policies of mirrored queues.
+//! Accepted here although RabbitMQ 4 refuses them, for older clients: transient queues that are not exclusive, `x-queue-mode`, `x-queue-version` 1,
+//! policies of mirrored queues.
 
 mod access;
 mod arguments;

@@ -1,7 +1,7 @@
-//! The declared world as a state machine on the log.
+//! The AMQP metadata as a state machine on the log.
 //!
-//! What was proposed (*tail*) stands beside what is committed (*applied*). [`Model::plan`] judges a command by the tail and puts what it
-//! changes, the router's part included, into one record; [`Model::apply`] is the only place where applied state changes.
+//! Proposed state (*tail*) is kept beside committed state (*applied*). [`Model::plan`] checks a command against the tail and puts its changes, the
+//! router's part included, into one record; [`Model::apply`] is the only place where applied state changes.
 
 use crate::change::{Change, Key, ROUTER_CHUNK, decode, encode};
 use crate::command::{Caller, Command, DeleteQueue, Event, Limits, Reply};
@@ -19,20 +19,20 @@ use polylogue_types::bin::BinError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Queues that one piece looks at, at the most.
-const SEEN_PER_PIECE_MAX: usize = 4_096;
-/// Queues for which one piece works out what holds, at the most.
-const FOUND_PER_PIECE_MAX: usize = 256;
+/// The most queues that one batch visits.
+const VISITED_PER_BATCH_MAX: usize = 4_096;
+/// The most queues for which one batch computes effective settings.
+const MATCHED_PER_BATCH_MAX: usize = 256;
 
-/// What to do about a command.
+/// The plan for a command.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// The record to propose; `None` when nothing changes and nothing is on its way. It may be without a change: the reply then
-    /// tells of what is on its way, and must not leave before it.
+    /// The record to propose; `None` when nothing changes and no proposal is uncommitted. It may be without a change: the reply then depends on
+    /// uncommitted proposals, and must not be sent before they are committed.
     pub record: Option<Bytes>,
-    /// What to answer once the record is committed.
+    /// The reply to send once the record is committed.
     pub reply: Reply,
-    /// Policies differ by it: what follows for queues ([`Model::realign`]) holds later than the record is committed.
+    /// The command changes policies: the effect on queues ([`Model::realign`]) comes later than the commit of the record.
     pub policies: bool,
 }
 
@@ -43,27 +43,27 @@ pub struct Model {
     pub(crate) applied: World,
     tail: World,
     router: Router,
-    /// Records that were proposed and are not applied.
+    /// Records that were proposed and not yet applied.
     in_flight: u64,
     /// Replay is over: a tail is kept.
     live: bool,
-    /// How the records of the call under way are taken back if the log refuses them, in their order.
+    /// How to undo the records planned in the current call if the log refuses them, in order.
     undo: Vec<Undo>,
     changed: BTreeSet<Key>,
 }
 
-/// How one planned record is taken back.
+/// How to undo one planned record.
 #[derive(Debug)]
 struct Undo {
-    /// To be made in reverse order.
+    /// To be applied in reverse order.
     changes: Vec<Change>,
-    /// The next numbers of virtual hosts and queues.
+    /// The next ids of virtual hosts and queues.
     next: (u32, u64),
     router: Proposed,
 }
 
 impl Model {
-    /// An empty one, without even the virtual host `/`: see [`Command::Bootstrap`].
+    /// Makes an empty model, without the virtual host `/`: see [`Command::Bootstrap`].
     #[must_use]
     pub fn new(limits: Limits) -> Model {
         Model {
@@ -78,47 +78,46 @@ impl Model {
         }
     }
 
-    /// What is committed, exchanges and bindings aside.
+    /// Returns the committed state, except exchanges and bindings.
     #[must_use]
     pub fn world(&self) -> &World {
         &self.applied
     }
 
-    /// What will be there when all that is on its way is committed.
+    /// Returns the state as it will be when all proposals are committed.
     #[must_use]
     pub fn proposed(&self) -> &World {
         &self.tail
     }
 
-    /// The exchanges and bindings that will be there when all that is on its way is committed.
+    /// Returns the exchanges and bindings as they will be when all proposals are committed.
     #[must_use]
     pub fn proposed_routes(&self) -> &polylogue_router::Definitions {
         self.router.proposed()
     }
 
-    /// The committed exchanges and bindings.
+    /// Returns the committed exchanges and bindings.
     #[must_use]
     pub fn routes(&self) -> &polylogue_router::Definitions {
         self.router.definitions()
     }
 
-    /// What routes by the newest published state.
+    /// Returns the router over the latest published state.
     #[must_use]
     pub fn shared(&self) -> Arc<SharedRouter> {
         self.router.shared()
     }
 
-    /// A committed queue by its name.
+    /// Returns a committed queue by its name.
     #[must_use]
     pub fn queue(&self, vhost: VhostId, name: &str) -> Option<&Arc<Queue>> {
         self.applied.queue(self.router.definitions().queue(vhost, name.as_bytes())?.id)
     }
 
-    /// The queue that a client consumes from, gets from or purges, by what is proposed: a client's own commands are on their way
-    /// in its order.
+    /// Returns the queue that a client consumes from, gets from or purges, in proposed state: the client's own earlier commands may be uncommitted.
     ///
     /// # Errors
-    /// 403 without permission, 404 when it is not there, 405 when it is another connection's alone.
+    /// 403 without permission, 404 when it does not exist, 405 when it is exclusive to another connection.
     pub fn queue_for(
         &self,
         caller: &Caller,
@@ -138,21 +137,20 @@ impl Model {
         Ok(queue)
     }
 
-    /// The queue that a client may delete, whatever is in it and whoever consumes it; by what is proposed, as [`Model::queue_for`].
-    /// `None` when it is not there.
+    /// Returns the queue that a client may delete, regardless of messages and consumers; in proposed state like [`Model::queue_for`]. `None` when it
+    /// does not exist.
     ///
     /// # Errors
-    /// 403, 405, or 540 where its type does not know the flags.
+    /// 403, 405, or 540 when its type does not support the flags.
     pub fn queue_to_delete(&self, caller: &Caller, delete: &DeleteQueue) -> Result<Option<Arc<Queue>>, Refused> {
         let draft = Draft::new(&self.tail, self.router.proposed(), &self.limits, [0; 16]);
         deletable(&draft, caller, delete)
     }
 
-    /// The exchange that a client publishes to with a key, `None` for the default one; by what is proposed, as
-    /// [`Model::queue_for`].
+    /// Returns the exchange that a client publishes to with a key, `None` for the default one; in proposed state like [`Model::queue_for`].
     ///
     /// # Errors
-    /// 403 without permission or when the exchange is internal, 404 when it is not there.
+    /// 403 without permission or when the exchange is internal, 404 when it does not exist.
     pub fn exchange_for(
         &self,
         caller: &Caller,
@@ -178,11 +176,11 @@ impl Model {
         Ok(Some(exchange))
     }
 
-    /// Judges a command and makes one record of what it changes. The record must be proposed, or [`Model::take_back`] or
-    /// [`Model::on_writer_lost`] called. `random` is for names and must differ from call to call.
+    /// Checks a command and makes one record of its changes. The record must be proposed, or [`Model::take_back`] or [`Model::on_writer_lost`]
+    /// called. `random` is used for generated names and must differ between calls.
     ///
     /// # Errors
-    /// Why it cannot be done. Nothing is changed then.
+    /// The refusal. Nothing is changed then.
     pub fn plan(&mut self, caller: &Caller, command: &Command, random: [u8; 16]) -> Result<Plan, Refused> {
         let mut draft = Draft::new(&self.tail, self.router.proposed(), &self.limits, random).of(caller);
         let reply = judge(&mut draft, caller, command)?;
@@ -192,7 +190,7 @@ impl Model {
         drop(draft);
         let (mut routed, mark) = (None, self.router.mark());
         if !routes.is_empty() {
-            let planned = self.router.plan(&routes).map_err(|(at, error)| name_it(&about, at, &error))?;
+            let planned = self.router.plan(&routes).map_err(|(at, error)| refused_with_item(&about, at, &error))?;
             routed = planned.record;
         }
         let next = (self.tail.next_vhost, self.tail.next_queue);
@@ -208,8 +206,8 @@ impl Model {
         Ok(Plan { record, reply, policies: changes.iter().any(of_policies) })
     }
 
-    /// The record behind which an answer leaves that follows from what is proposed; `None` when all of that is committed. As of a plan, it must
-    /// be proposed or taken back.
+    /// Returns a record that an answer from proposed state has to wait for; `None` when all proposals are committed. Like the record of a plan, it
+    /// must be proposed or taken back.
     pub fn barrier(&mut self) -> Option<Bytes> {
         if self.in_flight == 0 {
             return None;
@@ -220,12 +218,12 @@ impl Model {
         Some(encode(&[], None))
     }
 
-    /// The log has taken all records that were planned.
+    /// The log has accepted all planned records.
     pub fn taken(&mut self) {
         self.undo.clear();
     }
 
-    /// The log refused all records that were planned since [`Model::taken`]: what is proposed is what it was then. Nothing was applied since.
+    /// The log refused all records planned since [`Model::taken`]: restores the proposed state of that time. Nothing was applied since.
     pub fn take_back(&mut self) {
         while let Some(undo) = self.undo.pop() {
             let mut effects = Effects::default();
@@ -236,13 +234,13 @@ impl Model {
         }
     }
 
-    /// Applies a committed record and says what it did.
+    /// Applies a committed record and returns its effects.
     ///
     /// # Errors
-    /// Why the record cannot be read. What is in memory is then not what was committed.
+    /// When the record cannot be decoded. The state in memory is then not the committed state.
     pub fn apply(&mut self, record: &[u8]) -> Result<Vec<Event>, String> {
         let (changes, routed) =
-            decode(record).map_err(|e: BinError| format!("a record of the declared world cannot be read: {e}"))?;
+            decode(record).map_err(|e: BinError| format!("cannot decode a record of AMQP metadata: {e}"))?;
         let realigns = self.realigns(&changes);
         self.undo.clear();
         let mut effects = Effects::default();
@@ -260,10 +258,10 @@ impl Model {
         events.extend(routed.into_iter().map(Event::Router));
         self.changed.extend(effects.keys);
         if self.in_flight > 0 {
-            // The tail has it since it was planned.
+            // The tail has had it since it was planned.
             self.in_flight -= 1;
         } else if self.live {
-            // Planned elsewhere.
+            // It was planned elsewhere.
             let mut effects = Effects::default();
             changes.iter().for_each(|change| self.tail.apply(change, &mut effects));
         }
@@ -298,7 +296,7 @@ impl Model {
         self.on_writer_lost();
     }
 
-    /// What was proposed and not committed is void: the tail is derived from applied state again.
+    /// Drops uncommitted proposals: the tail is copied from applied state again.
     pub fn on_writer_lost(&mut self) {
         self.in_flight = 0;
         self.undo.clear();
@@ -306,12 +304,12 @@ impl Model {
         self.router.reset_tail();
     }
 
-    /// Shows committed exchanges and bindings to whoever routes. Called after the records of a frame.
+    /// Publishes the committed exchanges and bindings to routing threads. Called after the records of a frame.
     pub fn publish(&mut self) {
         self.router.publish();
     }
 
-    /// Chunks of applied state that changed since the last call, `None` for those that are gone.
+    /// Returns the chunks of applied state that changed since the last call, `None` for deleted ones.
     pub fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
         let changed = std::mem::take(&mut self.changed);
         let own = changed.into_iter().map(|key| {
@@ -326,34 +324,34 @@ impl Model {
         chunks
     }
 
-    /// Counts every chunk as changed.
+    /// Marks every chunk as changed.
     pub fn change_all_chunks(&mut self) {
         self.changed.extend(self.applied.keys());
         self.router.change_all_chunks();
     }
 
-    /// Takes a chunk of a checkpoint, before replay; in any order.
+    /// Loads a chunk of a checkpoint, before replay; in any order.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// When the chunk is invalid.
     pub fn load_chunk(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), String> {
         if let Some(id) = id.strip_prefix(&[ROUTER_CHUNK]) {
             return self.router.load_chunk(id, chunk);
         }
         let (changes, routed) =
-            decode(chunk).map_err(|e| format!("the chunk {id:?} of the declared world cannot be read: {e}"))?;
+            decode(chunk).map_err(|e| format!("cannot decode chunk {id:?} of AMQP metadata: {e}"))?;
         match (&changes[..], routed) {
             ([change], None) if Key::set_by(change).is_some_and(|key| key.encode() == id) => {
                 self.applied.apply(change, &mut Effects::default());
                 Ok(())
             }
-            _ => Err(format!("the chunk {id:?} of the declared world is not about what its name says")),
+            _ => Err(format!("chunk {id:?} of AMQP metadata does not match its id")),
         }
     }
 }
 
-/// What the router refused, with the item of definitions that it was about.
-fn name_it(about: &[About], at: usize, error: &polylogue_router::RouterError) -> Refused {
+/// The refusal of the router, with the item of definitions that caused it.
+fn refused_with_item(about: &[About], at: usize, error: &polylogue_router::RouterError) -> Refused {
     let Some(about) = about.get(at) else { return refused(error, "") };
     let plain = refused(error, &about.vhost);
     match &about.item {
@@ -363,7 +361,7 @@ fn name_it(about: &[About], at: usize, error: &polylogue_router::RouterError) ->
 }
 
 impl Model {
-    /// What is to be looked at when these changes are applied, by what is applied before.
+    /// Returns the queues to visit for these changes, computed before they are applied.
     pub(crate) fn realigns(&self, changes: &[Change]) -> Vec<Realign> {
         let mut policies: BTreeMap<VhostId, Vec<Arc<Policy>>> = BTreeMap::new();
         for change in changes {
@@ -381,8 +379,8 @@ impl Model {
         there.map(|(vhost, policies)| Realign { vhost, policies, after: None }).collect()
     }
 
-    /// Looks at the next queues; gives those that policies touch with what holds for them now, which may be what held before. `None` when all
-    /// were looked at.
+    /// Visits the next batch of queues; returns those that the policies match, with their effective settings, which may be unchanged. `None` when all
+    /// were visited.
     pub fn realign(&self, realign: &mut Realign) -> Option<Vec<(Arc<Queue>, Effective)>> {
         let mut found = Vec::new();
         let mut seen = 0;
@@ -392,7 +390,7 @@ impl Model {
             if realign.touches(queue) {
                 found.push((queue.clone(), self.applied.effective(queue)));
             }
-            if seen == SEEN_PER_PIECE_MAX || found.len() == FOUND_PER_PIECE_MAX {
+            if seen == VISITED_PER_BATCH_MAX || found.len() == MATCHED_PER_BATCH_MAX {
                 break;
             }
         }

@@ -1,15 +1,15 @@
 //! Regular expressions of permissions and policies.
 //!
-//! RabbitMQ runs PCRE; definitions in the wild use its look-around (`^(?!amq\.).*`), so that a plain automaton does not do. Three engines:
+//! RabbitMQ uses PCRE, and existing definitions use its look-around (`^(?!amq\.).*`), so a plain automaton is not enough. Three engines:
 //!
 //! | pattern | engine | time for a name |
 //! | --- | --- | --- |
 //! | without look-around, back references, word boundaries | automaton | linear |
 //! | `^`, look-aheads, then such a pattern | one automaton a look-ahead, and one for the rest | linear |
-//! | any other | backtracking, at most [`BACKTRACK_STEPS_MAX`] steps; above that it matches nothing | about 1.5 ms at the most |
+//! | any other | backtracking, at most [`BACKTRACK_STEPS_MAX`] steps; beyond that there is no match | about 1.5 ms at most |
 //!
-//! What the third one finds is remembered by pattern and name ([`Backtracking`]), so that a change of policies asks it once for each name, and
-//! on a thread where nothing waits for it: see [`Pattern::is_slow`].
+//! Results of the third engine are cached by pattern and name ([`Backtracking`]), so that a change of policies runs it once per name, and on a thread
+//! that blocks no client: see [`Pattern::is_slow`].
 
 use bytestring::ByteString;
 use fancy_regex::{Assertion, Expr, LookAround, Regex, RegexBuilder};
@@ -17,33 +17,32 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// How far one match may backtrack.
+/// The most backtracking steps of one match.
 pub const BACKTRACK_STEPS_MAX: usize = 50_000;
 /// The longest pattern. Bytes.
 pub const PATTERN_BYTES_MAX: usize = 4 << 10;
-/// What a compiled pattern may take. Bytes.
+/// The most memory of a compiled pattern. Bytes.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
-/// Results of slow patterns that are remembered, of all patterns together. About 100 bytes each.
-const REMEMBERED_MAX: usize = 262_144;
+/// The most cached results of slow patterns, over all patterns. About 100 bytes each.
+const CACHED_MAX: usize = 262_144;
 
-/// Texts with variables put in of which one pattern keeps what they compile to: one for each user and virtual host that it is for.
+/// The most expansions of variables that one pattern keeps compiled: one for each user and virtual host.
 const EXPANDED_MAX: usize = 256;
 
-/// Results that are remembered now.
-static REMEMBERED: AtomicUsize = AtomicUsize::new(0);
-/// Slow patterns that are in use, so that the copy of a policy that a record brings shares what is remembered of the one that was
-/// checked before it was proposed.
+/// The number of cached results.
+static CACHED: AtomicUsize = AtomicUsize::new(0);
+/// Slow patterns in use, so that the copy of a policy in a record shares the cache of the one that was checked before the proposal.
 static SLOW: Mutex<BTreeMap<ByteString, Weak<Backtracking>>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Debug)]
 enum Compiled {
-    /// The empty pattern of a permission: only the empty name.
+    /// The empty pattern of a permission: matches only the empty name.
     Nothing,
-    /// `.*` and `^.*$`: most of those there are.
+    /// `.*` and `^.*$`, the most common patterns.
     Everything,
     Linear(Arc<Linear>),
     Backtracking(Arc<Backtracking>),
-    /// Of a topic permission: compiled once its variables are put in, and kept by what was put in.
+    /// A topic permission: compiled for each expansion of its variables, and cached by the expanded text.
     Template(Arc<Mutex<BTreeMap<String, Option<Compiled>>>>),
 }
 
@@ -59,23 +58,23 @@ impl Compiled {
     }
 }
 
-/// Automata.
+/// A pattern that automata evaluate.
 #[derive(Debug)]
 struct Linear {
-    /// Look-aheads at the beginning of the name, and whether each has to match.
+    /// Look-aheads at the start of the name, and whether each has to match.
     ahead: Vec<(Regex, bool)>,
     rest: Regex,
 }
 
 impl Linear {
     fn matches(&self, name: &str) -> bool {
-        // An automaton has no limit that it could meet.
+        // An automaton has no step limit.
         let is_match = |regex: &Regex| regex.is_match(name).unwrap_or(false);
         self.ahead.iter().all(|(regex, wanted)| is_match(regex) == *wanted) && is_match(&self.rest)
     }
 }
 
-/// A pattern that backtracks, and what it has found.
+/// A pattern that backtracks, and its cached results.
 #[derive(Debug)]
 struct Backtracking {
     regex: Regex,
@@ -96,23 +95,23 @@ impl Backtracking {
         pattern
     }
 
-    fn remembered(&self, name: &str) -> Option<bool> {
+    fn cached(&self, name: &str) -> Option<bool> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
     fn matches(&self, name: &str) -> bool {
-        if let Some(found) = self.remembered(name) {
+        if let Some(found) = self.cached(name) {
             return found;
         }
         self.runs.fetch_add(1, Ordering::Relaxed);
         let matches = self.regex.is_match(name).unwrap_or(false);
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if REMEMBERED.load(Ordering::Relaxed) >= REMEMBERED_MAX {
-            REMEMBERED.fetch_sub(found.len(), Ordering::Relaxed);
+        if CACHED.load(Ordering::Relaxed) >= CACHED_MAX {
+            CACHED.fetch_sub(found.len(), Ordering::Relaxed);
             found.clear();
         }
         if found.insert(name.into(), matches).is_none() {
-            REMEMBERED.fetch_add(1, Ordering::Relaxed);
+            CACHED.fetch_add(1, Ordering::Relaxed);
         }
         matches
     }
@@ -121,11 +120,11 @@ impl Backtracking {
 impl Drop for Backtracking {
     fn drop(&mut self) {
         let found = self.found.get_mut().unwrap_or_else(PoisonError::into_inner);
-        REMEMBERED.fetch_sub(found.len(), Ordering::Relaxed);
+        CACHED.fetch_sub(found.len(), Ordering::Relaxed);
     }
 }
 
-/// A pattern and its text. Two are equal when their texts are.
+/// A pattern and its text. Two patterns are equal when their texts are.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     text: ByteString,
@@ -141,10 +140,10 @@ impl PartialEq for Pattern {
 impl Eq for Pattern {}
 
 impl Pattern {
-    /// A permission's pattern. The empty one matches the empty name only, so that it grants nothing.
+    /// Compiles a permission's pattern. The empty one matches the empty name only, so that it grants nothing.
     ///
     /// # Errors
-    /// Why it is no pattern.
+    /// When the pattern is invalid.
     pub fn permission(text: ByteString) -> Result<Pattern, String> {
         if text.is_empty() {
             return Ok(Pattern { text, compiled: Compiled::Nothing });
@@ -152,10 +151,10 @@ impl Pattern {
         Pattern::policy(text)
     }
 
-    /// A policy's pattern. The empty one matches every name.
+    /// Compiles a policy's pattern. The empty one matches every name.
     ///
     /// # Errors
-    /// Why it is no pattern.
+    /// When the pattern is invalid.
     pub fn policy(text: ByteString) -> Result<Pattern, String> {
         let compiled = match &*text {
             ".*" | "^.*" | "^.*$" | ".*$" | "" => Compiled::Everything,
@@ -164,10 +163,10 @@ impl Pattern {
         Ok(Pattern { text, compiled })
     }
 
-    /// A topic permission's pattern. It may hold variables: `{username}`, `{vhost}`, `{client_id}`.
+    /// Compiles a topic permission's pattern. It may contain variables: `{username}`, `{vhost}`, `{client_id}`.
     ///
     /// # Errors
-    /// Why it is no pattern, whatever is put in.
+    /// When the pattern is invalid for any expansion.
     pub fn topic(text: ByteString) -> Result<Pattern, String> {
         let plain = without_variables(&text);
         if plain == *text {
@@ -177,19 +176,19 @@ impl Pattern {
         Ok(Pattern { text, compiled: Compiled::Template(Arc::default()) })
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn text(&self) -> &ByteString {
         &self.text
     }
 
-    /// Whether some part of the name matches. A pattern with variables matches nothing before they are put in.
+    /// Whether some part of the name matches. A pattern with variables matches nothing before they are expanded.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.compiled.matches(name)
     }
 
-    /// How often the engine that backtracks has run for this pattern, in all its copies together.
+    /// How often the backtracking engine has run for this pattern and its copies.
     #[must_use]
     pub fn backtracking_runs(&self) -> usize {
         match &self.compiled {
@@ -198,15 +197,15 @@ impl Pattern {
         }
     }
 
-    /// Whether it is of the kind that backtracks.
+    /// Whether the pattern needs the backtracking engine.
     pub(crate) fn backtracks(&self) -> bool {
         matches!(self.compiled, Compiled::Backtracking(_))
     }
 
-    /// Whether [`Pattern::matches`] may take up to 1.5 ms for this name: the pattern backtracks, and the name was not asked about before.
+    /// Whether [`Pattern::matches`] may take up to 1.5 ms for this name: the pattern backtracks, and the result is not cached.
     #[must_use]
     pub fn is_slow(&self, name: &str) -> bool {
-        matches!(&self.compiled, Compiled::Backtracking(pattern) if pattern.remembered(name).is_none())
+        matches!(&self.compiled, Compiled::Backtracking(pattern) if pattern.cached(name).is_none())
     }
 }
 
@@ -222,7 +221,7 @@ fn compiled(source: &str) -> Result<Compiled, String> {
     })
 }
 
-/// Whether an automaton can run it, and it can be written out as one.
+/// Whether an automaton can evaluate the expression.
 fn is_plain(expr: &Expr) -> bool {
     match expr {
         Expr::Empty | Expr::Any { .. } | Expr::Literal { .. } | Expr::Delegate { .. } => true,
@@ -236,7 +235,7 @@ fn is_plain(expr: &Expr) -> bool {
     }
 }
 
-/// `^`, look-aheads and a plain rest, each as an automaton that begins at the beginning.
+/// Splits `^`, look-aheads and a plain rest into automata that are anchored at the start.
 fn decomposed(expr: &Expr) -> Option<Linear> {
     let Expr::Concat(children) = expr else { return None };
     let (Expr::Assertion(Assertion::StartText), mut rest) = children.split_first()? else { return None };
@@ -274,7 +273,7 @@ fn compile(source: &str) -> Result<Regex, String> {
     built.map_err(|e| format!("'{source}' is not a regular expression: {e}"))
 }
 
-/// The pattern with each `{variable}` replaced by a letter.
+/// Replaces each `{variable}` of a pattern by a letter.
 fn without_variables(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -299,8 +298,8 @@ fn is_variable(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
 }
 
-/// Whether a topic permission's pattern matches a routing key, after its variables were put in. What that compiles to is kept, because each
-/// message asks, and one with many keys in CC as often. The values stand in the pattern as they are, as with RabbitMQ.
+/// Whether a topic permission's pattern matches a routing key, after its variables were expanded. The compiled expansion is cached, because each
+/// message is checked, and each CC key of a message. Values are inserted without escaping, as in RabbitMQ.
 pub(crate) fn matches_expanded(pattern: &Pattern, variables: &[(&str, &str)], key: &str) -> bool {
     let Compiled::Template(kept) = &pattern.compiled else { return pattern.matches(key) };
     let mut text = pattern.text.to_string();
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_explodes_matches_nothing() {
+    fn a_pattern_beyond_the_step_limit_matches_nothing() {
         let evil = permission("^(a+)+(?=b)b$");
         assert!(!evil.matches(&"a".repeat(200)));
     }
@@ -359,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Six policies with look-around took 18 s for 1,000 queues, on the thread that applies what all clients write.
+    /// Six policies with look-around took 18 s for 1,000 queues, on the thread that applies the records of all clients.
     #[test]
     fn usual_patterns_take_linear_time() {
         for linear in
@@ -374,7 +373,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn look_aheads_at_the_beginning_mean_what_backtracking_says(
+        fn look_aheads_at_the_start_match_like_the_backtracking_engine(
             ahead in proptest::collection::vec(("[=!]", "[ab.]{0,3}(\\|[ab]{1,2})?\\$?"), 1..3),
             rest in "[ab.*]{0,3}(\\([ab]\\|b\\)[*+?]?)?\\$?",
             names in proptest::collection::vec("[abc]{0,5}", 1..20),
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_pattern_found_is_remembered_by_every_copy() {
+    fn copies_of_a_slow_pattern_share_cached_results() {
         let evil = "^(a+)+(?=b)b$";
         let (first, name) = (permission(evil), "a".repeat(150));
         assert!(first.is_slow(&name));
@@ -399,24 +398,24 @@ mod tests {
         assert!(!second.is_slow(&name) && !second.matches(&name));
         assert!(second.is_slow("b"));
         drop((first, second));
-        assert!(permission(evil).is_slow(&name), "patterns that are gone are forgotten");
+        assert!(permission(evil).is_slow(&name), "dropped patterns leave the cache");
     }
 
     #[test]
-    fn variables_are_put_in() {
+    fn variables_are_expanded() {
         let topic = |text: &'static str| Pattern::topic(text.into()).unwrap();
         let pattern = topic("^{username}\\..*");
         assert!(matches_expanded(&pattern, &[("username", "ann"), ("vhost", "/")], "ann.x"));
         assert!(!matches_expanded(&pattern, &[("username", "ann")], "bob.x"));
-        assert!(!matches_expanded(&pattern, &[("username", "(")], "(.x"), "not a pattern any more");
+        assert!(!matches_expanded(&pattern, &[("username", "(")], "(.x"), "no longer a valid pattern");
         assert!(matches_expanded(&topic("^{unknown}$"), &[("username", "ann")], "{unknown}"), "as PCRE reads it");
         assert!(matches_expanded(&topic("a{2}"), &[("username", "x")], "aa"));
         assert!(Pattern::topic("({username}".into()).is_err());
     }
 
-    /// A message with 10,000 keys in CC compiled the pattern as often, on the thread that reads connections.
+    /// A message with 10,000 CC keys compiled the pattern as many times, on the thread that reads connections.
     #[test]
-    fn what_was_put_in_is_compiled_once() {
+    fn each_expansion_is_compiled_once() {
         let pattern = Pattern::topic("^{username}\\..*".into()).unwrap();
         let kept = || match &pattern.compiled {
             Compiled::Template(kept) => kept.lock().unwrap().len(),

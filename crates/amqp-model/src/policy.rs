@@ -1,9 +1,9 @@
-//! Policies and operator policies: arguments for all queues and exchanges whose names match.
+//! Policies and operator policies: settings for all queues and exchanges whose names match.
 //!
-//! To one queue or exchange applies at most one policy and one operator policy: of those of its virtual host that are for its type
-//! and match its name, the one with the highest priority (of equal ones the first by name). A policy with a key that a type of
-//! queue does not support does not apply to queues of that type at all. Where both set a key, numeric limits become the lower
-//! one of the two, `overflow` is the operator's, `target-group-size` the higher one.
+//! At most one policy and one operator policy apply to a queue or exchange: of those of its virtual host that apply to its type and match its name,
+//! the one with the highest priority (of equal ones the first by name). A policy with a key that a queue type does not support does not apply to
+//! queues of that type at all. If both set a key, the lower numeric limit is effective, `overflow` is the operator's, and the higher
+//! `target-group-size` is effective.
 
 use crate::arguments::{RETRY_FACTOR_MAX, duration_ms};
 use crate::json::{Json, erlang};
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 /// The component of parameters that are operator policies.
 pub(crate) const OPERATOR_POLICY: &str = "operator_policy";
 
-/// What a policy is for.
+/// The types that a policy applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ApplyTo {
     /// `all`
@@ -57,7 +57,7 @@ impl ApplyTo {
         }
     }
 
-    /// By its name.
+    /// Parses a name.
     #[must_use]
     pub fn named(name: &str) -> Option<ApplyTo> {
         ApplyTo::ALL.into_iter().find(|apply_to| apply_to.name() == name)
@@ -75,18 +75,18 @@ impl ApplyTo {
     }
 }
 
-/// What a policy or an operator policy is set to.
+/// The settings of a policy or an operator policy, as requested.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicySpec {
-    /// An operator policy.
+    /// Whether it is an operator policy.
     pub operator: bool,
-    /// Its name; unique among its kind in the virtual host.
+    /// Its name; unique within the virtual host among policies or operator policies.
     pub name: ByteString,
-    /// Which names.
+    /// The pattern of names that it applies to.
     pub pattern: ByteString,
-    /// Which types.
+    /// The types that it applies to.
     pub apply_to: ApplyTo,
-    /// The highest goes first.
+    /// The policy with the highest priority applies.
     pub priority: i64,
     /// A JSON object of keys.
     pub definition: Map<String, Value>,
@@ -95,7 +95,7 @@ pub struct PolicySpec {
 /// A policy or an operator policy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Policy {
-    /// An operator policy.
+    /// Whether it is an operator policy.
     pub operator: bool,
     /// Its virtual host.
     pub vhost: VhostId,
@@ -113,10 +113,10 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Checks what a policy is to be.
+    /// Checks the requested settings of a policy.
     ///
     /// # Errors
-    /// What is wrong, as RabbitMQ says it.
+    /// RabbitMQ's text for the first invalid setting.
     pub(crate) fn checked(vhost: VhostId, spec: &PolicySpec) -> Result<Policy, String> {
         let failed = |why: String| format!("Validation failed\n\n{why}\n");
         if spec.definition.is_empty() {
@@ -139,7 +139,7 @@ impl Policy {
         Ok(Policy::build(vhost, spec.operator, spec.name.clone(), pattern, spec.apply_to, spec.priority, definition))
     }
 
-    /// One that was checked before.
+    /// Builds a policy that was checked before.
     pub(crate) fn build(
         vhost: VhostId,
         operator: bool,
@@ -159,7 +159,7 @@ impl Policy {
         &self.keys
     }
 
-    /// Whether it is for a queue of this type (or, without a type, for an exchange) and this name.
+    /// Whether it applies to a queue of this type (or, without a type, to an exchange) with this name.
     #[must_use]
     pub fn applies(&self, kind: Option<QueueKind>, name: &str) -> bool {
         let supported = |kind| !self.keys.keys().any(|key| unsupported(kind).contains(&key.as_str()));
@@ -167,16 +167,16 @@ impl Policy {
     }
 }
 
-/// Of policies that apply, the one that holds.
+/// Returns the effective one of the policies that apply.
 pub(crate) fn strongest<'a>(policies: impl Iterator<Item = &'a Policy>) -> Option<&'a Policy> {
-    // The first of those with the highest priority: `max_by_key` would take the last one.
+    // The first of those with the highest priority: `max_by_key` would return the last one.
     policies.fold(None, |best: Option<&Policy>, policy| match best {
         Some(best) if best.priority >= policy.priority => Some(best),
         _ => Some(policy),
     })
 }
 
-/// What a policy and an operator policy set together.
+/// Merges the keys of a policy and an operator policy.
 #[must_use]
 pub fn merged(policy: Option<&Policy>, operator: Option<&Policy>) -> Map<String, Value> {
     let mut keys = policy.map(|policy| policy.keys.clone()).unwrap_or_default();
@@ -194,14 +194,14 @@ fn merge_value(key: &str, value: &Value, operator: &Value) -> Value {
     let numbers = value.as_i64().zip(operator.as_i64());
     match (key, numbers) {
         ("target-group-size", Some((a, b))) => Value::from(a.max(b)),
-        // No limit at all is -1.
+        // -1 means no limit.
         ("delivery-limit", Some((a, b))) if a < 0 || b < 0 => Value::from(a.max(b)),
         (_, Some((a, b))) => Value::from(a.min(b)),
         _ => operator.clone(),
     }
 }
 
-/// The keys that keep a policy from queues of a type.
+/// The keys that prevent a policy from applying to queues of a type.
 fn unsupported(kind: QueueKind) -> &'static [&'static str] {
     match kind {
         QueueKind::Classic => &[
@@ -260,7 +260,7 @@ fn unsupported(kind: QueueKind) -> &'static [&'static str] {
     }
 }
 
-/// `None` for a key that is none, else what the value should have been.
+/// Checks the value of a key: `None` for an unknown key, an error names the expected value.
 fn check_key(operator: bool, key: &str, value: &Value) -> Option<Result<(), &'static str>> {
     let at_least = |min: i64| value.as_i64().is_some_and(|v| v >= min);
     let one_of = |all: &[&str]| value.as_str().is_some_and(|v| all.contains(&v));
@@ -279,7 +279,7 @@ fn check_key(operator: bool, key: &str, value: &Value) -> Option<Result<(), &'st
     checked.map(|(right, what)| if right { Ok(()) } else { Err(what) })
 }
 
-/// The keys that operator policies do not have.
+/// Checks the keys that operator policies do not have.
 fn check_own_key(key: &str, value: &Value) -> Option<(bool, &'static str)> {
     let at_least = |min: i64| value.as_i64().is_some_and(|v| v >= min);
     let one_of = |all: &[&str]| value.as_str().is_some_and(|v| all.contains(&v));
@@ -307,7 +307,7 @@ fn check_own_key(key: &str, value: &Value) -> Option<(bool, &'static str)> {
         UPSTREAM => (value.is_string(), "federation upstream name"),
         UPSTREAM_SET => (value.is_string(), "federation upstream set name"),
         UPSTREAM_PATTERN => (value.is_string(), "federation upstream pattern name"),
-        // Of mirrored queues: kept and without effect.
+        // Keys of mirrored queues are stored and have no effect.
         "ha-mode"
         | "ha-params"
         | "ha-sync-mode"
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsupported_key_keeps_the_whole_policy_away() {
+    fn a_policy_with_an_unsupported_key_does_not_apply() {
         let both = policy(false, json!({"max-length": 1, "delivery-limit": 3}));
         assert!(both.applies(Some(QueueKind::Quorum), "q1"));
         assert!(!both.applies(Some(QueueKind::Classic), "q1"));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_priority_holds_and_of_equal_ones_the_first() {
+    fn the_highest_priority_applies_and_of_equal_ones_the_first() {
         let with = |name: &'static str, priority| Policy {
             name: name.into(),
             priority,

@@ -1,4 +1,4 @@
-//! Queues as declared, and when a declaration is of the queue that is there.
+//! Queues, and whether a declaration is equivalent to an existing queue.
 
 use crate::arguments::{known, same};
 use crate::error::{Code, Named, Refused};
@@ -7,34 +7,34 @@ use crate::table::type_name;
 use bytestring::ByteString;
 use polylogue_router::{Argument, QueueId, Value, VhostId, lookup};
 
-/// The names that a client cannot give: they begin like this.
+/// The prefix of names that clients may not declare.
 pub const RESERVED_PREFIX: &str = "amq.";
-/// The pseudo queue of direct reply-to; no queue has a name that begins like this.
+/// The pseudo queue of direct reply-to; no queue name starts with it.
 pub const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 
-/// A process of a node: what is not durable goes when its node starts anew. All zeros where it is not recorded, as by builds that knew one node.
+/// A process of a node: non-durable queues are removed when their node restarts. All zeros if it is not recorded, as by single-node builds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Home {
     /// The node; 0 for none.
     pub node: u64,
-    /// A number that no other start of the node gets.
+    /// A number that differs for each start of the node.
     pub boot: u64,
 }
 
 impl Home {
-    /// Whether what was declared there is over, now that this process of a node has started.
+    /// Whether non-durable objects of this process are to be removed, now that `started` has started.
     #[must_use]
     pub fn is_over(self, started: Home) -> bool {
         self != started && (self.node == started.node || self == Home::default())
     }
 }
 
-/// A connection, as far as it owns queues.
+/// A connection as the owner of exclusive queues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OwnerId {
-    /// Where it is connected.
+    /// The process that it is connected to.
     pub home: Home,
-    /// A number that no other connection there gets; 0 for none.
+    /// A number that is unique within the process; 0 for none.
     pub connection: u64,
 }
 
@@ -42,7 +42,7 @@ impl OwnerId {
     /// No connection.
     pub const NONE: OwnerId = OwnerId::local(0);
 
-    /// A connection of that number, of a process that is not said.
+    /// A connection with this number, of an unknown process.
     #[must_use]
     pub const fn local(connection: u64) -> OwnerId {
         OwnerId { home: Home { node: 0, boot: 0 }, connection }
@@ -60,41 +60,41 @@ pub struct Queue {
     pub name: ByteString,
     /// Its type.
     pub kind: QueueKind,
-    /// Whether it outlives a restart. An exclusive queue never does.
+    /// Whether it survives a restart. An exclusive queue never does.
     pub durable: bool,
-    /// Where it was declared, if it is not durable.
+    /// The process that declared it, if it is not durable.
     pub home: Home,
-    /// Whether it goes when its last consumer goes.
+    /// Whether it is deleted with its last consumer.
     pub auto_delete: bool,
-    /// Whose it is alone.
+    /// The connection that it is exclusive to.
     pub owner: Option<OwnerId>,
-    /// Its arguments as they came, `x-queue-type` of a virtual host's default included.
+    /// Its arguments, unchanged, including an `x-queue-type` from the virtual host's default.
     pub arguments: Vec<Argument>,
-    /// Who declared it; empty for the broker.
+    /// The user who declared it; empty for the broker.
     pub declared_by: ByteString,
 }
 
-/// Why a queue went.
+/// Why a queue was deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gone {
-    /// It was told to.
+    /// By a request.
     Asked,
-    /// Its last consumer went.
+    /// Its last consumer ended (`auto_delete`).
     AutoDelete,
-    /// Nobody used it for the time of its `expires`.
+    /// It was unused for the time of its `expires`.
     Expired,
-    /// The connection that it was exclusive to went.
+    /// The connection that it was exclusive to ended.
     Owner,
-    /// The broker was started anew, and it was not durable.
+    /// The broker restarted, and it was not durable.
     Restart,
-    /// Its virtual host went.
+    /// Its virtual host was deleted.
     Vhost,
 }
 
-/// That a connection may touch a queue: it is nobody's alone, or its own.
+/// Checks that a connection may use a queue: it is not exclusive to another connection.
 ///
 /// # Errors
-/// 405
+/// 405 otherwise.
 pub fn check_exclusive(queue: &Queue, caller: OwnerId, vhost: &str) -> Result<(), Refused> {
     if queue.owner.is_none_or(|owner| owner == caller) { Ok(()) } else { Err(locked(&queue.name, vhost)) }
 }
@@ -110,7 +110,7 @@ fn locked(queue: &str, vhost: &str) -> Refused {
     )
 }
 
-/// That a declaration is of the queue that is there: owner, durability, auto-delete, and those arguments that its type knows.
+/// Checks that a declaration is equivalent to the existing queue: owner, durability, auto-delete, and the arguments that its type supports.
 pub(crate) fn equivalent(
     queue: &Queue,
     owner: Option<OwnerId>,
@@ -136,7 +136,7 @@ pub(crate) fn equivalent(
     Ok(())
 }
 
-/// That one argument is what it was. Of two that are there values count and not their types; no type of a queue is `classic`.
+/// Checks that one argument is equivalent. If both are present, values are compared and types are not; a missing queue type is `classic`.
 pub(crate) fn equivalent_argument(
     name: &str,
     current: &[Argument],
@@ -169,7 +169,7 @@ pub(crate) fn inequivalent(field: &str, named: &Named<'_>, received: &str, curre
     ))
 }
 
-/// A value as the texts show it.
+/// A value in refusal texts.
 fn shown(value: &Value) -> String {
     match value {
         Value::Void => "undefined".to_owned(),

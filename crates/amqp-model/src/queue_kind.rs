@@ -1,6 +1,6 @@
 //! Types of queues.
 
-/// The type of a queue. All of them are kept by one engine; they differ in which arguments they take and what holds for them.
+/// The type of a queue. All types use the same engine; they differ in the supported arguments and settings.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QueueKind {
     /// `classic`
@@ -12,7 +12,7 @@ pub enum QueueKind {
 }
 
 impl QueueKind {
-    /// As `x-queue-type` has it.
+    /// The name in `x-queue-type`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -22,14 +22,14 @@ impl QueueKind {
         }
     }
 
-    /// By the name in `x-queue-type`, or by that of RabbitMQ's module.
+    /// Parses the name in `x-queue-type`, or the name of RabbitMQ's module.
     #[must_use]
     pub fn named(name: &str) -> Option<QueueKind> {
         let all = [QueueKind::Classic, QueueKind::Quorum, QueueKind::Stream];
         all.into_iter().find(|kind| kind.name() == name || kind.module() == name)
     }
 
-    /// The name of RabbitMQ's module, which its texts have.
+    /// The name of RabbitMQ's module, which its texts contain.
     #[must_use]
     pub fn module(self) -> &'static str {
         match self {

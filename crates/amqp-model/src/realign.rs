@@ -1,26 +1,26 @@
-//! What holds for queues after policies changed, found piece by piece.
+//! Recomputation of the effective settings of queues after policies changed, in batches.
 //!
-//! A policy may match 100,000 queues, and what holds for one of them is worked out of all policies of its virtual host. So applying the record
-//! of a policy looks at no queue: it says what is to be looked at ([`Realign`]), and the host does that in pieces, between which others have
-//! their turn. What is found is what holds by then: pieces of older and newer policies may come in any order.
+//! A policy may match 100,000 queues, and the effective settings of each are computed from all policies of its virtual host. So applying the record
+//! of a policy visits no queue: it returns a [`Realign`], and the host visits the queues in batches, between which other work runs. A batch computes
+//! the settings of its time: batches for older and newer policies may run in any order.
 
 use crate::policy::Policy;
 use crate::queue::Queue;
 use polylogue_router::{QueueId, VhostId};
 use std::sync::Arc;
 
-/// The queues of a virtual host for which something else may hold, because policies came, changed or went.
+/// The queues of a virtual host whose effective settings may have changed with its policies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Realign {
     pub(crate) vhost: VhostId,
-    /// Both versions of each of the policies: one of them matches each of the queues.
+    /// The old and new version of each policy: at least one of them matches each affected queue.
     pub(crate) policies: Vec<Arc<Policy>>,
-    /// The last queue that was looked at.
+    /// The last visited queue.
     pub(crate) after: Option<QueueId>,
 }
 
 impl Realign {
-    /// Takes in what another one is about, if nothing was looked at yet and both are of one virtual host; else gives it back.
+    /// Merges another one for the same virtual host, if neither has started; otherwise returns it.
     #[must_use]
     pub fn merge(&mut self, other: Realign) -> Option<Realign> {
         if self.vhost != other.vhost || self.after.is_some() || other.after.is_some() {

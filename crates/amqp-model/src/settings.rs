@@ -1,6 +1,6 @@
-//! What holds for a queue: its arguments and the policies that apply to it, merged key by key as RabbitMQ does.
+//! The effective settings of a queue: its arguments and applicable policies, merged key by key as RabbitMQ does.
 //!
-//! Numeric limits are the lowest of argument, policy and operator policy. For everything else the argument goes first.
+//! Of numeric limits the lowest of argument, policy and operator policy is effective. For other keys the argument takes precedence.
 
 use crate::arguments::{RETENTION_ARGUMENT, TOPIC_ARGUMENT, bool_of, duration_ms, integer_of, text_of};
 use crate::queue::Queue;
@@ -10,75 +10,75 @@ use polylogue_router::{Argument, lookup};
 use polylogue_types::{Backoff, Retry, RetryOn};
 use serde_json::{Map, Value};
 
-/// How often a message of a quorum queue is delivered, where nobody says otherwise.
+/// The default delivery limit of a quorum queue.
 pub const DELIVERY_LIMIT: u32 = 20;
 
-/// What happens to a message that comes when a queue is full.
+/// What happens to a message that is published to a full queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overflow {
-    /// The oldest ready message goes (to the dead-letter exchange, reason `maxlen`).
+    /// The oldest ready message is removed (dead-lettered with reason `maxlen`).
     #[default]
     DropHead,
-    /// The new one is refused.
+    /// The new message is rejected.
     RejectPublish,
-    /// The new one is refused and goes to the dead-letter exchange.
+    /// The new message is rejected and dead-lettered.
     RejectPublishDeadLetter,
 }
 
-/// How surely a dead message gets to its next queue.
+/// The guarantee of dead-lettering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DeadLetterStrategy {
-    /// It may get lost on the way.
+    /// A message may be lost.
     #[default]
     AtMostOnce,
-    /// It is kept until the next queue has it.
+    /// A message is kept until the target queue has it.
     AtLeastOnce,
 }
 
-/// See the module. `None` is no limit, or nothing of the kind.
+/// See the module. `None` means no limit, or not set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueSettings {
     /// The type of the queue.
     pub kind: QueueKind,
-    /// Messages expire so long after they came. 0 is allowed.
+    /// The TTL of messages. 0 is allowed. Milliseconds.
     pub message_ttl_ms: Option<u64>,
-    /// The queue expires so long after it was last used.
+    /// The queue is deleted after being unused for this long. Milliseconds.
     pub expires_ms: Option<u64>,
-    /// Ready messages.
+    /// The most ready messages.
     pub max_length: Option<u64>,
-    /// Bytes of ready messages; of a stream, of all of it.
+    /// The most bytes of ready messages; for a stream, of all messages.
     pub max_length_bytes: Option<u64>,
     /// What happens at these limits.
     pub overflow: Overflow,
-    /// Where dead messages go. The name may be of an exchange that is not there.
+    /// The dead-letter exchange. It need not exist.
     pub dead_letter_exchange: Option<ByteString>,
-    /// With which key; `None` for the keys that they came with.
+    /// The dead-letter routing key; `None` to keep a message's own keys.
     pub dead_letter_routing_key: Option<ByteString>,
-    /// How surely.
+    /// The guarantee.
     pub dead_letter_strategy: DeadLetterStrategy,
-    /// The highest priority of a classic queue; `None` for no priorities. Quorum queues have their own rule.
+    /// The highest priority of a classic queue; `None` for no priorities. Quorum queues have fixed priorities.
     pub max_priority: Option<u8>,
-    /// After so many failed deliveries a message is dead (reason `delivery_limit`).
+    /// A message is dead-lettered after this many failed deliveries (reason `delivery_limit`).
     pub delivery_limit: Option<u32>,
-    /// Only one consumer at a time.
+    /// Only one consumer receives messages at a time.
     pub single_active_consumer: bool,
-    /// Streams: chunks older than this go.
+    /// Streams: chunks older than this are removed. Milliseconds.
     pub max_age_ms: Option<u64>,
     /// Streams: a segment is sealed at this size.
     pub segment_bytes: Option<u64>,
-    /// Streams: bytes of a chunk's filter.
+    /// Streams: the size of a chunk's filter. Bytes.
     pub filter_bytes: Option<u8>,
-    /// A consumer that holds a message longer loses it.
+    /// How long a consumer may hold a delivery unacknowledged. Milliseconds.
     pub consumer_timeout_ms: Option<u64>,
-    /// Returned messages wait.
+    /// The delay before returned messages are delivered again.
     pub delayed_retry: Option<Retry>,
-    /// Settled messages stay readable as a topic so long.
+    /// How long settled messages stay readable as a topic. Milliseconds.
     pub retention_ms: Option<u64>,
-    /// Messages go on to this topic.
+    /// The topic that messages are forwarded to.
     pub topic: Option<ByteString>,
 }
 
-/// The two places where a key may be.
+/// The two sources of a setting.
 struct Source<'a> {
     arguments: &'a [Argument],
     policy: &'a Map<String, Value>,
@@ -86,7 +86,7 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn argument(&self, key: &str) -> Option<&Argument> {
-        // Names of arguments are those of policies with `x-` before them; the names are short.
+        // Argument names are policy keys with the prefix `x-`.
         self.arguments.iter().find(|a| a.name.strip_prefix(b"x-") == Some(key.as_bytes()))
     }
 
@@ -95,7 +95,7 @@ impl Source<'_> {
         (argument, self.policy.get(key).and_then(Value::as_i64))
     }
 
-    /// The lower one.
+    /// The lower of argument and policy.
     fn lowest(&self, key: &str) -> Option<u64> {
         let (argument, policy) = self.integer(key);
         argument.into_iter().chain(policy).min().and_then(|value| u64::try_from(value).ok())
@@ -119,14 +119,14 @@ impl Source<'_> {
 }
 
 impl QueueSettings {
-    /// What holds for a queue under what its policies set together ([`crate::merged`]).
+    /// Computes the settings of a queue from the merged keys of its policies ([`crate::merged`]).
     #[must_use]
     pub fn of(queue: &Queue, policy: &Map<String, Value>) -> QueueSettings {
         let source = Source { arguments: &queue.arguments, policy };
         let quorum = queue.kind == QueueKind::Quorum;
         let overflow = match source.text("overflow") {
             Some("reject-publish") => Overflow::RejectPublish,
-            // A quorum queue falls back to the default, as with RabbitMQ.
+            // A quorum queue falls back to the default, as in RabbitMQ.
             Some("reject-publish-dlx") if !quorum => Overflow::RejectPublishDeadLetter,
             _ => Overflow::DropHead,
         };
@@ -169,7 +169,7 @@ impl QueueSettings {
     }
 }
 
-/// Below 0 stands for none, and any limit is lower than none.
+/// A negative value means no limit, and any limit is lower than that.
 fn delivery_limit(source: &Source<'_>) -> Option<u32> {
     let (argument, policy) = source.integer("delivery-limit");
     let set: Vec<i64> = argument.into_iter().chain(policy).collect();
@@ -203,16 +203,16 @@ fn delayed_retry(source: &Source<'_>) -> Option<Retry> {
     Some(Retry { on, backoff })
 }
 
-/// What holds for a queue, and by which policies.
+/// The effective settings of a queue, and their policies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Effective {
     /// The name of the policy that applies.
     pub policy: Option<ByteString>,
     /// The name of the operator policy that applies.
     pub operator_policy: Option<ByteString>,
-    /// What these set together.
+    /// The merged keys of both.
     pub definition: Map<String, Value>,
-    /// What holds.
+    /// The effective settings.
     pub settings: QueueSettings,
 }
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_the_lowest_and_the_rest_is_the_arguments() {
+    fn the_lowest_limit_and_otherwise_the_argument_is_effective() {
         let found = settings(
             QueueKind::Classic,
             json!({"x-message-ttl": 5, "x-max-length": 10, "x-overflow": "reject-publish-dlx", "x-max-priority": 9}),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_queue_has_a_delivery_limit_unless_told_otherwise() {
+    fn a_quorum_queue_has_a_default_delivery_limit() {
         for (argument, policy, limit) in [
             (None, None, Some(DELIVERY_LIMIT)),
             (Some(-1), None, None),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_argument_is_not_does_not_count() {
+    fn values_of_a_wrong_type_are_ignored() {
         let queue = [long("x-overflow", 1), text("x-message-ttl", "5")];
         let source = Source { arguments: &queue, policy: &Map::new() };
         assert_eq!((source.text("overflow"), source.lowest("message-ttl")), (None, None));

@@ -1,6 +1,6 @@
-//! What a shovel is to do: the value of a parameter of the component `shovel`, in RabbitMQ's words.
+//! Shovels: the value of a parameter of the component `shovel`, with RabbitMQ's checks and texts.
 //!
-//! Sources: RabbitMQ's documentation of dynamic shovels, and what its broker answers.
+//! Sources: RabbitMQ's documentation of dynamic shovels, and the behaviour of its broker.
 
 use crate::fields::{ACK_MODES, AckMode, Kind, LinkError, RECONNECT_DELAY_MS_MAX, Reader, Wrong, map_of};
 use crate::json::erlang;
@@ -12,89 +12,89 @@ use serde_json::{Map, Value};
 /// The component of parameters that are shovels.
 pub const SHOVEL: &str = "shovel";
 
-/// Messages of a source that may be under way where nobody says it.
+/// The default prefetch of a source.
 const PREFETCH: u16 = 1_000;
-/// How long a shovel rests after an error where nobody says it. Milliseconds.
+/// The default reconnect delay. Milliseconds.
 const RECONNECT_DELAY_MS: u64 = 5_000;
 
-/// When a shovel is done, and deletes itself.
+/// When a shovel is finished and deletes itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeleteAfter {
-    /// It is never done.
+    /// Never.
     Never,
-    /// When as many messages were moved as the queue had at the start.
+    /// After as many messages as the queue had at the start.
     QueueLength,
-    /// When so many messages were moved.
+    /// After this many messages.
     Messages(u64),
 }
 
-/// What is read.
+/// The source of messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SourceOf {
     /// A queue.
     Queue(ByteString),
-    /// An exchange, by a queue of its own that is bound with this key.
+    /// An exchange, through a queue of the shovel's own that is bound with this key.
     Exchange(ByteString, ByteString),
 }
 
-/// Where messages come from.
+/// The source of a shovel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ShovelSource {
     /// Tried in turn.
     pub uris: Vec<AmqpUri>,
-    /// What is read there.
+    /// The queue or exchange to read.
     pub of: SourceOf,
-    /// What the queue is declared with where it is missing.
+    /// Arguments to declare the queue with if it does not exist.
     pub queue_arguments: Vec<Argument>,
-    /// What it is consumed with.
+    /// Arguments of the consumer.
     pub consumer_arguments: Vec<Argument>,
-    /// Messages that may be under way; 0 for as many as fit.
+    /// The most unacknowledged messages; 0 for no limit.
     pub prefetch: u16,
-    /// When it is done.
+    /// When the shovel is finished.
     pub delete_after: DeleteAfter,
-    /// The queue must be there: it is never declared.
+    /// The queue must exist: it is never declared.
     pub predeclared: bool,
 }
 
-/// Where messages go.
+/// The destination of a shovel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ShovelDestination {
     /// Tried in turn.
     pub uris: Vec<AmqpUri>,
-    /// The queue that they go to.
+    /// The queue to publish to.
     pub queue: Option<ByteString>,
-    /// The exchange, where it is another than the one they were published to.
+    /// The exchange to publish to; `None` to keep a message's own.
     pub exchange: Option<ByteString>,
-    /// The routing key, where it is another than the one they were published with.
+    /// The routing key to publish with; `None` to keep a message's own.
     pub key: Option<ByteString>,
-    /// What the queue is declared with where it is missing.
+    /// Arguments to declare the queue with if it does not exist.
     pub queue_arguments: Vec<Argument>,
-    /// Whether `x-shovelled` says where they have been.
+    /// Whether to add the header `x-shovelled`, which names the source and the destination.
     pub add_forward_headers: bool,
-    /// Whether `x-shovelled-timestamp` says when.
+    /// Whether to add the header `x-shovelled-timestamp`.
     pub add_timestamp_header: bool,
-    /// Properties that they get: a name as RabbitMQ writes it, and a text or a number.
+    /// Properties to set: the name in RabbitMQ's spelling, and a text or a number.
     pub properties: Vec<(ByteString, Value)>,
-    /// The queue must be there: it is never declared.
+    /// The queue must exist: it is never declared.
     pub predeclared: bool,
 }
 
 /// See the module.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Shovel {
-    /// Where messages come from.
+    /// The source.
     pub source: ShovelSource,
-    /// Where they go.
+    /// The destination.
     pub destination: ShovelDestination,
-    /// When the source hears of it.
+    /// When the source's messages are acknowledged.
     pub ack_mode: AckMode,
-    /// How long it rests after an error; `None` where an error is its end. Milliseconds.
+    /// The reconnect delay; `None` to stop after an error. Milliseconds.
     pub reconnect_delay_ms: Option<u64>,
 }
 
 const PROTOCOLS: &[&str] = &["amqp10", "amqp091", "local"];
 const AMQP_0_9_1: &str = "amqp091";
-/// What must be there.
+/// Mandatory fields.
 const URIS: [&str; 2] = ["dest-uri", "src-uri"];
 
 /// All fields, in RabbitMQ's order.
@@ -136,10 +136,10 @@ const FIELDS: &[(&str, Kind)] = &[
 ];
 
 impl Shovel {
-    /// The shovel that a parameter of this name defines.
+    /// Parses and checks the parameter of this name.
     ///
     /// # Errors
-    /// Everything that is wrong with it, in RabbitMQ's words.
+    /// All problems, with RabbitMQ's texts.
     pub fn parse(name: &str, value: &Value) -> Result<Shovel, LinkError> {
         let Some(map) = map_of(value) else {
             return Err(LinkError::invalid(&format!("{name} not a list {}", erlang(value))));
@@ -169,7 +169,7 @@ impl Shovel {
         Ok(Shovel::read(&Reader(&map)))
     }
 
-    /// Of a definition in which nothing is wrong.
+    /// Reads a checked definition.
     fn read(map: &Reader<'_>) -> Shovel {
         let of = match map.text("src-queue") {
             Some(queue) => SourceOf::Queue(queue),
@@ -219,7 +219,7 @@ impl Shovel {
 }
 
 impl Wrong {
-    /// What has to be said of a source, and once.
+    /// Checks the fields of a source.
     fn source(&mut self, map: &Map<String, Value>) {
         match (map.contains_key("src-exchange"), map.contains_key("src-queue")) {
             (false, false) => self.invalid.push("Must specify 'src-exchange' or 'src-queue'".to_owned()),
@@ -236,7 +236,7 @@ impl Wrong {
     }
 }
 
-/// The value of a shovel's parameter as it may be shown to everybody: its addresses without users and passwords.
+/// The value of a shovel's parameter for display: its addresses without users and passwords.
 #[must_use]
 pub fn shown_shovel(value: &Value) -> Value {
     let mut shown = value.clone();
@@ -255,7 +255,7 @@ pub fn shown_shovel(value: &Value) -> Value {
     shown
 }
 
-/// The value of any parameter as it may be shown to users who are no administrators: addresses in it without their passwords.
+/// The value of any parameter for users who are no administrators: addresses in it without their passwords.
 #[must_use]
 pub fn masked(value: &Value) -> Value {
     match value {

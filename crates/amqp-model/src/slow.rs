@@ -1,8 +1,8 @@
-//! What a command will ask patterns that backtrack, so that it can be asked beforehand where nothing waits for it.
+//! The slow pattern matches of a command, to be run in advance on a thread that blocks no client.
 //!
-//! Commands are judged and applied on threads on which all clients depend. A pattern of a policy that backtracks takes up to 1.5 ms for a
-//! name, and there may be 100,000 names. Before a command is proposed its [`SlowMatch`]es are worked off; patterns
-//! remember them as long as a policy or a `SlowMatch` uses them.
+//! Commands are checked and applied on threads that all clients depend on. A policy pattern that backtracks takes up to 1.5 ms for a name, and there
+//! may be 100,000 names. So before a command is proposed its [`SlowMatch`]es are run; patterns cache the results as long as a policy or a `SlowMatch`
+//! uses them.
 
 use crate::command::Command;
 use crate::pattern::Pattern;
@@ -14,7 +14,7 @@ use serde_json::Value;
 /// The components of parameters that are policies.
 const POLICY_COMPONENTS: [&str; 2] = ["policy", "operator_policy"];
 
-/// A name that a pattern that backtracks was not asked about yet.
+/// A match of a backtracking pattern against a name, without a cached result.
 #[derive(Clone, Debug)]
 pub struct SlowMatch {
     pattern: Pattern,
@@ -22,14 +22,14 @@ pub struct SlowMatch {
 }
 
 impl SlowMatch {
-    /// Asks, which takes up to 1.5 ms. The pattern and all its copies remember the result.
+    /// Runs the match, which takes up to 1.5 ms. The pattern and all its copies share the cached result.
     pub fn run(&self) {
         let _remembered = self.pattern.matches(&self.name);
     }
 }
 
 impl World {
-    /// What judging and applying a command will ask of patterns that backtrack. Empty nearly always.
+    /// Returns the slow matches that checking and applying a command will need. Usually empty.
     #[must_use]
     pub fn slow_matches(&self, routes: &Routes, command: &Command) -> Vec<SlowMatch> {
         match command {
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// The same, of a queue or an exchange that is declared.
+    /// Returns the slow matches for a queue or an exchange that is declared.
     #[must_use]
     pub fn slow_matches_of_name(&self, vhost: VhostId, name: &ByteString) -> Vec<SlowMatch> {
         self.of_name(vhost, name)

@@ -1,15 +1,14 @@
-//! AMQP 0-9-1 field tables, as far as the declared world needs them: arrays and tables inside of arguments, `x-death`, and the
-//! same values as JSON.
+//! AMQP 0-9-1 field tables, as far as the metadata needs them: nested arrays and tables in arguments, `x-death`, and the same values as JSON.
 //!
 //! ```text
-//! table   (short string name, value)*          without its length: as `Value::Nested` has it
+//! table   (short string name, value)*          without its length: as in `Value::Nested`
 //! array   value*                               likewise
 //! value   u8 letter, then, big endian
 //!   t bool u8      b i8   B u8   s i16   u u16   I i32   i u32   l L i64   f f32   d f64
 //!   D u8 digits, i32       T u64 seconds       S x u32 length and bytes       A F u32 length and content       V nothing
 //! ```
 //!
-//! Source: the AMQP 0-9-1 specification (4.2.1) with RabbitMQ's errata. RabbitMQ knows no `U`.
+//! Source: the AMQP 0-9-1 specification (4.2.1) with RabbitMQ's errata. RabbitMQ has no `U`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -18,10 +17,10 @@ use md5::{Digest, Md5};
 use polylogue_router::{Argument, Value};
 use serde_json::{Map, Number};
 
-/// How deep arrays and tables may stand in each other where they are read.
+/// The deepest nesting of arrays and tables that is decoded.
 pub const DEPTH_MAX: usize = 128;
 
-/// What could not be read, or not be said in the other form.
+/// Why a table cannot be decoded, or has no equivalent in the other format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableError(pub &'static str);
 
@@ -35,7 +34,7 @@ impl std::error::Error for TableError {}
 
 const SHORT: TableError = TableError("the table ends in the middle of a value");
 
-/// The name that RabbitMQ's texts have for the type of a value with this letter.
+/// RabbitMQ's name for the type of a value with this letter.
 #[must_use]
 pub fn type_name(tag: u8) -> &'static str {
     match tag {
@@ -73,7 +72,7 @@ pub(crate) fn long(name: &str, value: i64) -> Argument {
     Argument { name: Bytes::copy_from_slice(name.as_bytes()), tag: b'l', value: Value::Int(value) }
 }
 
-/// Writes a table's content. A name is cut at 255 bytes.
+/// Encodes a table's content. A name is cut at 255 bytes.
 #[must_use]
 pub fn encode_table(fields: &[Argument]) -> Bytes {
     let mut out = Vec::new();
@@ -86,14 +85,14 @@ pub fn encode_table(fields: &[Argument]) -> Bytes {
     Bytes::from(out)
 }
 
-/// A digest of arguments, 22 letters and digits: tools name bindings by it. The same for the same arguments, in one version of
-/// polylogue and the next; nothing else is promised.
+/// A digest of arguments, 22 letters and digits, which tools name bindings by. Equal arguments have equal digests, across versions of polylogue;
+/// there are no other guarantees.
 #[must_use]
 pub fn arguments_digest(fields: &[Argument]) -> String {
     URL_SAFE_NO_PAD.encode(Md5::digest(encode_table(fields)))
 }
 
-/// Writes an array's content.
+/// Encodes an array's content.
 #[must_use]
 pub fn encode_array(items: &[(u8, Value)]) -> Bytes {
     let mut out = Vec::new();
@@ -143,10 +142,10 @@ fn long_bytes(left: &mut &[u8]) -> Result<Bytes, TableError> {
     Ok(Bytes::copy_from_slice(take(left, len)?))
 }
 
-/// Reads a table's content.
+/// Decodes a table's content.
 ///
 /// # Errors
-/// When it is cut short or has a letter that is none.
+/// When it is truncated or has an unknown type letter.
 pub fn decode_table(mut content: &[u8]) -> Result<Vec<Argument>, TableError> {
     let mut out = Vec::new();
     while !content.is_empty() {
@@ -158,7 +157,7 @@ pub fn decode_table(mut content: &[u8]) -> Result<Vec<Argument>, TableError> {
     Ok(out)
 }
 
-/// Reads an array's content.
+/// Decodes an array's content.
 ///
 /// # Errors
 /// As [`decode_table`].
@@ -196,10 +195,10 @@ fn decode_value(left: &mut &[u8]) -> Result<(u8, Value), TableError> {
     Ok((tag, value))
 }
 
-/// Arguments out of a JSON object, with the types that RabbitMQ gives: text, 64 bits, double, bool, array, table.
+/// Converts a JSON object to arguments, with RabbitMQ's types: text, 64 bits, double, bool, array, table.
 ///
 /// # Errors
-/// `null` is no value; integers have 64 bits; names have at most 255 bytes.
+/// For `null`, for integers beyond 64 bits, and for names longer than 255 bytes.
 pub fn arguments_of_json(map: &Map<String, serde_json::Value>) -> Result<Vec<Argument>, TableError> {
     let one = |(name, value): (&String, &serde_json::Value)| {
         if name.len() > usize::from(u8::MAX) {
@@ -230,8 +229,8 @@ fn value_of_json(value: &serde_json::Value) -> Result<(u8, Value), TableError> {
     })
 }
 
-/// Arguments as a JSON object. What JSON cannot say becomes what RabbitMQ makes of it; what stands too deep, or cannot be read,
-/// becomes `null`.
+/// Converts arguments to a JSON object. Values without a JSON equivalent are shown as RabbitMQ does; values that are nested too deep or cannot be
+/// decoded become `null`.
 #[must_use]
 pub fn json_of_arguments(arguments: &[Argument]) -> serde_json::Value {
     json_of_table(arguments, DEPTH_MAX)
@@ -246,7 +245,7 @@ fn json_of_value(value: &Value, depth: usize) -> serde_json::Value {
     use serde_json::Value as Json;
     let float = |v: f64| Number::from_f64(v).map_or(Json::Null, Json::Number);
     match value {
-        // As RabbitMQ shows it. `null` would be refused where an export is imported again.
+        // As in RabbitMQ. `null` would be refused when an export is imported.
         Value::Void => Json::from("undefined"),
         Value::Bool(v) => Json::Bool(*v),
         Value::Int(v) => Json::from(*v),
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_comes_back() {
+    fn every_type_round_trips() {
         let fields = [
             argument("t", b't', Value::Bool(true)),
             argument("b", b'b', Value::Int(-1)),
@@ -301,7 +300,7 @@ mod tests {
         assert_eq!(decode_table(&encode_table(&fields)).unwrap(), fields);
         let json = json_of_arguments(&fields);
         assert_eq!(json["D"], json!(-1.25));
-        // It was null, which no import takes.
+        // It was null, which no import accepts.
         assert_eq!(json["V"], json!("undefined"));
         assert_eq!(json["A"], json!([false]));
         assert_eq!(json["F"], json!({"n": 1}));
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn json_becomes_arguments_and_json_again() {
+    fn json_and_arguments_round_trip() {
         let value = json!({"a": "b", "n": 5, "f": 1.5, "t": true, "l": [1, "x", {"k": [false]}]});
         let arguments = arguments_of_json(value.as_object().unwrap()).unwrap();
         assert_eq!(json_of_arguments(&arguments), value);
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_too_deep_is_not_followed() {
+    fn values_nested_too_deep_are_not_decoded() {
         let mut value = Value::Bool(true);
         for _ in 0..200 {
             let tag = if matches!(value, Value::Bool(_)) { b't' } else { b'A' };
@@ -330,7 +329,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn any_bytes_are_refused_or_decoded(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             if let Ok(fields) = decode_table(&bytes) {
                 _ = json_of_arguments(&fields);
             }

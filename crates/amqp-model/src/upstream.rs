@@ -1,6 +1,6 @@
-//! Parameters of the components `federation-upstream` and `federation-upstream-set`: their fields and RabbitMQ's complaints.
+//! Federation upstreams: parameters of the components `federation-upstream` and `federation-upstream-set`, with RabbitMQ's checks and texts.
 //!
-//! Sources: RabbitMQ's federation reference, and what its broker answers.
+//! Sources: RabbitMQ's federation reference, and the behaviour of its broker.
 
 use crate::fields::{ACK_MODES, AckMode, Kind, LinkError, RECONNECT_DELAY_MS_MAX, Reader, Wrong, map_of};
 use crate::json::erlang;
@@ -11,28 +11,28 @@ use serde_json::{Map, Value};
 
 /// The component of parameters that are upstreams.
 pub const UPSTREAM: &str = "federation-upstream";
-/// The component of parameters that are sets of upstreams; also the key of policies that names one.
+/// The component of parameters that are sets of upstreams; also the policy key that names a set.
 pub const UPSTREAM_SET: &str = "federation-upstream-set";
-/// The key of policies that has upstreams chosen by their names.
+/// The policy key that selects upstreams by a pattern of names.
 pub(crate) const UPSTREAM_PATTERN: &str = "federation-upstream-pattern";
 
-/// Messages that may be under way where nobody says it.
+/// The default prefetch of a link.
 const PREFETCH: u16 = 1_000;
-/// How long a link rests after an error where nobody says it. Milliseconds.
+/// The default reconnect delay. Milliseconds.
 const RECONNECT_DELAY_MS: u64 = 5_000;
-/// The shortest rest: an error that comes at once must not cost all of the time. Milliseconds.
+/// The shortest reconnect delay, so that a repeated immediate error does not consume a processor. Milliseconds.
 const RECONNECT_DELAY_MS_MIN: u64 = 100;
 
 const CLEANUP_MODES: &[&str] = &["default", "never"];
 const QUEUE_TYPES: &[&str] = &["classic", "quorum"];
 const CHANNEL_MODES: &[&str] = &["multiple", "single"];
 
-/// The field of an upstream that says where it is.
+/// The field with an upstream's addresses.
 const URI: &str = "uri";
-/// The field of a set's member that says which upstream it is.
+/// The field of a set's member that names the upstream.
 pub(crate) const MEMBER: &str = "upstream";
 
-/// What upstreams and members of sets have in common, in RabbitMQ's order.
+/// The fields that upstreams and members of sets share, in RabbitMQ's order.
 const SHARED: [(&str, Kind); 14] = [
     ("exchange", Kind::Name),
     ("queue", Kind::Name),
@@ -50,36 +50,36 @@ const SHARED: [(&str, Kind); 14] = [
     ("channel-use-mode", Kind::OneOf(CHANNEL_MODES)),
 ];
 
-/// Where a federated exchange or queue gets messages from, and how.
+/// The source of a federated exchange or queue, and the settings of its link.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Upstream {
     /// Its name.
     pub name: ByteString,
-    /// Where it is. One is as good as another.
+    /// Its addresses, which are equivalent.
     pub uris: Vec<AmqpUri>,
-    /// The exchange there, where it has another name than the one here.
+    /// The upstream exchange, if its name differs from the local one.
     pub exchange: Option<ByteString>,
-    /// The queue there, likewise.
+    /// The upstream queue, if its name differs from the local one.
     pub queue: Option<ByteString>,
-    /// What the consumer of a federated queue is called.
+    /// The consumer tag for a federated queue.
     pub consumer_tag: ByteString,
-    /// Messages that may be under way; 0 for as many as fit.
+    /// The most unacknowledged messages; 0 for no limit.
     pub prefetch: u16,
-    /// How long a link rests after an error. Milliseconds.
+    /// The reconnect delay. Milliseconds.
     pub reconnect_delay_ms: u64,
-    /// The links that a message may come over, one after the other.
+    /// The most links that a message may pass, one after the other.
     pub hops_max: u32,
-    /// How long the queue there is kept without a link. Milliseconds.
+    /// The expiry of the upstream queue without a link. Milliseconds.
     pub expires_ms: Option<u64>,
-    /// How long messages wait in it. Milliseconds.
+    /// The message TTL of the upstream queue. Milliseconds.
     pub message_ttl_ms: Option<u64>,
-    /// Whether `user-id` stays in messages.
+    /// Whether the property `user-id` is kept.
     pub trusts_user_id: bool,
-    /// When the upstream hears that a message is here.
+    /// When the upstream's messages are acknowledged.
     pub ack_mode: AckMode,
-    /// Whether the queue there is a quorum queue.
+    /// Whether the upstream queue is a quorum queue.
     pub is_quorum: bool,
-    /// What was made there stays when the link is no longer wanted.
+    /// Whether the upstream's queues and bindings are kept when the link is removed.
     pub keeps_resources: bool,
 }
 
@@ -98,7 +98,7 @@ fn whole(map: &Map<String, Value>, wrong: &mut Wrong) {
     }
 }
 
-/// The fields of an upstream or of a set's member, with nothing wrong in them.
+/// Checks the fields of an upstream or of a set's member, and returns them.
 fn checked(name: &str, value: &Value, own: (&'static str, Kind)) -> Result<Map<String, Value>, LinkError> {
     let Some(map) = map_of(value) else {
         return Err(LinkError::invalid(&format!("{name} not a list {}", erlang(value))));
@@ -111,10 +111,10 @@ fn checked(name: &str, value: &Value, own: (&'static str, Kind)) -> Result<Map<S
     Ok(map)
 }
 
-/// That the value of a parameter is a set of upstreams.
+/// Checks that a value is a set of upstreams.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first problem, with RabbitMQ's text.
 pub(crate) fn check_set(name: &str, value: &Value) -> Result<(), LinkError> {
     let Value::Array(members) = value else {
         return Err(LinkError::invalid(&format!("{name} should be list, actually was {}", erlang(value))));
@@ -123,10 +123,10 @@ pub(crate) fn check_set(name: &str, value: &Value) -> Result<(), LinkError> {
 }
 
 impl Upstream {
-    /// The upstream that a parameter of this name defines.
+    /// Parses and checks the parameter of this name.
     ///
     /// # Errors
-    /// Everything that is wrong with it, in RabbitMQ's words.
+    /// All problems, with RabbitMQ's texts.
     pub fn parse(name: &str, value: &Value) -> Result<Upstream, LinkError> {
         checked(name, value, (URI, Kind::Uris)).map(|map| Upstream::read(name, &Reader(&map)))
     }
@@ -154,10 +154,10 @@ impl Upstream {
     }
 }
 
-/// That keys of a policy name upstreams in one way only, and how.
+/// Checks that the keys of a policy select upstreams in one way only, and validly.
 ///
 /// # Errors
-/// What is wrong, as RabbitMQ says it.
+/// RabbitMQ's text.
 pub(crate) fn check_policy(keys: &Map<String, Value>) -> Result<(), String> {
     let all = [UPSTREAM, UPSTREAM_SET, UPSTREAM_PATTERN];
     if all.iter().filter(|key| keys.contains_key(**key)).count() > 1 {

@@ -1,16 +1,16 @@
-//! Addresses of brokers: `amqp://user:password@host:port/vhost?heartbeat=10`, as RabbitMQ's clients write them.
+//! AMQP URIs of brokers: `amqp://user:password@host:port/vhost?heartbeat=10`, with the syntax of RabbitMQ's clients.
 
 use bytestring::ByteString;
 use std::fmt;
 
-/// The port where none is named.
+/// The default port.
 const PORT: u16 = 5672;
-/// Where TLS is spoken.
+/// The default port with TLS.
 const TLS_PORT: u16 = 5671;
-/// The virtual host where none is named.
+/// The default virtual host.
 const VHOST: &str = "/";
 
-/// How a client says who it is.
+/// A SASL mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuthMechanism {
     /// `PLAIN`
@@ -19,32 +19,32 @@ pub enum AuthMechanism {
     AmqPlain,
 }
 
-/// Where a broker is, and who wants to be let in. What it prints has no password.
+/// The address of a broker, and the credentials. Its Debug and Display output has no password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AmqpUri {
-    /// `None` for the broker that reads this.
+    /// `None` for the local broker.
     pub host: Option<ByteString>,
     /// The port.
     pub port: u16,
-    /// Who.
+    /// The user name.
     pub user: Option<ByteString>,
-    /// Proves it.
+    /// The password.
     pub password: Option<ByteString>,
-    /// Where in there.
+    /// The virtual host.
     pub vhost: ByteString,
-    /// Whether the address says so itself.
+    /// Whether the address names the virtual host.
     pub names_vhost: bool,
-    /// What is asked for as `heartbeat`. Seconds.
+    /// The heartbeat to request. Seconds.
     pub heartbeat_seconds: Option<u16>,
-    /// How long connecting may take. Milliseconds.
+    /// The connection timeout. Milliseconds.
     pub connection_timeout_ms: Option<u64>,
-    /// What is asked for as `channel_max`.
+    /// The `channel_max` to request.
     pub channel_max: Option<u16>,
-    /// What is asked for as `frame_max`. Bytes.
+    /// The `frame_max` to request. Bytes.
     pub frame_bytes_max: Option<u32>,
-    /// What may be used, best first; nothing said is both.
+    /// Mechanisms that may be used, in order of preference; empty for both.
     pub mechanisms: Vec<AuthMechanism>,
-    /// How TLS is spoken, where it is (`amqps`).
+    /// The TLS settings (`amqps`).
     pub tls: Option<UriTls>,
     shown: ByteString,
 }
@@ -61,50 +61,50 @@ impl fmt::Display for AmqpUri {
     }
 }
 
-/// What an address says of TLS. Files are those of the machine that connects.
+/// The TLS settings of an address. Files are those of the connecting machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UriTls {
-    /// The file with who signed the server's certificate (`cacertfile`, PEM); whoever the system trusts without.
+    /// The file with trusted CA certificates (`cacertfile`, PEM); without it, those of the operating system.
     pub ca: Option<ByteString>,
-    /// The file with the certificate that is shown (`certfile`, PEM).
+    /// The file with the client certificate (`certfile`, PEM).
     pub certificate: Option<ByteString>,
     /// The file with its key (`keyfile`, PEM).
     pub key: Option<ByteString>,
-    /// The name in the server's certificate (`server_name_indication`); that of the address without.
+    /// The expected name in the server's certificate (`server_name_indication`); without it, that of the address.
     pub name: Option<ByteString>,
 }
 
-/// Why a text is no address.
+/// Why a text cannot be used as an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UriError {
-    /// What is wrong, as RabbitMQ's parser calls it.
+    /// It is invalid, with the error of RabbitMQ's parser.
     Invalid(String),
-    /// It is one, of a kind that is not there.
+    /// It is valid and has an unsupported feature.
     Unsupported(String),
 }
 
-/// The scheme and what follows it.
+/// Splits off the scheme.
 fn scheme_of(text: &str) -> Option<(&str, &str)> {
-    // Where none is named, a password may have these signs: it is no scheme with what stands before it.
+    // Without a scheme, a password may contain `://`: text before it with `:` or `@` is no scheme.
     text.split_once("://").filter(|(scheme, _)| !scheme.contains([':', '@']))
 }
 
-/// A text without user, password and query, whether it is an address or not: what may be logged and shown.
+/// A text without user, password and query, whether it is an address or not: safe to log and show.
 #[must_use]
 pub fn without_credentials(text: &str) -> String {
     let (scheme, rest) = scheme_of(text).unwrap_or(("", text));
-    // A password may have a slash or a `#` that nobody has encoded: what stands before the last `@` is shown to nobody.
+    // A password may contain an unencoded slash or `#`: everything before the last `@` is hidden.
     let (hidden, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
-    // Behind a question mark nobody can tell whether an `@` ends a password or is in a query.
+    // After a question mark it is ambiguous whether an `@` ends a password or is part of a query.
     let rest = if hidden.contains('?') { "" } else { rest.split(['?', '#']).next().unwrap_or_default() };
     if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
 }
 
-/// What stands for a password that is not shown.
+/// Replaces a hidden password.
 const MASK: &str = "***";
 
-/// A text whose password, if it is an address that has one, is masked. Where the password ends is not certain when its signs are not encoded: what
-/// stands before the last `@` is masked as a whole then, and so is a query behind which one follows.
+/// A text with its password masked, if it is an address with a password. With unencoded special characters the end of the password is uncertain:
+/// everything before the last `@` is masked then, and so is a query that is followed by one.
 #[must_use]
 pub(super) fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = scheme_of(text) else { return text.to_owned() };
@@ -126,7 +126,7 @@ pub(super) fn without_password(text: &str) -> String {
     shown
 }
 
-/// What is taken for host, port, virtual host or query may be of a user or a password: of the signs that end them one is not encoded.
+/// Whether a part of the user or the password may be mistaken for the host, port, virtual host or query: one of the delimiters is not encoded.
 fn may_be_misread(text: &str) -> bool {
     let (_, rest) = scheme_of(text).unwrap_or(("", text));
     rest.split_once(['/', '?']).is_some_and(|(_, behind)| behind.contains('@'))
@@ -136,7 +136,7 @@ fn invalid(why: impl Into<String>) -> UriError {
     UriError::Invalid(why.into())
 }
 
-/// Takes `%2F` for what it is.
+/// Decodes percent escapes such as `%2F`.
 fn decoded(text: &str) -> Result<ByteString, UriError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut left = text.bytes();
@@ -154,7 +154,7 @@ fn decoded(text: &str) -> Result<ByteString, UriError> {
     ByteString::try_from(bytes).map_err(|_| invalid("invalid_utf8"))
 }
 
-/// The parts of `host:port`, where `host` may be an address in brackets.
+/// Splits `host:port`, where `host` may be an address in brackets.
 fn host_and_port(text: &str) -> Result<(&str, Option<&str>), UriError> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or_else(|| invalid("invalid_host"))?;
@@ -175,7 +175,7 @@ impl UriTls {
             "keyfile" => self.key = Some(value.into()),
             "server_name_indication" if value != "disable" => self.name = Some(value.into()),
             "verify" if value == "verify_none" => {
-                let why = "verify_none is not there: name who signed the certificate with cacertfile";
+                let why = "verify_none is not supported: set cacertfile to the CA that signed the server's certificate";
                 return Err(UriError::Unsupported(why.to_owned()));
             }
             _ => {}
@@ -185,10 +185,10 @@ impl UriTls {
 }
 
 impl AmqpUri {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// Why it is none, or none that can be used. Nothing of a password is in it.
+    /// Why it is invalid or unsupported. The error contains no part of a password.
     pub fn parse(text: &str) -> Result<AmqpUri, UriError> {
         AmqpUri::read(text).map_err(|why| match may_be_misread(text) {
             true => invalid("{unable_to_parse_uri,user_information_not_encoded}"),
@@ -196,7 +196,7 @@ impl AmqpUri {
         })
     }
 
-    /// That of a virtual host of the broker that reads this.
+    /// The address of a virtual host of the local broker.
     #[must_use]
     pub fn here(vhost: &ByteString) -> AmqpUri {
         AmqpUri {
@@ -216,7 +216,7 @@ impl AmqpUri {
         }
     }
 
-    /// The same, in this virtual host where it names none.
+    /// The same address, with this virtual host if it names none.
     #[must_use]
     pub fn or_vhost(&self, vhost: &ByteString) -> AmqpUri {
         let mut uri = self.clone();
@@ -292,11 +292,11 @@ impl AmqpUri {
                     "plain" => AuthMechanism::Plain,
                     "amqplain" => AuthMechanism::AmqPlain,
                     other => {
-                        let why = format!("auth_mechanism '{other}' is not there: use plain or amqplain");
+                        let why = format!("auth_mechanism '{other}' is not supported: use plain or amqplain");
                         return Err(UriError::Unsupported(why));
                     }
                 }),
-                // As RabbitMQ: what nobody knows is for somebody else.
+                // As in RabbitMQ, unknown query fields are ignored.
                 _ => {}
             }
         }
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_may_be_left_out() {
+    fn each_part_is_optional() {
         let uri = parse(
             "amqp://us%40er:p%3Aw%2F@host:1234/v%2Fh?heartbeat=7&connection_timeout=900&channel_max=3&auth_mechanism=plain",
         );
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_masked_and_the_rest_stays() {
+    fn a_password_is_masked_and_the_rest_is_kept() {
         for (text, shown) in [
             (
                 "amqp://me:secret@host:1/v?heartbeat=1&password=secret",
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_printed_has_a_password() {
+    fn printed_text_has_no_password() {
         let uri = parse("amqp://me:secret@host:1/v?heartbeat=1&password=secret");
         assert_eq!((uri.to_string(), format!("{uri:?}")), ("amqp://host:1/v".into(), "amqp://host:1/v".into()));
         for (text, shown) in [
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_said() {
+    fn invalid_addresses_are_reported() {
         for (text, why) in [
             ("host", "{unable_to_parse_uri,no_scheme}"),
             ("http://h", "{unexpected_uri_scheme,\"http\"}"),
@@ -416,7 +416,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(amqp://)?[a-z%:@/?&=0-9ü\\[\\]]{0,40}") {
+        fn any_text_is_parsed_or_refused(text in "(amqp://)?[a-z%:@/?&=0-9ü\\[\\]]{0,40}") {
             let _ = AmqpUri::parse(&text);
             let _ = without_credentials(&text);
         }

@@ -9,10 +9,10 @@ use polylogue_auth::{Access, Grants, PasswordHash, ScramCredential, ScramMechani
 pub struct User {
     /// The login name.
     pub name: ByteString,
-    /// How a password is recognised.
+    /// The hash of the password.
     pub password: PasswordHash,
-    /// How somebody is recognised who proves to know the password: one a mechanism at most, in the order of their numbers. Beside a hash these
-    /// are of the same password; a user whose password was set by a protocol that does not send it has no hash.
+    /// SCRAM credentials of the same password: at most one per mechanism, in the order of their numbers. A user whose password was set by a protocol
+    /// that does not send it has no hash.
     pub scram: Vec<ScramCredential>,
     /// `administrator`, `monitoring`, `policymaker`, `management`, `impersonator`, or others.
     pub tags: Vec<ByteString>,
@@ -23,7 +23,7 @@ pub struct User {
 }
 
 impl User {
-    /// Whether this is the user's password. Milliseconds of work where nothing but SCRAM credentials is kept of it.
+    /// Whether this is the user's password. Takes milliseconds if only SCRAM credentials are stored.
     #[must_use]
     pub fn knows(&self, password: &[u8]) -> bool {
         if self.password.bytes.is_empty() {
@@ -33,7 +33,7 @@ impl User {
         }
     }
 
-    /// The credential for a mechanism.
+    /// Returns the credential for a mechanism.
     #[must_use]
     pub fn scram(&self, mechanism: ScramMechanism) -> Option<&ScramCredential> {
         self.scram.iter().find(|credential| credential.mechanism() == mechanism)
@@ -46,7 +46,7 @@ impl User {
     }
 }
 
-/// What a user limits.
+/// A limit of a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UserLimit {
     /// `max-connections`
@@ -56,7 +56,7 @@ pub enum UserLimit {
 }
 
 impl UserLimit {
-    /// By its name in the management API.
+    /// Parses the name in the management API.
     #[must_use]
     pub fn named(name: &str) -> Option<UserLimit> {
         match name {
@@ -67,7 +67,7 @@ impl UserLimit {
     }
 }
 
-/// What a user may do in a virtual host: patterns of names.
+/// A user's permissions in a virtual host: patterns of names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Permission {
     /// Declare and delete.
@@ -78,8 +78,7 @@ pub struct Permission {
     pub read: Pattern,
 }
 
-/// What a user may publish to and bind with at a topic exchange: patterns of routing keys, which may name `{username}`, `{vhost}` and
-/// `{client_id}`.
+/// A user's permissions at a topic exchange: patterns of routing keys, which may contain the variables `{username}`, `{vhost}` and `{client_id}`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopicPermission {
     /// Publish with.
@@ -88,12 +87,12 @@ pub struct TopicPermission {
     pub read: Pattern,
 }
 
-/// Whose permissions count.
+/// The subject of permission checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Subject<'a> {
-    /// The name.
+    /// The user name.
     pub user: &'a str,
-    /// What somebody may do who logged in by a token: that alone, whatever permissions a user of that name has.
+    /// The rights of a login by token: these only, regardless of the permissions of a user with this name.
     pub grants: Option<&'a Grants>,
 }
 

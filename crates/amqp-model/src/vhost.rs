@@ -6,7 +6,7 @@ use bytestring::ByteString;
 use polylogue_router::VhostId;
 use serde_json::Value;
 
-/// The virtual host that is there from the beginning.
+/// The virtual host that exists from the beginning.
 pub const DEFAULT_VHOST: &str = "/";
 /// The component of parameters that are limits of virtual hosts.
 pub(crate) const VHOST_LIMITS: &str = "vhost-limits";
@@ -18,15 +18,15 @@ pub struct Vhost {
     pub id: VhostId,
     /// Its name.
     pub name: ByteString,
-    /// What people say of it.
+    /// A description for people.
     pub description: ByteString,
     /// Tags, in their order.
     pub tags: Vec<ByteString>,
-    /// The type of queues that are declared without one, where that type can be what is declared.
+    /// The type of queues that are declared without one, if the declaration is compatible with it.
     pub default_queue_type: Option<QueueKind>,
     /// Whether messages are copied to `amq.rabbitmq.trace`.
     pub tracing: bool,
-    /// Other metadata: a JSON object, kept to be exported again.
+    /// Other metadata: a JSON object, kept for export.
     pub metadata: Json,
     /// `max-connections`; `None` for no limit.
     pub connections_max: Option<u64>,
@@ -34,17 +34,17 @@ pub struct Vhost {
     pub queues_max: Option<u64>,
 }
 
-/// The key of [`Vhost::metadata`] that says that a virtual host may not be deleted.
+/// The key of [`Vhost::metadata`] that protects a virtual host from deletion.
 const PROTECTED: &str = "protected_from_deletion";
 
 impl Vhost {
-    /// Whether it may not be deleted before its protection is taken away.
+    /// Whether it is protected from deletion.
     #[must_use]
     pub fn is_protected(&self) -> bool {
         self.metadata.value().get(PROTECTED) == Some(&Value::Bool(true))
     }
 
-    /// The same metadata, with the protection set or taken away.
+    /// Returns the metadata with the protection set or removed.
     pub(crate) fn protected(&self, protected: bool) -> Json {
         let mut metadata = self.metadata.value();
         if let Value::Object(map) = &mut metadata {
@@ -53,7 +53,7 @@ impl Vhost {
         Json::new(&metadata)
     }
 
-    /// Other metadata in place of what there is. The protection stays unless they speak of it.
+    /// Returns new metadata; the protection is kept unless the new metadata sets it.
     pub(crate) fn with_metadata(&self, new: &Json) -> Json {
         let mut metadata = new.value();
         if let (Value::Object(map), Some(before)) = (&mut metadata, self.metadata.value().get(PROTECTED)) {
@@ -63,7 +63,7 @@ impl Vhost {
     }
 }
 
-/// What a virtual host limits.
+/// A limit of a virtual host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VhostLimit {
     /// `max-connections`
@@ -73,7 +73,7 @@ pub enum VhostLimit {
 }
 
 impl VhostLimit {
-    /// By its name in the management API.
+    /// Parses the name in the management API.
     #[must_use]
     pub fn named(name: &str) -> Option<VhostLimit> {
         match name {
@@ -84,8 +84,7 @@ impl VhostLimit {
     }
 }
 
-/// The names of the exchanges that each virtual host has from the beginning, their types, and whether they are internal. All of
-/// them are durable: clients declare them again as what they are.
+/// The predeclared exchanges of each virtual host: names, types, and whether they are internal. All are durable: clients redeclare them as such.
 pub const PREDECLARED: [(&str, &str, bool); 6] = [
     ("amq.direct", "direct", false),
     ("amq.fanout", "fanout", false),

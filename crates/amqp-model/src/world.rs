@@ -1,7 +1,7 @@
-//! What is declared beside exchanges and bindings: virtual hosts, users and what they may do, parameters, policies, queues.
+//! The AMQP metadata except exchanges and bindings: virtual hosts, users and permissions, parameters, policies, queues.
 //!
-//! There are two of these: what is committed, and what will be there when all that is on its way is. What they hold is shared. Both
-//! change by [`World::apply`] only, which never fails: a change of what is not there does nothing.
+//! There are two instances: the committed state, and the state as it will be when all proposals are committed. They share their contents. Both change
+//! only by [`World::apply`], which never fails: changing a missing object does nothing.
 
 use crate::change::{Change, Key, READS_BEGUN};
 use crate::json::Json;
@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 type ByUser<V> = BTreeMap<VhostId, BTreeMap<ByteString, V>>;
 
-/// What a change did.
+/// An effect of a change.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Did {
+pub(crate) enum Effect {
     VhostSet(Arc<Vhost>),
     VhostRemoved(Arc<Vhost>),
     UserSet(Arc<User>),
@@ -39,30 +39,29 @@ pub(crate) enum Did {
     Quotas(QuotaEntity, QuotaLimits),
 }
 
-/// What changes did, in order, and which chunks differ.
+/// The effects of changes, in order, and the chunks that differ.
 #[derive(Default, Debug)]
 pub(crate) struct Effects {
-    pub(crate) did: Vec<Did>,
+    pub(crate) did: Vec<Effect>,
     pub(crate) keys: BTreeSet<Key>,
-    /// The changes that take back what was done, where they are wanted: to be made in reverse order. They leave the next
-    /// numbers of virtual hosts and queues as they are.
+    /// If wanted, the changes that undo the effects: to be applied in reverse order. They leave the next ids of virtual hosts and queues unchanged.
     pub(crate) undo: Option<Vec<Change>>,
 }
 
 impl Effects {
-    /// Effects that say how they are taken back.
+    /// Effects that record how to undo them.
     pub(crate) fn with_undo() -> Effects {
         Effects { undo: Some(Vec::new()), ..Effects::default() }
     }
 
-    /// This takes back what was just done.
+    /// Records a change that undoes the last effect.
     fn undone_by(&mut self, change: impl FnOnce() -> Change) {
         if let Some(undo) = &mut self.undo {
             undo.push(change());
         }
     }
 
-    fn note(&mut self, did: Did, key: Key) {
+    fn note(&mut self, did: Effect, key: Key) {
         self.did.push(did);
         self.keys.insert(key);
     }
@@ -77,7 +76,7 @@ pub struct World {
     permissions: ByUser<Arc<Permission>>,
     topics: ByUser<BTreeMap<ByteString, Arc<TopicPermission>>>,
     permission_count: usize,
-    /// Values, and who set them where that is known.
+    /// Values, and the users who set them, if known.
     parameters: BTreeMap<(VhostId, ByteString, ByteString), (Json, Option<ByteString>)>,
     globals: BTreeMap<ByteString, Json>,
     policies: BTreeMap<(VhostId, bool, ByteString), Arc<Policy>>,
@@ -92,30 +91,30 @@ pub struct World {
 }
 
 impl World {
-    /// A virtual host by its id.
+    /// Returns a virtual host by its id.
     #[must_use]
     pub fn vhost(&self, id: VhostId) -> Option<&Arc<Vhost>> {
         self.vhosts.get(&id)
     }
 
-    /// A virtual host by its name.
+    /// Returns a virtual host by its name.
     #[must_use]
     pub fn vhost_named(&self, name: &str) -> Option<&Arc<Vhost>> {
         self.vhosts.get(self.vhost_names.get(name)?)
     }
 
-    /// The name of a virtual host; empty when it is not there.
+    /// Returns the name of a virtual host; empty when it does not exist.
     #[must_use]
     pub fn vhost_name(&self, id: VhostId) -> &str {
         self.vhosts.get(&id).map_or("", |vhost| &vhost.name)
     }
 
-    /// All virtual hosts, in the order in which they were made.
+    /// All virtual hosts, in the order of their creation.
     pub fn vhosts(&self) -> impl ExactSizeIterator<Item = &Arc<Vhost>> {
         self.vhosts.values()
     }
 
-    /// A user.
+    /// Returns a user.
     #[must_use]
     pub fn user(&self, name: &str) -> Option<&Arc<User>> {
         self.users.get(name)
@@ -126,7 +125,7 @@ impl World {
         self.users.values()
     }
 
-    /// What a user may do in a virtual host.
+    /// Returns a user's permissions in a virtual host.
     #[must_use]
     pub fn permission(&self, vhost: VhostId, user: &str) -> Option<&Arc<Permission>> {
         self.permissions.get(&vhost)?.get(user)
@@ -137,7 +136,7 @@ impl World {
         self.permissions.iter().flat_map(|(vhost, users)| users.iter().map(|(user, p)| (*vhost, user, p)))
     }
 
-    /// What a user may do at a topic exchange.
+    /// Returns a user's permissions at a topic exchange.
     #[must_use]
     pub fn topic_permission(&self, vhost: VhostId, user: &str, exchange: &str) -> Option<&Arc<TopicPermission>> {
         self.topics.get(&vhost)?.get(user)?.get(exchange)
@@ -154,32 +153,32 @@ impl World {
         })
     }
 
-    /// Access control lists: what users may do with the protocols that know them, beside their permissions.
+    /// Access control lists: permissions in protocols that use them, beside RabbitMQ's permissions.
     #[must_use]
     pub fn acls(&self) -> &BTreeSet<Arc<Acl>> {
         &self.acls
     }
 
-    /// Quotas of clients of the protocols that know them.
+    /// Quotas of clients of the protocols that have them.
     #[must_use]
     pub fn quotas(&self) -> &QuotaTable {
         &self.quotas
     }
 
-    /// How many permissions there are, those of topics included.
+    /// How many permissions there are, topic permissions included.
     #[must_use]
     pub fn permission_count(&self) -> usize {
         self.permission_count
     }
 
-    /// A parameter of a virtual host.
+    /// Returns a parameter of a virtual host.
     #[must_use]
     pub fn parameter(&self, vhost: VhostId, component: &ByteString, name: &ByteString) -> Option<&Json> {
         self.parameters.get(&(vhost, component.clone(), name.clone())).map(|(value, _)| value)
     }
 
-    /// The user who set a parameter; `None` where it is not there, where that was not a user of the user store, and where a build set it that did
-    /// not record it.
+    /// Returns the user who set a parameter; `None` when it does not exist, was not set by a user of the user store, or was set by a build that did
+    /// not record the user.
     #[must_use]
     pub fn parameter_author(&self, vhost: VhostId, component: &ByteString, name: &ByteString) -> Option<&ByteString> {
         self.parameters.get(&(vhost, component.clone(), name.clone()))?.1.as_ref()
@@ -190,18 +189,18 @@ impl World {
         self.parameters.iter().map(|((vhost, component, name), (value, _))| (*vhost, component, name, value))
     }
 
-    /// A parameter of the cluster.
+    /// Returns a global parameter.
     #[must_use]
     pub fn global(&self, name: &str) -> Option<&Json> {
         self.globals.get(name)
     }
 
-    /// All parameters of the cluster by name.
+    /// All global parameters by name.
     pub fn globals(&self) -> impl ExactSizeIterator<Item = (&ByteString, &Json)> {
         self.globals.iter()
     }
 
-    /// A policy or an operator policy.
+    /// Returns a policy or an operator policy.
     #[must_use]
     pub fn policy(&self, vhost: VhostId, operator: bool, name: &ByteString) -> Option<&Arc<Policy>> {
         self.policies.get(&(vhost, operator, name.clone()))
@@ -221,18 +220,18 @@ impl World {
         self.policies.values()
     }
 
-    /// A queue by its id. By name ask [`crate::Model::queue`].
+    /// Returns a queue by its id. By name see [`crate::Model::queue`].
     #[must_use]
     pub fn queue(&self, id: QueueId) -> Option<&Arc<Queue>> {
         self.queues.get(&id)
     }
 
-    /// All queues, in the order in which they were declared.
+    /// All queues, in the order of their declaration.
     pub fn queues(&self) -> impl ExactSizeIterator<Item = &Arc<Queue>> {
         self.queues.values()
     }
 
-    /// The queues that were declared after one, in their order; all without one.
+    /// The queues that were declared after `after`, in order; all queues for `None`.
     pub(crate) fn queues_after(&self, after: Option<QueueId>) -> impl Iterator<Item = &Arc<Queue>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.queues.range((from, Bound::Unbounded)).map(|(_, queue)| queue)
@@ -255,7 +254,7 @@ impl World {
         self.owned.range((owner, QueueId(0))..=(owner, QueueId(u64::MAX))).map(|(_, id)| *id)
     }
 
-    /// How far the topic of an exchange was read: partitions, and the offset that comes next in each.
+    /// How far the topic of an exchange was read: partitions, and the next offset of each.
     pub fn topic_reads(&self, exchange: ExchangeId) -> impl Iterator<Item = (u64, u64)> {
         let of_exchange = self.topic_reads.range((exchange, 0)..=(exchange, u64::MAX));
         of_exchange.map(|((_, partition), offset)| (*partition, *offset))
@@ -265,7 +264,7 @@ impl World {
         self.topic_reads.get(&(exchange, partition)).copied()
     }
 
-    /// The policy and the operator policy that apply to a queue of this type (to an exchange, without one) and this name.
+    /// Returns the policy and the operator policy that apply to a queue of this type (to an exchange, without one) with this name.
     #[must_use]
     pub fn matching(&self, vhost: VhostId, kind: Option<QueueKind>, name: &str) -> [Option<&Policy>; 2] {
         [false, true].map(|operator| {
@@ -274,7 +273,7 @@ impl World {
         })
     }
 
-    /// What holds for a queue.
+    /// Computes the effective settings of a queue.
     #[must_use]
     pub fn effective(&self, queue: &Queue) -> Effective {
         let [policy, operator] = self.matching(queue.vhost, Some(queue.kind), &queue.name);
@@ -287,14 +286,14 @@ impl World {
         }
     }
 
-    /// The alternate exchange that policies give an exchange.
+    /// Returns the alternate exchange that policies set for an exchange.
     #[must_use]
     pub fn policy_alternate(&self, vhost: VhostId, exchange: &str) -> Option<ByteString> {
         let [policy, operator] = self.matching(vhost, None, exchange);
         merged(policy, operator).get("alternate-exchange")?.as_str().map(ByteString::from)
     }
 
-    /// Makes a change.
+    /// Applies a change.
     pub(crate) fn apply(&mut self, change: &Change, effects: &mut Effects) {
         match change {
             Change::Vhost(vhost) => self.set_vhost(vhost, effects),
@@ -348,7 +347,7 @@ impl World {
         let name = user.name.clone();
         let before = self.users.insert(name.clone(), user.clone());
         effects.undone_by(|| before.map_or(Change::UserRemoved(name), Change::User));
-        effects.note(Did::UserSet(user.clone()), Key::User(user.name.clone()));
+        effects.note(Effect::UserSet(user.clone()), Key::User(user.name.clone()));
     }
 
     fn set_permission(
@@ -364,7 +363,7 @@ impl World {
             Some(before) => Change::Permission(vhost, user.clone(), before),
             None => Change::PermissionRemoved(vhost, user.clone()),
         });
-        effects.note(Did::Permissions(vhost, user.clone()), Key::Permission(vhost, user.clone()));
+        effects.note(Effect::Permissions(vhost, user.clone()), Key::Permission(vhost, user.clone()));
     }
 
     fn set_topic(
@@ -383,7 +382,7 @@ impl World {
             None => Change::TopicRemoved(vhost, user.clone(), exchange.clone()),
         });
         let key = Key::Topic(vhost, user.clone(), exchange.clone());
-        effects.note(Did::Permissions(vhost, user.clone()), key);
+        effects.note(Effect::Permissions(vhost, user.clone()), key);
     }
 
     fn set_global(&mut self, name: &ByteString, value: Option<&Json>, effects: &mut Effects) {
@@ -398,7 +397,7 @@ impl World {
             Some(before) => Change::Global(name.clone(), before),
             None => Change::GlobalRemoved(name.clone()),
         });
-        effects.note(Did::Global(name.clone(), value.cloned()), Key::Global(name.clone()));
+        effects.note(Effect::Global(name.clone(), value.cloned()), Key::Global(name.clone()));
     }
 
     fn set_policy(&mut self, policy: &Arc<Policy>, effects: &mut Effects) {
@@ -408,10 +407,10 @@ impl World {
             None => Change::PolicyRemoved(policy.vhost, policy.operator, policy.name.clone()),
         });
         let key = Key::Policy(policy.vhost, policy.operator, policy.name.clone());
-        effects.note(Did::Policies(policy.vhost), key);
+        effects.note(Effect::Policies(policy.vhost), key);
     }
 
-    /// What is not durable goes.
+    /// Removes everything that is not durable.
     fn restart(&mut self, effects: &mut Effects) {
         let transient = self.queues.values().filter(|queue| !queue.durable);
         let transient: Vec<_> = transient.map(|queue| queue.id).collect();
@@ -429,13 +428,13 @@ impl World {
             Some(before) => Change::Quotas(entity.clone(), before),
             None => Change::QuotasRemoved(entity.clone()),
         });
-        effects.note(Did::Quotas(entity.clone(), limits), Key::Quotas(entity.clone()));
+        effects.note(Effect::Quotas(entity.clone(), limits), Key::Quotas(entity.clone()));
     }
 
     fn set_acl(&mut self, acl: &Arc<Acl>, is_there: bool, effects: &mut Effects) {
         let did = match is_there {
-            true if self.acls.insert(acl.clone()) => Did::AclSet(acl.clone()),
-            false if self.acls.remove(acl) => Did::AclRemoved(acl.clone()),
+            true if self.acls.insert(acl.clone()) => Effect::AclSet(acl.clone()),
+            false if self.acls.remove(acl) => Effect::AclRemoved(acl.clone()),
             _ => return,
         };
         effects.undone_by(|| if is_there { Change::AclRemoved(acl.clone()) } else { Change::Acl(acl.clone()) });
@@ -453,11 +452,11 @@ impl World {
         });
         effects.keys.insert(Key::TopicRead(exchange, partition));
         if partition == READS_BEGUN && offset.is_some() {
-            effects.did.push(Did::TopicReadsBegun(exchange));
+            effects.did.push(Effect::TopicReadsBegun(exchange));
         }
     }
 
-    /// An exchange is gone, and with it how far its topic was read.
+    /// Removes the read offsets of a deleted exchange.
     pub(crate) fn forget_topic_reads(&mut self, exchange: ExchangeId, effects: &mut Effects) {
         let partitions: Vec<u64> = self.topic_reads(exchange).map(|(partition, _)| partition).collect();
         for partition in partitions {
@@ -473,7 +472,7 @@ impl World {
         }
         effects.undone_by(|| before.map_or(Change::VhostRemoved(vhost.id), Change::Vhost));
         self.vhost_names.insert(vhost.name.clone(), vhost.id);
-        effects.note(Did::VhostSet(vhost.clone()), Key::Vhost(vhost.id));
+        effects.note(Effect::VhostSet(vhost.clone()), Key::Vhost(vhost.id));
         effects.keys.insert(Key::Counters);
     }
 
@@ -495,7 +494,7 @@ impl World {
             let names: Vec<_> = self.policies_of(id, operator).map(|policy| policy.name.clone()).collect();
             names.iter().for_each(|name| self.remove_policy(id, operator, name, effects));
         }
-        effects.note(Did::VhostRemoved(vhost), Key::Vhost(id));
+        effects.note(Effect::VhostRemoved(vhost), Key::Vhost(id));
     }
 
     fn remove_user(&mut self, name: &ByteString, effects: &mut Effects) {
@@ -506,7 +505,7 @@ impl World {
         let topics: Vec<_> =
             self.topic_permissions().filter(|(_, of, ..)| *of == name).map(|(v, _, x, _)| (v, x.clone())).collect();
         topics.iter().for_each(|(vhost, exchange)| self.remove_topic(*vhost, name, exchange, effects));
-        effects.note(Did::UserRemoved(user), Key::User(name.clone()));
+        effects.note(Effect::UserRemoved(user), Key::User(name.clone()));
     }
 
     fn remove_permission(&mut self, vhost: VhostId, user: &ByteString, effects: &mut Effects) {
@@ -514,7 +513,7 @@ impl World {
         if let Some(before) = users.remove(user) {
             self.permission_count -= 1;
             effects.undone_by(|| Change::Permission(vhost, user.clone(), before));
-            effects.note(Did::Permissions(vhost, user.clone()), Key::Permission(vhost, user.clone()));
+            effects.note(Effect::Permissions(vhost, user.clone()), Key::Permission(vhost, user.clone()));
         }
         if users.is_empty() {
             self.permissions.remove(&vhost);
@@ -528,7 +527,7 @@ impl World {
             self.permission_count -= 1;
             effects.undone_by(|| Change::Topic(vhost, user.clone(), exchange.clone(), before));
             let key = Key::Topic(vhost, user.clone(), exchange.clone());
-            effects.note(Did::Permissions(vhost, user.clone()), key);
+            effects.note(Effect::Permissions(vhost, user.clone()), key);
         }
         if exchanges.is_empty() {
             users.remove(user);
@@ -548,19 +547,19 @@ impl World {
     fn remove_policy(&mut self, vhost: VhostId, operator: bool, name: &ByteString, effects: &mut Effects) {
         if let Some(before) = self.policies.remove(&(vhost, operator, name.clone())) {
             effects.undone_by(|| Change::Policy(before));
-            effects.note(Did::Policies(vhost), Key::Policy(vhost, operator, name.clone()));
+            effects.note(Effect::Policies(vhost), Key::Policy(vhost, operator, name.clone()));
         }
     }
 
     fn add_queue(&mut self, queue: &Arc<Queue>, effects: &mut Effects) {
-        // Only a damaged record has an id twice; what is counted stays right.
+        // Only a damaged record has an id twice; the counters stay correct.
         self.remove_queue(queue.id, Gone::Asked, effects);
         self.next_queue = self.next_queue.max(queue.id.0.saturating_add(1));
         *self.queue_counts.entry(queue.vhost).or_default() += 1;
         self.owned.extend(queue.owner.map(|owner| (owner, queue.id)));
         self.queues.insert(queue.id, queue.clone());
         effects.undone_by(|| Change::QueueRemoved(queue.id, Gone::Asked));
-        effects.note(Did::QueueAdded(queue.clone()), Key::Queue(queue.id));
+        effects.note(Effect::QueueAdded(queue.clone()), Key::Queue(queue.id));
         effects.keys.insert(Key::Counters);
     }
 
@@ -576,10 +575,10 @@ impl World {
             self.owned.remove(&(owner, id));
         }
         effects.undone_by(|| Change::Queue(queue.clone()));
-        effects.note(Did::QueueRemoved(queue, gone), Key::Queue(id));
+        effects.note(Effect::QueueRemoved(queue, gone), Key::Queue(id));
     }
 
-    /// The change that makes what a chunk is about; `None` when it is not there.
+    /// Returns the change that recreates a chunk; `None` when its object does not exist.
     pub(crate) fn chunk(&self, key: &Key) -> Option<Change> {
         Some(match key {
             Key::Vhost(id) => Change::Vhost(self.vhosts.get(id)?.clone()),
@@ -607,7 +606,7 @@ impl World {
         })
     }
 
-    /// What every chunk is about.
+    /// Returns the keys of all chunks.
     pub(crate) fn keys(&self) -> BTreeSet<Key> {
         let mut keys = BTreeSet::from([Key::Counters]);
         keys.extend(self.vhosts.keys().copied().map(Key::Vhost));
@@ -632,6 +631,6 @@ fn note_parameter(
     value: Option<&Json>,
     effects: &mut Effects,
 ) {
-    let did = Did::Parameter(vhost, component.clone(), name.clone(), value.cloned());
+    let did = Effect::Parameter(vhost, component.clone(), name.clone(), value.cloned());
     effects.note(did, Key::Parameter(vhost, component.clone(), name.clone()));
 }

@@ -1,7 +1,7 @@
-//! What a session costs by the message: time, where bytes come from memory and go nowhere.
+//! Measures the processing time of a session per message, with input from memory and without a socket.
 //!
-//! `cargo run --release -p polylogue-amqp --example session_cost`. Each line is the best of many timed runs; on a noisy machine
-//! compare the lines of one run with one another. The copy into the input stands for the read from the socket.
+//! `cargo run --release -p polylogue-amqp --example session_cost`. Each line is the best of many timed runs; on a noisy machine compare only lines of
+//! one run. The copy into the input replaces the read from the socket.
 
 #![allow(clippy::disallowed_methods, reason = "this measures time")]
 
@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Messages a run.
+/// Messages per run.
 const MESSAGES: u64 = 1_000;
 const RUNS: usize = 300;
 
@@ -45,7 +45,7 @@ impl Bench {
         Some(request)
     }
 
-    /// A connection with a channel that confirms and consumes.
+    /// An open connection with a channel that has confirms and a consumer.
     fn new() -> Result<Bench, Box<dyn Error>> {
         let session = Session::new(Arc::new(AmqpSettings::default()), 1, 1);
         let none = ChannelRef { number: 1, life: 1 };
@@ -72,7 +72,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Publishes, each confirmed alone; the client is told at the end.
+    /// Publishes, each confirmed separately; the confirms are sent at the end.
     fn publish(&mut self, bytes: &[u8]) -> usize {
         self.session.on_bytes(&mut BytesMut::from(bytes), 1);
         while let Some((_, request)) = self.session.poll_request() {
@@ -90,7 +90,7 @@ impl Bench {
         out.iter().map(polylogue_types::Chunk::len).sum()
     }
 
-    /// Deliveries, each acknowledged alone.
+    /// Deliveries, each acknowledged separately.
     fn deliver(&mut self, body: &Bytes) -> usize {
         let delivery = |at| Delivery {
             place: Place { queue: 1, at },

@@ -1,57 +1,64 @@
-//! What a side of a connection waits for by the clock: its own signs of life, and those of the other side (AMQP 0-9-1, 4.2.7).
+//! Heartbeat timers of one side of a connection: when to send a heartbeat, and when the peer has timed out (AMQP 0-9-1, 4.2.7).
 
 /// Monotonic milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// When the connection was made.
-    pub(crate) born_ms: u64,
-    /// When something was read last.
-    heard_ms: u64,
-    /// When something was handed to be written last.
-    pub(crate) said_ms: u64,
-    /// The heartbeat that was agreed on, 0 for none. Milliseconds.
+    /// When the connection was accepted or made.
+    pub(crate) created_ms: u64,
+    /// When bytes were last read.
+    last_read_ms: u64,
+    /// When output was last handed over to be written.
+    pub(crate) last_write_ms: u64,
+    /// The negotiated heartbeat, 0 for none. Milliseconds.
     pub(crate) heartbeat_ms: u64,
-    /// Nothing was read for a while, because nothing was wanted: the other side's silence begins when that ends.
-    deaf: bool,
-    /// How much was left in the input after it was looked at last: more means that the other side has said something.
+    /// Reading is paused by this side: the peer's silence counts only from when reading resumes.
+    reading_paused: bool,
+    /// Bytes left in the input after the last call of [`Clock::on_parsed`]: a longer input means that the peer has sent something.
     seen_bytes: usize,
 }
 
 impl Clock {
     pub(crate) fn new(now_ms: u64) -> Clock {
-        Clock { born_ms: now_ms, heard_ms: now_ms, said_ms: now_ms, heartbeat_ms: 0, deaf: false, seen_bytes: 0 }
-    }
-
-    /// So much is in the input before it is looked at.
-    pub(crate) fn hear(&mut self, input_bytes: usize, now_ms: u64) {
-        if input_bytes > self.seen_bytes {
-            self.heard_ms = now_ms;
+        Clock {
+            created_ms: now_ms,
+            last_read_ms: now_ms,
+            last_write_ms: now_ms,
+            heartbeat_ms: 0,
+            reading_paused: false,
+            seen_bytes: 0,
         }
     }
 
-    /// So much is left of it.
-    pub(crate) fn seen(&mut self, left_bytes: usize) {
+    /// The input holds this many bytes before it is parsed.
+    pub(crate) fn on_input(&mut self, input_bytes: usize, now_ms: u64) {
+        if input_bytes > self.seen_bytes {
+            self.last_read_ms = now_ms;
+        }
+    }
+
+    /// This many bytes are left in the input after parsing.
+    pub(crate) fn on_parsed(&mut self, left_bytes: usize) {
         self.seen_bytes = left_bytes;
     }
 
-    /// Whether input is wanted from now on.
-    pub(crate) fn listen(&mut self, wants: bool, now_ms: u64) {
+    /// Whether this side reads from now on.
+    pub(crate) fn set_reading(&mut self, wants: bool, now_ms: u64) {
         if !wants {
-            self.deaf = true;
-        } else if std::mem::take(&mut self.deaf) {
-            self.heard_ms = now_ms;
+            self.reading_paused = true;
+        } else if std::mem::take(&mut self.reading_paused) {
+            self.last_read_ms = now_ms;
         }
     }
 
-    /// When a sign of life is due: after half a heartbeat of silence.
-    pub(crate) fn say_ms(&self) -> Option<u64> {
+    /// When a heartbeat is due: after half of the negotiated interval without output.
+    pub(crate) fn heartbeat_due_ms(&self) -> Option<u64> {
         let half = self.heartbeat_ms / 2;
-        (half > 0).then(|| self.said_ms.saturating_add(half))
+        (half > 0).then(|| self.last_write_ms.saturating_add(half))
     }
 
-    /// When the other side is taken for dead: after two heartbeats of silence, while it is listened to.
-    pub(crate) fn hear_ms(&self, listens: bool) -> Option<u64> {
-        let counts = self.heartbeat_ms > 0 && listens;
-        counts.then(|| self.heard_ms.saturating_add(2 * self.heartbeat_ms))
+    /// When the peer is considered dead: after two heartbeat intervals without input, while this side reads.
+    pub(crate) fn peer_timeout_ms(&self, reads: bool) -> Option<u64> {
+        let counts = self.heartbeat_ms > 0 && reads;
+        counts.then(|| self.last_read_ms.saturating_add(2 * self.heartbeat_ms))
     }
 }

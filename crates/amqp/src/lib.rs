@@ -1,5 +1,5 @@
-//! AMQP 0-9-1 as RabbitMQ's clients speak it: bytes of a connection in, requests to the broker and bytes of answers out.
-//! Sans-IO: nothing here knows a socket, a clock or a file.
+//! AMQP 0-9-1 as RabbitMQ's clients use it: bytes of a connection in, requests to the broker and response bytes out. Sans-IO: nothing here uses a
+//! socket, a clock or a file.
 //!
 //! ```text
 //!            bytes                        request::Request / Reply / Event
@@ -8,9 +8,9 @@
 //!                     v     \--> refusal   RabbitMQ's codes and words
 //!                   codec
 //! ```
-//!
-//! [`codec`] has frames, methods, properties and field tables; [`session`] is one connection; [`request`] is what it asks of a
-//! broker, and the contract that a broker is written against; [`refusal`] has every reason to close a channel or a connection;
+//! [`codec`] has frames, methods, properties and field tables; [`session`] is one server-side connection; [`request`] is the contract between a
+//! session and a broker; [`refusal`] has every reason to close a channel or a connection; [`settings`] are the operator's settings. [`client`] is a
+//! client-side connection, which shovels use.
 //! [`settings`] is what an operator decides. [`client`] is the other side of a connection, for shovels.
 
 pub mod client;

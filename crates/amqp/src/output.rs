@@ -1,4 +1,4 @@
-//! Bytes on their way to the client: small ones collected in one buffer, large bodies handed on as they are.
+//! Output of a connection: small frames are collected in one buffer, large bodies are passed on without a copy.
 
 use crate::codec::{
     BasicDeliver, FRAME_END, FRAME_OVERHEAD_BYTES, FrameKind, FramePrefix, Method, ShortStr, Writer, body_prefix,
@@ -8,25 +8,25 @@ use crate::request::Payload;
 use bytes::{BufMut, BytesMut};
 use polylogue_types::{Chunk, FileRange};
 
-/// A part of a body up to this is copied beside its frame: that is cheaper than a piece of its own. Bytes.
+/// A part of a body up to this size is copied next to its frame header: that costs less than a chunk of its own. Bytes.
 const COPY_BYTES_MAX: usize = 1024;
 
-/// What a buffer grows by at first, and where little is said: what a silent connection keeps. Bytes.
+/// The initial growth step of the buffer, and its size while there is little output: what an idle connection keeps. Bytes.
 const BUFFER_BYTES_MIN: usize = 1 << 10;
-/// What it grows by at the most. Bytes.
+/// The largest growth step of the buffer. Bytes.
 const BUFFER_BYTES_MAX: usize = 16 << 10;
-/// A buffer of which a taking has used less than this part is too large.
+/// A buffer is too large if less than one part in this many was used when the output was taken.
 const BUFFER_USED_MIN: usize = 8;
 
-/// What waits to be written.
+/// Output that waits to be written.
 #[derive(Debug)]
 pub(crate) struct Output {
     ready: Vec<Chunk>,
-    /// What comes after `ready`.
+    /// The bytes that follow `ready`.
     buffer: BytesMut,
-    /// What it grows by. Bytes.
+    /// The growth step of `buffer`. Bytes.
     step: usize,
-    /// All of both. Bytes.
+    /// Total of `ready` and `buffer`. Bytes.
     len: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for Output {
 }
 
 impl Output {
-    /// What waits. Bytes.
+    /// How much output waits. Bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -46,14 +46,14 @@ impl Output {
         self.len == 0
     }
 
-    /// Lets go of memory that is not used.
-    pub(crate) fn rest(&mut self) {
+    /// Releases unused memory.
+    pub(crate) fn release_memory(&mut self) {
         if self.is_empty() {
             *self = Output::default();
         }
     }
 
-    /// Lets `write` write to the end.
+    /// Lets `write` append to the buffer.
     fn write(&mut self, write: impl FnOnce(&mut BytesMut)) {
         if self.buffer.capacity() - self.buffer.len() < 512 {
             if self.len >= self.step {
@@ -66,22 +66,22 @@ impl Output {
         self.len += self.buffer.len() - before;
     }
 
-    /// A protocol header.
+    /// Appends a protocol header.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.write(|out| out.put_slice(bytes));
     }
 
-    /// A method in its frame.
+    /// Appends a method frame.
     pub(crate) fn method(&mut self, channel: u16, method: &Method) {
         self.write(|out| encode_method(out, channel, method));
     }
 
-    /// A sign of life.
+    /// Appends a heartbeat frame.
     pub(crate) fn heartbeat(&mut self) {
         self.write(encode_heartbeat);
     }
 
-    /// `basic.deliver`, from borrowed parts.
+    /// Appends `basic.deliver`, from borrowed parts.
     pub(crate) fn deliver(
         &mut self,
         channel: u16,
@@ -91,7 +91,7 @@ impl Output {
         origin: (&ShortStr, &ShortStr),
     ) {
         let (exchange, routing_key) = origin;
-        // class and method, three short strings, a tag, a bit
+        // Class and method, three short strings, a tag, a bit.
         let size = 4 + 3 + consumer_tag.len() + 8 + 1 + exchange.len() + routing_key.len();
         self.write(|out| {
             out.reserve(size + FRAME_OVERHEAD_BYTES);
@@ -108,7 +108,7 @@ impl Output {
         });
     }
 
-    /// The header frame and the body frames of a message, none larger than `frame_bytes_max` (0 for no limit).
+    /// Appends the header frame and the body frames of a message, none larger than `frame_bytes_max` (0 for no limit).
     pub(crate) fn content(&mut self, channel: u16, frame_bytes_max: u32, properties: &[u8], payload: &Payload) {
         let mut left = payload.len();
         self.write(|out| encode_header(out, channel, left as u64, properties));
@@ -117,7 +117,7 @@ impl Output {
             max => (max as usize).saturating_sub(FRAME_OVERHEAD_BYTES).max(1),
         };
         let mut pieces = payload.pieces().iter();
-        // the piece that is being sent, and where it goes on
+        // The chunk that is being written, and the offset to continue at.
         let mut piece: Option<(&Chunk, usize)> = None;
         while left > 0 {
             let size = left.min(max);
@@ -135,7 +135,7 @@ impl Output {
         }
     }
 
-    /// A part of a piece.
+    /// Appends a part of a chunk.
     fn part(&mut self, chunk: &Chunk, from: usize, len: usize) {
         match chunk {
             Chunk::Bytes(bytes) if len <= COPY_BYTES_MAX => {
@@ -166,11 +166,11 @@ impl Output {
         }
     }
 
-    /// Moves all that waits to the end of `out`; whether there was anything.
+    /// Moves all output to the end of `out`; whether there was any.
     pub(crate) fn take(&mut self, out: &mut Vec<Chunk>) -> bool {
         self.close_buffer();
         if self.len < self.step / BUFFER_USED_MIN && self.step > BUFFER_BYTES_MIN {
-            // What is left of it would keep all of it.
+            // Keeping the unused release_memory would keep the whole allocation.
             self.step /= 2;
             self.buffer = BytesMut::new();
         }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_grows_with_what_is_said_and_goes_when_little_is() {
+    fn the_buffer_grows_with_the_output_and_shrinks_when_there_is_little() {
         let (mut output, mut out) = (Output::default(), Vec::new());
         output.heartbeat();
         assert!(output.take(&mut out) && output.buffer.capacity() <= BUFFER_BYTES_MIN);

@@ -1,5 +1,5 @@
-//! Why something is refused: RabbitMQ's codes and its words. Test suites and applications match the texts, so that each is
-//! here once, letter by letter (sources: `rabbit_channel`, `rabbit_reader`, `rabbit_amqqueue`, `rabbit_command_assembler`).
+//! Reasons for refusals: RabbitMQ's codes and texts. Test suites and applications match the texts, so each is defined here once, letter by letter
+//! (sources: `rabbit_channel`, `rabbit_reader`, `rabbit_amqqueue`, `rabbit_command_assembler`).
 
 use crate::codec::{DecodeError, MethodId, ShortStr};
 use std::fmt;
@@ -35,7 +35,7 @@ impl Code {
         self as u16
     }
 
-    /// The name that a reply text begins with.
+    /// The name that a reply text starts with.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,33 +60,33 @@ impl Code {
         }
     }
 
-    /// Whether it costs the connection, and not only the channel.
+    /// Whether it closes the connection, not only the channel.
     #[must_use]
     pub fn is_hard(self) -> bool {
         matches!(self, Code::ConnectionForced | Code::InvalidPath) || self >= Code::FrameError
     }
 }
 
-/// A code and what is wrong.
+/// A reply code and a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// The code.
     pub code: Code,
-    /// What follows after the name of the code.
+    /// The text after the name of the code.
     pub text: String,
 }
 
-/// Where a shortened reply text ends, before its three dots. Bytes.
+/// Where a reply text that is too long is cut, before its three dots. Bytes.
 const CUT_BYTES: usize = 252;
 
 impl Refusal {
-    /// A refusal in these words.
+    /// Makes a refusal with this code and text.
     #[must_use]
     pub fn new(code: Code, text: impl Into<String>) -> Refusal {
         Refusal { code, text: text.into() }
     }
 
-    /// `NAME - text`, shortened to what a short string holds.
+    /// Returns `NAME - text`, shortened to fit a short string.
     #[must_use]
     pub fn reply_text(&self) -> ShortStr {
         let mut text = format!("{} - {}", self.code.name(), self.text);
@@ -107,7 +107,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Bytes as an Erlang term: `<<"text">>` or `<<1,2,3>>`, because that is how RabbitMQ shows them.
+/// Bytes as an Erlang term, which RabbitMQ's texts contain: `<<"text">>` or `<<1,2,3>>`.
 struct Term<'a>(&'a [u8]);
 
 impl fmt::Display for Term<'_> {
@@ -123,12 +123,12 @@ impl fmt::Display for Term<'_> {
     }
 }
 
-/// Bytes as `~w` shows them: always `<<1,2,3>>`.
+/// Bytes as Erlang's `~w` prints them: always `<<1,2,3>>`.
 struct Numbers<'a>(&'a [u8]);
 
 impl fmt::Display for Numbers<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // what a reply text has no room for is not written in the first place
+        // Bytes that do not fit into a reply text are not formatted at all.
         numbers(f, self.0.get(..ShortStr::BYTES_MAX).unwrap_or(self.0))
     }
 }
@@ -141,7 +141,7 @@ fn numbers(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     f.write_str(">>")
 }
 
-/// How a payload is quoted: whole or its first 16 bytes.
+/// Quotes a payload: whole, or its first 16 bytes.
 fn octets(payload: &[u8]) -> String {
     match payload.get(..17) {
         None => format!("all octets = {}", Term(payload)),
@@ -149,7 +149,7 @@ fn octets(payload: &[u8]) -> String {
     }
 }
 
-/// A queue or an exchange, as texts name it.
+/// The type of a resource in texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A queue.
@@ -167,10 +167,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A thing of a virtual host as texts name it: `queue 'q' in vhost '/'`.
+/// A resource of a virtual host in texts: `queue 'q' in vhost '/'`.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a> {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Its name.
     pub name: &'a [u8],
@@ -189,40 +189,40 @@ fn lossy(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// Refusals of the session itself.
+/// Refusals that the session decides.
 impl Refusal {
-    /// A method other than those that the state of the connection waits for.
+    /// A method that is not allowed in the current state of the connection.
     #[must_use]
     pub fn unexpected_method(state: &str) -> Refusal {
         Refusal::new(Code::ChannelError, format!("unexpected method in connection state {state}"))
     }
 
-    /// A frame of no known kind, or whose payload is none of its kind.
+    /// A frame of unknown type, or whose payload does not match its type.
     #[must_use]
     pub fn unknown_frame(kind: u8, payload: &[u8]) -> Refusal {
         Refusal::new(Code::FrameError, format!("type {kind}, {}: unknown_frame", octets(payload)))
     }
 
-    /// A frame whose size is above what was agreed on; sizes without the frame's own bytes.
+    /// A frame whose size exceeds the negotiated maximum; sizes exclude the frame's overhead.
     #[must_use]
     pub fn frame_too_large(kind: u8, size: u32, max: u32) -> Refusal {
         Refusal::new(Code::FrameError, format!("type {kind}, {}: {{frame_too_large,{size},{max}}}", octets(&[])))
     }
 
-    /// A frame that does not end where it says.
+    /// A frame whose last octet is not [`crate::codec::FRAME_END`].
     #[must_use]
     pub fn bad_frame_end(kind: u8, payload: &[u8], end: u8) -> Refusal {
         let octets = octets(payload);
         Refusal::new(Code::FrameError, format!("type {kind}, {octets}: {{invalid_frame_end_marker,{end}}}"))
     }
 
-    /// A frame that has no place where it is.
+    /// A frame of a type that is not allowed in this state.
     #[must_use]
     pub fn unexpected_frame(kind: u8, payload: &[u8]) -> Refusal {
         Refusal::new(Code::UnexpectedFrame, format!("type {kind}, {}", octets(payload)))
     }
 
-    /// A part of a message that no `basic.publish` announced.
+    /// A header or body frame without a preceding `basic.publish`.
     #[must_use]
     pub fn expected_method() -> Refusal {
         Refusal::new(Code::UnexpectedFrame, "expected method frame, got non method frame instead")
@@ -248,19 +248,19 @@ impl Refusal {
         Refusal::new(Code::UnexpectedFrame, "expected content body, got non content body frame instead")
     }
 
-    /// More body than was announced.
+    /// More body bytes than the header frame announced.
     #[must_use]
     pub fn body_overrun() -> Refusal {
         Refusal::new(Code::FrameError, "content body frame exceeds remaining content size")
     }
 
-    /// A body of more bytes than any may have.
+    /// A body larger than any message may be.
     #[must_use]
     pub fn body_too_large(size: u64, max: u64) -> Refusal {
         Refusal::new(Code::FrameError, format!("content body size {size} exceeds maximum allowed size {max}"))
     }
 
-    /// Fields of a method that cannot be read.
+    /// Method fields that cannot be decoded.
     #[must_use]
     pub fn cannot_decode(fields: &[u8]) -> Refusal {
         Refusal::new(Code::FrameError, format!("cannot decode {}", Numbers(fields)))
@@ -272,49 +272,49 @@ impl Refusal {
         Refusal::new(Code::FrameError, "Malformed UTF-8 in shortstr")
     }
 
-    /// Properties that cannot be read. RabbitMQ's channel dies of these with an internal error; this says what is wrong.
+    /// Properties that cannot be decoded. In RabbitMQ the channel ends with an internal error; this text says what is wrong.
     #[must_use]
     pub fn bad_properties(error: &DecodeError) -> Refusal {
         Refusal::new(Code::FrameError, format!("cannot decode properties: {error}"))
     }
 
-    /// A method that there is, and that a client may not send.
+    /// A method that clients may not send.
     #[must_use]
     pub fn unimplemented_method() -> Refusal {
         Refusal::new(Code::CommandInvalid, "unimplemented method")
     }
 
-    /// A method that there is not. RabbitMQ drops the connection without a word.
+    /// A method with unknown numbers. RabbitMQ drops the connection without a reply.
     #[must_use]
     pub fn unknown_method(id: MethodId) -> Refusal {
         Refusal::new(Code::CommandInvalid, format!("unknown method {{{},{}}}", id.class, id.method))
     }
 
-    /// A mechanism that nobody knows.
+    /// A mechanism with an unknown name.
     #[must_use]
     pub fn unknown_mechanism(name: &[u8]) -> Refusal {
         Refusal::new(Code::CommandInvalid, format!("unknown authentication mechanism '{}'", lossy(name)))
     }
 
-    /// A mechanism that is not offered.
+    /// A mechanism that this server does not offer.
     #[must_use]
     pub fn invalid_mechanism(name: &[u8]) -> Refusal {
         Refusal::new(Code::CommandInvalid, format!("invalid authentication mechanism '{}'", lossy(name)))
     }
 
-    /// A PLAIN response that is none. RabbitMQ quotes it, password included; this does not.
+    /// A malformed PLAIN response. RabbitMQ quotes it, password included; this text does not.
     #[must_use]
     pub fn bad_plain_response() -> Refusal {
         Refusal::new(Code::SyntaxError, "response invalid")
     }
 
-    /// An AMQPLAIN response without its two fields.
+    /// An AMQPLAIN response without one of its two fields.
     #[must_use]
     pub fn bad_amqplain_response() -> Refusal {
         Refusal::new(Code::SyntaxError, "AMQPLAIN auth info is missing LOGIN or PASSWORD field")
     }
 
-    /// A login that was refused, told to those who can take it.
+    /// A refused login, for clients with the capability `authentication_failure_close`.
     #[must_use]
     pub fn login_refused(mechanism: &str) -> Refusal {
         let text = format!(
@@ -338,14 +338,14 @@ impl Refusal {
         Refusal::new(Code::NotAllowed, text)
     }
 
-    /// More channels than agreed on.
+    /// More channels than negotiated.
     #[must_use]
     pub fn too_many_channels(open: usize, max: u16) -> Refusal {
         let text = format!("number of channels opened ({open}) has reached the negotiated channel_max ({max})");
         Refusal::new(Code::NotAllowed, text)
     }
 
-    /// More channels than the user may have, on all connections together.
+    /// More channels than the user may have on all connections together.
     #[must_use]
     pub fn too_many_channels_of_user(user: &str, max: u64) -> Refusal {
         let text = format!(
@@ -363,7 +363,7 @@ impl Refusal {
         Refusal::new(Code::NotAllowed, text)
     }
 
-    /// A new secret that is not taken.
+    /// `connection.update_secret` with a secret that is refused.
     #[must_use]
     pub fn secret_refused() -> Refusal {
         Refusal::new(Code::NotAllowed, "New secret was refused by one of the backends")
@@ -381,69 +381,69 @@ impl Refusal {
         Refusal::new(Code::ChannelError, "expected 'channel.open'")
     }
 
-    /// What is in the specification and nowhere else: `immediate=true`, `requeue=false`, `active=false`.
+    /// Options of the specification that RabbitMQ does not implement: `immediate=true`, `requeue=false`, `active=false`.
     #[must_use]
     pub fn not_implemented(what: &str) -> Refusal {
         Refusal::new(Code::NotImplemented, what)
     }
 
-    /// A prefetch in bytes.
+    /// A prefetch limit in bytes.
     #[must_use]
     pub fn prefetch_size(size: u32) -> Refusal {
         Refusal::new(Code::NotImplemented, format!("prefetch_size!=0 ({size})"))
     }
 
-    /// A consumer of a stream on a channel without a prefetch.
+    /// A stream consumer on a channel without a prefetch limit.
     #[must_use]
     pub fn stream_without_prefetch(queue: Named<'_>) -> Refusal {
         let text = format!("consumer prefetch count is not set for stream {queue}");
         Refusal::new(Code::PreconditionFailed, text)
     }
 
-    /// A consumer of a stream that does not acknowledge.
+    /// A stream consumer with automatic acknowledgement.
     #[must_use]
     pub fn stream_without_acks(queue: Named<'_>) -> Refusal {
         Refusal::new(Code::NotImplemented, format!("automatic acknowledgement not supported by stream {queue}"))
     }
 
-    /// What a stream has not: `basic.get`, `queue.purge`.
+    /// An operation that streams do not support: `basic.get`, `queue.purge`.
     #[must_use]
     pub fn not_for_streams(method: &str, queue: Named<'_>) -> Refusal {
         Refusal::new(Code::NotImplemented, format!("{method} not supported by stream queues {queue}"))
     }
 
-    /// A delivery tag that nothing waits under.
+    /// A delivery tag without an unacknowledged delivery.
     #[must_use]
     pub fn unknown_delivery_tag(tag: u64) -> Refusal {
         Refusal::new(Code::PreconditionFailed, format!("unknown delivery tag {tag}"))
     }
 
-    /// The empty name of a queue before any was declared on the channel.
+    /// An empty queue name before a queue was declared on the channel.
     #[must_use]
     pub fn no_previous_queue() -> Refusal {
         Refusal::new(Code::NotFound, "no previously declared queue")
     }
 
-    /// What cannot be done to the exchange that has no name.
+    /// An operation that the default exchange does not allow.
     #[must_use]
     pub fn default_exchange() -> Refusal {
         Refusal::new(Code::AccessRefused, "operation not permitted on the default exchange")
     }
 
-    /// An exchange of the system is to be deleted.
+    /// Deletion of a predeclared exchange.
     #[must_use]
     pub fn system_exchange(exchange: Named<'_>) -> Refusal {
         Refusal::new(Code::AccessRefused, format!("deletion of system {exchange} not allowed"))
     }
 
-    /// A new name that begins as those of the system do.
+    /// Declaration of a name that starts with `amq.`.
     #[must_use]
     pub fn reserved_name(kind: Kind, name: &[u8]) -> Refusal {
         let text = format!("{kind} name '{}' contains reserved prefix 'amq.*'", lossy(name));
         Refusal::new(Code::AccessRefused, text)
     }
 
-    /// A consumer tag that is in use on the channel.
+    /// A consumer tag that the channel already uses.
     #[must_use]
     pub fn consumer_tag_reused(tag: &[u8]) -> Refusal {
         Refusal::new(Code::NotAllowed, format!("attempt to reuse consumer tag '{}'", lossy(tag)))
@@ -455,20 +455,20 @@ impl Refusal {
         Refusal::new(Code::NotAllowed, format!("reached maximum ({max}) of consumers per channel"))
     }
 
-    /// A message that is too large; `standard` when the limit is the largest that there may be.
+    /// A message larger than the configured maximum.
     #[must_use]
     pub fn message_too_large(size: u64, max: u64) -> Refusal {
         let text = format!("message size {size} is larger than configured max size {max}");
         Refusal::new(Code::PreconditionFailed, text)
     }
 
-    /// An `expiration` that is no number of milliseconds; `why` as an Erlang term.
+    /// An `expiration` that is not a number of milliseconds; `why` is an Erlang term.
     #[must_use]
     pub fn invalid_expiration(value: &[u8], why: &str) -> Refusal {
         Refusal::new(Code::PreconditionFailed, format!("invalid expiration '{}': {why}", lossy(value)))
     }
 
-    /// A `user_id` that is another's.
+    /// A `user_id` other than the authenticated user.
     #[must_use]
     pub fn user_id(claimed: &[u8], actual: &[u8]) -> Refusal {
         let (claimed, actual) = (lossy(claimed), lossy(actual));
@@ -476,26 +476,26 @@ impl Refusal {
         Refusal::new(Code::PreconditionFailed, text)
     }
 
-    /// A `CC` or `BCC` header that is no array.
+    /// A `CC` or `BCC` header that is not an array.
     #[must_use]
     pub fn unacceptable_header(name: &str, type_name: &str) -> Refusal {
         let text = format!("invalid message: {{unacceptable_type_in_header,\"{name}\",{type_name}}}");
         Refusal::new(Code::PreconditionFailed, text)
     }
 
-    /// A reply is wanted where nobody takes one.
+    /// Direct reply-to without a reply consumer.
     #[must_use]
     pub fn no_reply_consumer() -> Refusal {
         Refusal::new(Code::PreconditionFailed, "fast reply consumer does not exist")
     }
 
-    /// Replies cannot be acknowledged.
+    /// A reply consumer without automatic acknowledgement.
     #[must_use]
     pub fn reply_consumer_acks() -> Refusal {
         Refusal::new(Code::PreconditionFailed, "reply consumer cannot acknowledge")
     }
 
-    /// A channel takes replies once.
+    /// A second reply consumer on a channel.
     #[must_use]
     pub fn reply_consumer_set() -> Refusal {
         Refusal::new(Code::PreconditionFailed, "reply consumer already set")
@@ -513,13 +513,13 @@ impl Refusal {
         Refusal::new(Code::PreconditionFailed, "cannot switch from tx to confirm mode")
     }
 
-    /// Commit or rollback without a transaction.
+    /// Commit or rollback on a channel without transactions.
     #[must_use]
     pub fn not_transactional() -> Refusal {
         Refusal::new(Code::PreconditionFailed, "channel is not transactional")
     }
 
-    /// A queue took a part of a transaction and not the rest.
+    /// Some queues took their part of a transaction and others did not.
     #[must_use]
     pub fn partial_tx() -> Refusal {
         Refusal::new(Code::PreconditionFailed, "partial tx completion")
@@ -531,13 +531,13 @@ impl Refusal {
         Refusal::new(Code::PreconditionFailed, format!("transaction is larger than {max} {what}"))
     }
 
-    /// Messages are begun and not completed beyond what a connection may hold. RabbitMQ has no such limit.
+    /// Incomplete messages exceed what a connection may hold. RabbitMQ has no such limit.
     #[must_use]
     pub fn assembling_too_much(max: usize) -> Refusal {
         Refusal::new(Code::ResourceError, format!("incomplete messages of this connection exceed {max} bytes"))
     }
 
-    /// The body of a message did not come in time. RabbitMQ waits for ever.
+    /// The body of a message did not arrive in time. RabbitMQ waits forever.
     #[must_use]
     pub fn late_body(channel: u16, timeout_ms: u64) -> Refusal {
         Refusal::new(
@@ -546,29 +546,29 @@ impl Refusal {
         )
     }
 
-    /// The body of a message did not come, and others wait for the memory that it holds. RabbitMQ waits for ever.
+    /// The body of a message did not arrive in time while memory is low. RabbitMQ waits forever.
     #[must_use]
     pub fn body_while_low_on_memory(timeout_ms: u64) -> Refusal {
         let text = format!("low on memory: a message body timed out. Timeout value used: {timeout_ms} ms");
         Refusal::new(Code::ResourceError, text)
     }
 
-    /// The broker does not answer as its contract says.
+    /// The broker violated the contract of [`crate::request`].
     #[must_use]
     pub fn internal(text: &str) -> Refusal {
         Refusal::new(Code::InternalError, text)
     }
 }
 
-/// Refusals that only the broker can judge, in the words that clients know.
+/// Refusals that only the broker can decide, with the texts that clients match on.
 impl Refusal {
-    /// It is not there: `no queue 'q' in vhost '/'`.
+    /// The resource does not exist: `no queue 'q' in vhost '/'`.
     #[must_use]
     pub fn missing(what: Named<'_>) -> Refusal {
         Refusal::new(Code::NotFound, format!("no {what}"))
     }
 
-    /// It is another connection's.
+    /// The queue is exclusive to another connection.
     #[must_use]
     pub fn exclusive(queue: Named<'_>) -> Refusal {
         let text = format!(
@@ -578,14 +578,14 @@ impl Refusal {
         Refusal::new(Code::ResourceLocked, text)
     }
 
-    /// It is there and is not as declared.
+    /// The resource exists with other properties than declared.
     #[must_use]
     pub fn inequivalent(argument: &str, what: Named<'_>, received: &str, current: &str) -> Refusal {
         let text = format!("inequivalent arg '{argument}' for {what}: received {received} but current is {current}");
         Refusal::new(Code::PreconditionFailed, text)
     }
 
-    /// The virtual host is not there.
+    /// The virtual host does not exist.
     #[must_use]
     pub fn no_vhost(vhost: &[u8]) -> Refusal {
         Refusal::new(Code::NotAllowed, format!("vhost {} not found", lossy(vhost)))
@@ -598,26 +598,26 @@ impl Refusal {
         Refusal::new(Code::NotAllowed, text)
     }
 
-    /// The user may not do this: `configure`, `write` or `read`.
+    /// The user lacks a permission: `configure`, `write` or `read`.
     #[must_use]
     pub fn no_permission(permission: &str, what: Named<'_>, user: &[u8]) -> Refusal {
         let text = format!("{permission} access to {what} refused for user '{}'", lossy(user));
         Refusal::new(Code::AccessRefused, text)
     }
 
-    /// Only other exchanges publish to it.
+    /// A client published to an internal exchange.
     #[must_use]
     pub fn internal_exchange(exchange: Named<'_>) -> Refusal {
         Refusal::new(Code::AccessRefused, format!("cannot publish to internal {exchange}"))
     }
 
-    /// Somebody consumes it alone, or it is to be consumed alone and is not.
+    /// The queue has an exclusive consumer, or an exclusive consumer was requested while others are attached.
     #[must_use]
     pub fn exclusive_use(queue: Named<'_>) -> Refusal {
         Refusal::new(Code::AccessRefused, format!("{queue} in exclusive use"))
     }
 
-    /// One message is wanted of a quorum queue that has a single active consumer.
+    /// `basic.get` on a quorum queue with a single active consumer.
     #[must_use]
     pub fn get_with_single_active_consumer(queue: Named<'_>) -> Refusal {
         let text = format!(
@@ -627,25 +627,25 @@ impl Refusal {
         Refusal::new(Code::ResourceLocked, text)
     }
 
-    /// The consumers of a channel have one prefetch together, and the queue counts each for itself.
+    /// The channel uses a global prefetch limit, which the queue does not support.
     #[must_use]
     pub fn global_qos(queue: Named<'_>) -> Refusal {
         Refusal::new(Code::NotImplemented, format!("{queue} does not support global qos"))
     }
 
-    /// It is to be deleted when unused and is used.
+    /// Deletion with `if_unused` while the resource is in use.
     #[must_use]
     pub fn in_use(what: Named<'_>) -> Refusal {
         Refusal::new(Code::PreconditionFailed, format!("{what} in use"))
     }
 
-    /// It is to be deleted when empty and is not.
+    /// Deletion with `if_empty` while the queue has messages.
     #[must_use]
     pub fn not_empty(queue: Named<'_>) -> Refusal {
         Refusal::new(Code::PreconditionFailed, format!("{queue} not empty"))
     }
 
-    /// No exchange is of this type.
+    /// The exchange type is unknown.
     #[must_use]
     pub fn unknown_exchange_type(kind: &[u8]) -> Refusal {
         Refusal::new(Code::PreconditionFailed, format!("unknown exchange type '{}'", lossy(kind)))
@@ -661,7 +661,7 @@ impl Refusal {
         Refusal::new(Code::PreconditionFailed, text)
     }
 
-    /// The server stops.
+    /// The server shuts down.
     #[must_use]
     pub fn shutdown() -> Refusal {
         Refusal::forced("broker forced connection closure with reason 'shutdown'")

@@ -1,68 +1,65 @@
-//! What a session asks of the broker, and what it is told: the contract that a broker of AMQP is written against.
+//! The contract between a session and a broker: requests, replies and events.
 //!
 //! ```text
 //!   session ── (token, Request) ──▶ broker          in the order of Session::poll_request
 //!   session ◀── (token, Reply) ──── broker          once for each request that wants one
-//!   session ◀── Event ───────────── broker          when it likes, as said below
+//!   session ◀── Event ───────────── broker          at any time, as said below
 //! ```
 //!
-//! **Order.** The broker takes the requests of one channel in their order: each sees the effects of those before it (a
-//! message published after a queue was bound reaches it; a message given back is there for the next get). Requests of
-//! different channels have no order. A channel with a request that wants a reply sends nothing more until it has it; only
-//! [`Request::Publish`], [`Request::CheckPublish`], [`Request::Settle`] and [`Request::Qos`] want none.
+//! **Order.** The broker takes the requests of one channel in order: each sees the effects of those before it (a message published after a queue was
+//! bound reaches it; a requeued message is available to the next get). Requests of different channels are not ordered. A channel with a request that
+//! expects a reply sends no other request before the reply; only [`Request::Publish`], [`Request::CheckPublish`], [`Request::Settle`] and
+//! [`Request::Qos`] expect none.
 //!
-//! **Life of a channel.** A [`ChannelRef`] is used once. It begins with [`Request::OpenChannel`] and ends with
-//! [`Request::CloseChannel`] or [`Request::CloseConnection`], after which the broker sends no event that names it. Ending
-//! it ends its consumers and gives everything that was delivered on it and not settled back to the queues, to the places it
-//! had, deliveries on their way included. When the socket dies the server tells the broker what
+//! **Life of a channel.** A [`ChannelRef`] is used once. It begins with [`Request::OpenChannel`] and ends with [`Request::CloseChannel`] or
+//! [`Request::CloseConnection`], after which the broker sends no event that names it. The end of a channel ends its consumers and requeues all its
+//! unsettled deliveries at their original positions, those that were not sent yet included. When the socket closes, the server sends the broker what
 //! [`Request::CloseConnection`] would.
 //!
-//! **Refusals.** A request that wants a reply is refused with [`Reply::Refused`]; one that does not, with
-//! [`Event::CloseChannel`], before the broker takes the next request: what the client sent behind it has no effect then. The
-//! session makes `channel.close` or `connection.close` of it, as the code says; of that channel only `CloseChannel` follows.
+//! **Refusals.** A request that expects a reply is refused with [`Reply::Refused`]; any other with [`Event::CloseChannel`], before the broker takes
+//! the next request: what the client sent after it then has no effect. The session translates it into `channel.close` or `connection.close`,
+//! depending on the code; for that channel only `CloseChannel` follows.
 //!
-//! **Publishing.** A message with a [`Publish::seq`] gets exactly one outcome: [`Event::Confirmed`] when it is durable in
-//! all queues that it reached, or reached none; [`Event::Rejected`] when a queue did not take it. A message that is
-//! `mandatory` and reached no queue comes back by [`Event::Return`] before that. Outcomes come in any order; the session
-//! makes as few acknowledgements of them as it can.
+//! **Publishing.** A message with a [`Publish::seq`] gets exactly one outcome: [`Event::Confirmed`] when it is durable in all queues it was routed
+//! to, or was routed to none; [`Event::Rejected`] when a queue rejected it. A `mandatory` message that was routed to no queue is returned by
+//! [`Event::Return`] before that. Outcomes arrive in any order; the session combines them into as few acknowledgements as it can.
 //!
-//! **Delivering.** The broker never has more deliveries unsettled than [`Consume::deliveries_max`] for a consumer that
-//! acknowledges and than [`Request::Qos`] says for a channel, and makes none where [`super::session::Session::may_deliver`]
-//! says no. A delivery is named by its [`Place`] until it is settled; a consumer without acknowledgement
-//! settles by receiving. Deliveries of a consumer come after the reply to its `Consume` and before that to its `Cancel`.
-//! Those that meet a channel without that consumer come back as [`Verdict::Requeue`].
+//! **Delivering.** The broker never has more unsettled deliveries than [`Consume::deliveries_max`] for a consumer that acknowledges, or than
+//! [`Request::Qos`] for a channel, and delivers nothing while [`super::session::Session::may_deliver`] is false. A delivery is identified by its
+//! [`Place`] until it is settled; for a consumer without acknowledgement delivery settles it. Deliveries of a consumer come after the reply to its
+//! `Consume` and before the reply to its `Cancel`. Deliveries to a channel that no longer has the consumer are answered with [`Verdict::Requeue`].
 
 use crate::codec::{MethodId, Properties, ShortStr, Table};
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use polylogue_types::Chunk;
 
-/// One channel from its opening to its end: the number may come again, the life does not.
+/// One channel from its opening to its end: the number may be used again, the life is not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ChannelRef {
     /// Its number on the wire.
     pub number: u16,
-    /// Grows with each channel that the connection opens.
+    /// Incremented for each channel that the connection opens.
     pub life: u32,
 }
 
-/// One consumer; never used again in the same connection.
+/// One consumer; the number is never reused within a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConsumerRef(pub u32);
 
-/// What deliveries from `basic.get` belong to.
+/// The consumer of deliveries from `basic.get`.
 pub const NO_CONSUMER: ConsumerRef = ConsumerRef(0);
 
-/// Where a delivery stands: the broker's own numbers, which the session only gives back.
+/// Identifies a delivery: numbers of the broker that the session returns unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
     /// Its queue.
     pub queue: u64,
-    /// Which of the queue's. Neighbours in a queue should have neighbouring numbers: then ranges stay ranges.
+    /// The position within the queue. Neighbouring messages should have consecutive numbers, so that they are settled as one range.
     pub at: u64,
 }
 
-/// Who a client says that it is.
+/// How a client authenticates.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// A name and a password.
@@ -72,7 +69,7 @@ pub enum Credentials {
         /// The password. Never logged.
         password: Bytes,
     },
-    /// Whatever the certificate of the connection says.
+    /// The identity is that of the connection's TLS certificate.
     External,
     /// An anonymous user (RFC 4505).
     Anonymous,
@@ -88,47 +85,46 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// What is published.
+/// A message to publish.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publish {
-    /// Its number among the publishes of the channel since `confirm.select`, from 1; `None` when nobody waits.
+    /// Its sequence number among the publishes of the channel since `confirm.select`, from 1; `None` without confirms.
     pub seq: Option<u64>,
     /// The exchange; empty for the default one.
     pub exchange: ShortStr,
     /// The routing key. On the default exchange, one that begins with [`REPLY_PREFIX`] goes to a reply consumer.
     pub routing_key: ShortStr,
-    /// Whether it comes back when it reaches no queue.
+    /// Whether it is returned when it is routed to no queue.
     pub mandatory: bool,
-    /// Flags and properties as they are to be delivered: looked through, the `BCC` header taken out, the reply address
-    /// filled in.
+    /// Flags and properties as they are delivered: validated, without the `BCC` header, with the reply address filled in.
     pub properties: Properties,
-    /// How long it may wait. Milliseconds.
+    /// Its TTL. Milliseconds.
     pub expiration_ms: Option<u64>,
     /// More routing keys, from the `CC` header.
     pub cc: Vec<Bytes>,
-    /// More routing keys, from the `BCC` header: nobody who receives the message learns of them.
+    /// More routing keys, from the `BCC` header, which is removed before delivery.
     pub bcc: Vec<Bytes>,
     /// The body.
     pub body: Body,
 }
 
-/// The bytes of a message as they came, frame by frame.
+/// The body of a message, in the pieces of its frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
-    /// In one frame, or none.
+    /// From one frame, or empty.
     One(Bytes),
-    /// In several.
+    /// From several frames.
     Many(Vec<Bytes>),
 }
 
 impl Body {
-    /// All of it. Bytes.
+    /// The total length. Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pieces().iter().map(Bytes::len).sum()
     }
 
-    /// Whether there is nothing.
+    /// Whether the body is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -144,224 +140,223 @@ impl Body {
     }
 }
 
-/// A queue to declare, or to look for.
+/// A queue to declare, or to check for (`passive`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeclareQueue {
-    /// Its name: given out by the session when the client left it open, without line breaks. One that begins with
-    /// [`REPLY_PREFIX`] is only looked for: it is there when a channel with that reply address is open.
+    /// Its name without line breaks; generated by the session when the client left it empty. A name that starts with [`REPLY_PREFIX`] is only checked
+    /// for: it exists while a channel with that reply address is open.
     pub name: ShortStr,
-    /// Whether the name was left open: some types of queues do not take that.
+    /// Whether the server generated the name: some queue types refuse that.
     pub server_named: bool,
-    /// It is only looked for.
+    /// Only checks that the queue exists.
     pub passive: bool,
-    /// As declared. A queue that is exclusive too is stored as not durable.
+    /// As declared. An exclusive queue is stored as not durable.
     pub durable: bool,
-    /// Only for this connection, and deleted with it.
+    /// Used by this connection only, and deleted with it.
     pub exclusive: bool,
-    /// Deleted after its last consumer.
+    /// Deleted when its last consumer ends.
     pub auto_delete: bool,
-    /// `x-...`, as they came.
+    /// `x-...` arguments, unchanged.
     pub arguments: Table,
 }
 
-/// An exchange to declare, or to look for.
+/// An exchange to declare, or to check for (`passive`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeclareExchange {
-    /// Its name, without line breaks; never that of the default exchange. A new one must not begin with `amq.`
-    /// ([`Refusal::reserved_name`]), an old one may.
+    /// Its name, without line breaks; never that of the default exchange. A new one must not begin with `amq.` ([`Refusal::reserved_name`]), an
+    /// existing one may.
     pub name: ShortStr,
     /// Its type.
     pub kind: ShortStr,
-    /// It is only looked for.
+    /// Only checks that the exchange exists.
     pub passive: bool,
-    /// It outlives a restart.
+    /// It survives a restart.
     pub durable: bool,
     /// Deleted with its last binding.
     pub auto_delete: bool,
-    /// Only other exchanges publish to it.
+    /// Clients cannot publish to it, only other exchanges.
     pub internal: bool,
-    /// `alternate-exchange` and what types know, as they came.
+    /// `alternate-exchange` and arguments of the exchange type, unchanged.
     pub arguments: Table,
 }
 
-/// A binding to add or to take away.
+/// A binding to add or to remove.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Binding {
-    /// The exchange that messages come from; never the default one.
+    /// The source exchange; never the default one.
     pub source: ShortStr,
-    /// Where they go: an exchange or a queue of this name.
+    /// The destination: an exchange or a queue of this name.
     pub destination: ShortStr,
     /// Whether the destination is an exchange.
     pub to_exchange: bool,
-    /// The key.
+    /// The binding key.
     pub routing_key: ShortStr,
-    /// What types know, as they came.
+    /// Arguments of the exchange type, unchanged.
     pub arguments: Table,
 }
 
 /// A consumer to add.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Consume {
-    /// What it is called from now on.
+    /// Its id from now on.
     pub consumer: ConsumerRef,
     /// The queue.
     pub queue: ShortStr,
-    /// What the client calls it: only for listings.
+    /// The consumer tag, for listings.
     pub tag: ShortStr,
-    /// Deliveries are settled when they are made.
+    /// Automatic acknowledgement: delivery settles.
     pub no_ack: bool,
-    /// Alone, or not at all.
+    /// It must be the only consumer of the queue, or is refused.
     pub exclusive: bool,
-    /// How many deliveries it may have unsettled: its prefetch, or what the session can remember. Does not
-    /// count without acknowledgements.
+    /// How many unsettled deliveries it may have: its prefetch, or what the session can remember. Ignored with automatic acknowledgement.
     pub deliveries_max: u32,
-    /// The prefetch as the client set it, 0 for none: some types of queues want one.
+    /// The prefetch that the client set, 0 for none: some queue types require one.
     pub prefetch: u16,
-    /// `x-...`, as they came.
+    /// `x-...` arguments, unchanged.
     pub arguments: Table,
 }
 
-/// What becomes of deliveries.
+/// The outcome of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Done with.
+    /// Acknowledged.
     Ack,
-    /// Refused for good: dead-lettered, or dropped.
+    /// Rejected without requeueing: dead-lettered or dropped.
     Discard,
-    /// Given back, and no failed attempt: by `basic.nack`, `basic.recover` or a consumer that is gone.
+    /// Requeued, not counted as a failed attempt: by `basic.nack`, `basic.recover`, or at the end of a consumer.
     Requeue,
-    /// Given back after an attempt that failed: by `basic.reject`.
+    /// Requeued and counted as a failed attempt: by `basic.reject`.
     RequeueFailed,
 }
 
-/// Neighbouring deliveries of one consumer: all places from the first to the last were delivered to it.
+/// A range of deliveries to one consumer: all places from the first to the last were delivered to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Whose unsettled deliveries become fewer; [`NO_CONSUMER`] for those of `basic.get`.
+    /// The consumer whose unsettled count decreases; [`NO_CONSUMER`] for deliveries of `basic.get`.
     pub consumer: ConsumerRef,
-    /// The first.
+    /// The first place.
     pub first: Place,
-    /// How many, by rising `at`. At least 1.
+    /// How many, by ascending `at`. At least 1.
     pub count: u64,
 }
 
-/// What a session asks for. Tokens of those without a reply are never used again either.
+/// A request of a session. Tokens of requests without a reply are not reused either.
 #[derive(Debug)]
 pub enum Request {
-    /// Is the client who it says? Answered by [`Reply::Authenticated`] or a refusal, whose text only the log sees.
+    /// Checks the client's credentials. Answered by [`Reply::Authenticated`] or a refusal, whose text goes only to the log.
     Authenticate(Credentials),
-    /// May the client use this virtual host? Answered by [`Reply::Done`].
+    /// Checks whether the client may use this virtual host. Answered by [`Reply::Done`].
     OpenVhost(ShortStr),
-    /// A new password or token of the user who is logged in, who may lose rights by it. Answered by [`Reply::Done`], or by
-    /// [`Reply::Authenticated`] where it says something else of the user than the old one.
+    /// Replaces the password or token of the authenticated user, who may lose rights by it. Answered by [`Reply::Done`], or by
+    /// [`Reply::Authenticated`] when the new secret changes what the old one said of the user.
     UpdateSecret(Bytes),
-    /// The connection is over: its channels end, its exclusive queues are deleted. Answered by [`Reply::Done`]. Sent once.
+    /// The connection ends: its channels end, its exclusive queues are deleted. Answered by [`Reply::Done`]. Sent once.
     CloseConnection,
     /// A channel begins. Answered by [`Reply::Done`].
     OpenChannel(ChannelRef),
-    /// A channel ends. Answered by [`Reply::Done`] once what it had is back.
+    /// A channel ends. Answered by [`Reply::Done`] once its deliveries are requeued.
     CloseChannel(ChannelRef),
     /// Answered by [`Reply::Queue`].
     DeclareQueue(ChannelRef, DeclareQueue),
-    /// Answered by [`Reply::Count`]: the messages that were in it. Nothing is deleted when it is not there: 0.
+    /// Answered by [`Reply::Count`]: the messages that were in the queue; 0 when the queue does not exist.
     DeleteQueue {
-        /// Where it came.
+        /// The channel of the request.
         channel: ChannelRef,
         /// Its name.
         queue: ShortStr,
-        /// Only if nobody consumes it ([`Refusal::in_use`]).
+        /// Only if the queue has no consumers ([`Refusal::in_use`]).
         if_unused: bool,
-        /// Only if nothing is in it ([`Refusal::not_empty`]).
+        /// Only if the queue is empty ([`Refusal::not_empty`]).
         if_empty: bool,
     },
-    /// Takes away what is ready. Answered by [`Reply::Count`].
+    /// Deletes the ready messages. Answered by [`Reply::Count`].
     PurgeQueue(ChannelRef, ShortStr),
     /// Answered by [`Reply::Done`].
     DeclareExchange(ChannelRef, DeclareExchange),
-    /// Answered by [`Reply::Done`], when it was not there too.
+    /// Answered by [`Reply::Done`], also when the exchange did not exist.
     DeleteExchange {
-        /// Where it came.
+        /// The channel of the request.
         channel: ChannelRef,
-        /// Its name; never that of an exchange of the system.
+        /// Its name; never that of a predeclared exchange.
         exchange: ShortStr,
-        /// Only if it has no bindings ([`Refusal::in_use`]).
+        /// Only if the exchange has no bindings ([`Refusal::in_use`]).
         if_unused: bool,
     },
-    /// Answered by [`Reply::Done`], when it was there too.
+    /// Answered by [`Reply::Done`], also when the binding existed.
     Bind(ChannelRef, Binding),
-    /// Answered by [`Reply::Done`], when it was not there too.
+    /// Answered by [`Reply::Done`], also when the binding did not exist.
     Unbind(ChannelRef, Binding),
-    /// See the module. No reply.
+    /// See "Publishing" in the module. No reply.
     Publish(ChannelRef, Publish),
-    /// May this be published? It is part of a transaction that is not committed yet; its body is left out. No reply.
+    /// Checks a publish of an uncommitted transaction for permission; without its body. No reply.
     CheckPublish(ChannelRef, Publish),
-    /// Deliveries are settled. No reply.
+    /// Settles deliveries. No reply.
     Settle {
-        /// Where they were made.
+        /// The channel that they were delivered on.
         channel: ChannelRef,
-        /// What becomes of them.
+        /// Their outcome.
         verdict: Verdict,
-        /// Which, in the order in which they were made.
+        /// Which deliveries, in the order of delivery.
         runs: Vec<Run>,
     },
-    /// How many deliveries all consumers of the channel together may have unsettled, 0 for as many as each may; those of
-    /// `basic.get` do not count. No reply.
+    /// The unsettled deliveries that all consumers of the channel together may have, 0 for no shared limit; those of `basic.get` do not count. No
+    /// reply.
     Qos(ChannelRef, u16),
     /// Answered by [`Reply::Done`]; deliveries may follow.
     Consume(ChannelRef, Consume),
-    /// No more deliveries to this consumer after the reply: [`Reply::Done`], when it was gone already too.
+    /// No deliveries to this consumer follow the reply: [`Reply::Done`], also when it had already ended.
     Cancel(ChannelRef, ConsumerRef),
     /// One message, if there is one. Answered by [`Reply::Message`].
     Get {
-        /// Where to.
+        /// The channel of the request.
         channel: ChannelRef,
         /// The queue.
         queue: ShortStr,
-        /// It is settled by being delivered.
+        /// Automatic acknowledgement: delivery settles.
         no_ack: bool,
     },
-    /// The channel takes replies: the broker makes up an address that nobody can guess and answers with
-    /// [`Reply::ReplyAddress`]. Messages to it come as deliveries to this consumer, settled by being delivered.
+    /// Registers the channel's reply consumer: the broker generates an unguessable address and answers with [`Reply::ReplyAddress`]. Messages to the
+    /// address are delivered to this consumer, without acknowledgement.
     OpenReplies(ChannelRef, ConsumerRef),
-    /// The channel takes no more replies. No reply to this either.
+    /// Removes the channel's reply consumer. No reply.
     CloseReplies(ChannelRef, ConsumerRef),
-    /// A transaction: all publishes, then all verdicts, in this order; atomic a queue at least. Answered by
-    /// [`Reply::Done`] when all is durable, or refused ([`Refusal::partial_tx`], or whatever one of the publishes alone would
-    /// be refused with: RabbitMQ says that when it is published). Messages that come back do so before.
+    /// Commits a transaction: all publishes, then all verdicts, in this order; atomic at least per queue. Answered by [`Reply::Done`] when all is
+    /// durable, or refused ([`Refusal::partial_tx`], or the refusal of any of its publishes, which RabbitMQ sends at the publish). Messages are
+    /// returned before the answer.
     Commit {
-        /// Where it was.
+        /// The channel of the request.
         channel: ChannelRef,
-        /// What was published; without numbers.
+        /// The publishes; without sequence numbers.
         publishes: Vec<Publish>,
-        /// What was settled.
+        /// The verdicts.
         settled: Vec<(Verdict, Vec<Run>)>,
     },
 }
 
-/// What the queue reply of a routing key or a `reply_to` begins with.
+/// The prefix of a reply queue's name in a routing key or a `reply_to`.
 pub const REPLY_PREFIX: &str = "amq.rabbitmq.reply-to.";
 
-/// The name by which a channel consumes replies.
+/// The pseudo queue that a channel consumes replies from.
 pub const REPLY_QUEUE: &str = "amq.rabbitmq.reply-to";
 
-/// A message on its way to a client.
+/// A message to deliver to a client.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// What to settle it by.
+    /// Identifies it when it is settled.
     pub place: Place,
     /// It may have been delivered before.
     pub redelivered: bool,
-    /// The exchange that it was published to.
+    /// The exchange it was published to.
     pub exchange: ShortStr,
-    /// The key that it was published with.
+    /// The routing key it was published with.
     pub routing_key: ShortStr,
-    /// Flags and properties as they go over the wire.
+    /// Flags and properties in wire format.
     pub properties: Bytes,
     /// The body.
     pub payload: Payload,
 }
 
-/// The bytes of a message to be sent.
+/// The body of a message to send, in pieces.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// One piece.
@@ -371,13 +366,13 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// All of it. Bytes.
+    /// The total length. Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pieces().iter().map(Chunk::len).sum()
     }
 
-    /// Whether there is nothing.
+    /// Whether the body is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -399,99 +394,99 @@ impl From<Bytes> for Payload {
     }
 }
 
-/// What the broker answers.
+/// A reply of the broker.
 #[derive(Debug)]
 pub enum Reply {
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// It is not done.
+    /// The request was refused.
     Refused(Refusal),
     /// To [`Request::Authenticate`], and to [`Request::UpdateSecret`].
     Authenticated {
         /// The user's name.
         user: Bytes,
-        /// The user may publish in the name of others.
+        /// The user may set any `user_id` in messages.
         impersonator: bool,
     },
     /// To [`Request::DeclareQueue`].
     Queue {
-        /// Messages that are ready.
+        /// Its ready messages.
         messages: u32,
         /// Its consumers.
         consumers: u32,
     },
     /// To [`Request::DeleteQueue`] and [`Request::PurgeQueue`].
     Count(u32),
-    /// To [`Request::Get`]: the message, and how many are ready behind it.
+    /// To [`Request::Get`]: the message, and how many ready messages are left.
     Message(Option<Box<(Delivery, u32)>>),
-    /// To [`Request::OpenReplies`]: what follows after [`REPLY_PREFIX`]; at most 128 bytes of letters, digits, `.`, `-`, `_`.
+    /// To [`Request::OpenReplies`]: the part after [`REPLY_PREFIX`]; at most 128 bytes of letters, digits, `.`, `-`, `_`.
     ReplyAddress(ShortStr),
 }
 
-/// What the broker says unasked.
+/// An unsolicited event of the broker.
 #[derive(Debug)]
 pub enum Event {
     /// Messages for a consumer.
     Deliver {
-        /// Where it is.
+        /// The consumer's channel.
         channel: ChannelRef,
-        /// Which.
+        /// The consumer.
         consumer: ConsumerRef,
         /// The messages in their order.
         deliveries: Vec<Delivery>,
     },
-    /// A mandatory message reached no queue.
+    /// A mandatory message was routed to no queue.
     Return {
-        /// Where it was published.
+        /// The channel it was published on.
         channel: ChannelRef,
-        /// The exchange that it was published to.
+        /// The exchange it was published to.
         exchange: ShortStr,
-        /// The key that it was published with.
+        /// The routing key it was published with.
         routing_key: ShortStr,
         /// Flags and properties as published.
         properties: Bytes,
         /// The body.
         payload: Payload,
     },
-    /// Publishes have their outcome: all numbers from the first to the last are durable.
+    /// Publishes are confirmed: all sequence numbers from the first to the last are durable.
     Confirmed {
-        /// Where they were published.
+        /// The channel they were published on.
         channel: ChannelRef,
-        /// The lowest number.
+        /// The lowest sequence number.
         first: u64,
-        /// The highest number.
+        /// The highest sequence number.
         last: u64,
     },
-    /// Publishes have their outcome: none of the numbers from the first to the last was taken.
+    /// Publishes are rejected: none of the sequence numbers from the first to the last was taken.
     Rejected {
-        /// Where they were published.
+        /// The channel they were published on.
         channel: ChannelRef,
-        /// The lowest number.
+        /// The lowest sequence number.
         first: u64,
-        /// The highest number.
+        /// The highest sequence number.
         last: u64,
     },
-    /// The consumer is gone, because its queue is, or its right to it.
+    /// The broker cancelled the consumer, because its queue was deleted or its permission was removed.
     Cancelled {
-        /// Where it was.
+        /// The consumer's channel.
         channel: ChannelRef,
-        /// Which.
+        /// The consumer.
         consumer: ConsumerRef,
     },
-    /// The channel has to go: a publish or a verdict cannot be, or an acknowledgement did not come in time.
+    /// Closes the channel: a publish or a verdict was refused, or an acknowledgement timed out.
     CloseChannel {
-        /// Which.
+        /// The channel.
         channel: ChannelRef,
-        /// Which method is to blame: `basic.publish`, `basic.ack`, ..., [`MethodId::NONE`].
+        /// The method to report: `basic.publish`, `basic.ack`, ..., [`MethodId::NONE`].
         method: MethodId,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// The connection has to go: the server stops, an operator wants it, the user is deleted.
+    /// Closes the connection: the server shuts down, an operator closes it, or the user was deleted.
     CloseConnection(Refusal),
-    /// Something runs short: publishers have to wait. The reason as clients are shown it: `low on memory`. Said to each
-    /// connection when it begins, and to one that is opened while it lasts.
+    /// A resource alarm blocks publishers. The reason as clients see it: `low on memory`. Sent to each connection when the alarm is raised, and to
+    /// one that is opened during the alarm.
     Blocked(ShortStr),
-    /// Nothing runs short any more.
+    /// The resource alarm was cleared.
     Unblocked,
 }

@@ -1,13 +1,13 @@
-//! What an operator decides about AMQP as a whole; sessions read it, nobody changes it in place.
+//! The operator's settings of AMQP as a whole; sessions only read them.
 
-/// How a client may say who it is.
+/// A SASL mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mechanism {
-    /// A name and a password (RFC 4616).
+    /// User name and password (RFC 4616).
     Plain,
     /// The same as a field table with `LOGIN` and `PASSWORD`: what older Python clients prefer.
     AmqPlain,
-    /// By the certificate of its TLS connection: to be offered only where there is one.
+    /// The certificate of the TLS connection: to be offered only on connections with one.
     External,
     /// ANONYMOUS (RFC 4505): offered only where the operator names its user.
     Anonymous,
@@ -26,15 +26,14 @@ impl Mechanism {
     }
 }
 
-/// The settings that sessions go by. Defaults are RabbitMQ's unless said otherwise.
+/// Settings of sessions. Defaults are RabbitMQ's unless noted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AmqpSettings {
-    /// What the server says that it is. Clients go by it: kombu takes `basic.qos` for the specification's unless this is
-    /// `RabbitMQ`.
+    /// The product name of the server. Clients depend on it: kombu applies the specification's `basic.qos` unless it is `RabbitMQ`.
     pub product: String,
-    /// Its version, three numbers: clients and frameworks compare it.
+    /// The product version, three numbers: clients and frameworks compare it.
     pub version: String,
-    /// What it runs on. Shown, never compared.
+    /// The platform. Shown, never compared.
     pub platform: String,
     /// Shown by tools.
     pub copyright: String,
@@ -42,66 +41,65 @@ pub struct AmqpSettings {
     pub information: String,
     /// The name of the cluster that clients are shown.
     pub cluster_name: String,
-    /// What clients may log in with, best first.
+    /// Mechanisms that clients may use, in order of preference.
     pub mechanisms: Vec<Mechanism>,
-    /// As whom clients log in that say no name (`anonymous_login_user`, which RabbitMQ sets to `guest`); `None`: the mechanism is not offered.
+    /// The user of clients that log in anonymously (`anonymous_login_user`, which RabbitMQ sets to `guest`); `None`: the mechanism is not offered.
     pub anonymous_user: Option<String>,
-    /// The most channels of a connection (`channel_max`); 0 for as many as there are numbers.
+    /// The most channels of a connection (`channel_max`); 0 for no limit but that of channel numbers.
     pub channel_max: u16,
-    /// The most channels of all connections together (`channel_max_per_node`, which RabbitMQ leaves open).
+    /// The most channels of all connections together (`channel_max_per_node`, unlimited in RabbitMQ).
     pub channels_max: u64,
-    /// The largest frame, all of it (`frame_max`). Bytes.
+    /// The largest frame, overhead included (`frame_max`). Bytes.
     pub frame_bytes_max: u32,
-    /// The smallest `frame_max` that a client may ask for. RabbitMQ 4.1 and later want 8192, which shut clients out. Bytes.
+    /// The smallest `frame_max` that a client may ask for. RabbitMQ 4.1 and later require 8192, which some clients do not offer. Bytes.
     pub frame_bytes_max_min: u32,
-    /// The largest frame before `frame_max` is agreed on (`initial_frame_max`). Bytes.
+    /// The largest frame before `frame_max` is negotiated (`initial_frame_max`). Bytes.
     pub initial_frame_bytes_max: u32,
-    /// The heartbeat that is proposed; the client decides. 0 for none. Seconds.
+    /// The heartbeat that the server proposes; the client decides. 0 for none. Seconds.
     pub heartbeat_seconds: u16,
-    /// How long a connection may take until it is open (`handshake_timeout`). Milliseconds.
+    /// How long a connection may take to open (`handshake_timeout`). Milliseconds.
     pub handshake_ms_max: u64,
-    /// How long a client that failed to log in waits until the connection closes, unless it has
-    /// `authentication_failure_close`. Milliseconds.
+    /// How long a failed login is kept waiting before its connection closes, unless the client has `authentication_failure_close`. Milliseconds.
     pub refused_login_ms: u64,
     /// How long a client may take to answer `connection.close`, at most; less with a shorter heartbeat. Milliseconds.
     pub closing_ms_max: u64,
     /// The largest message (`max_message_size`). Bytes.
     pub message_bytes_max: u64,
-    /// What all channels of a connection may hold of messages that are not complete. RabbitMQ has no such limit. Bytes.
+    /// The most bytes of incomplete messages on all channels of a connection. RabbitMQ has no such limit. Bytes.
     pub assembling_bytes_max: usize,
-    /// How long the body of a message may take that has begun, and a millisecond more for each 16 bytes of it that are there; a sixth of that
-    /// while memory runs short. RabbitMQ waits for ever. Milliseconds.
+    /// How long the body of a message may take to arrive, plus one millisecond for each 16 bytes received; a sixth of that while memory is low.
+    /// RabbitMQ waits forever. Milliseconds.
     pub body_ms_max: u64,
-    /// The most consumers of a channel (`consumer_max_per_channel`, which RabbitMQ leaves open).
+    /// The most consumers of a channel (`consumer_max_per_channel`, unlimited in RabbitMQ).
     pub consumers_per_channel_max: usize,
-    /// Deliveries of a channel that wait for their acknowledgement; no more are made beyond. RabbitMQ has no such limit.
+    /// The most unacknowledged deliveries of a channel; delivery pauses at the limit. RabbitMQ has no such limit.
     pub unacked_per_channel_max: usize,
-    /// What a consumer may have on its way to its socket, unless one message has more. Bytes.
+    /// Unsent bytes that a consumer may have, unless one message has more. Bytes.
     pub consumer_window_bytes: u64,
-    /// Messages that a connection may publish without confirms before the queues that they go to have said that they keep up
-    /// (`credit_flow_default_credit`, which RabbitMQ sets to 400 for each channel and queue); 0 for any number.
+    /// Messages that a connection may publish without confirms before their queues have reported that they keep up (`credit_flow_default_credit`,
+    /// which RabbitMQ sets to 400 for each channel and queue); 0 for no limit.
     pub publish_credit: u64,
-    /// Bytes that the system keeps for a client that takes less than it is sent; 0 for as many as it likes. Bytes.
+    /// The send buffer of a client that reads more slowly than it is sent to; 0 for the operating system's default. Bytes.
     pub unsent_bytes_max: u32,
-    /// How long a delivery may wait for its acknowledgement where neither queue nor consumer says it (`consumer_timeout`); then its channel is
-    /// closed. 0 for ever. Milliseconds.
+    /// How long a delivery may stay unacknowledged where neither queue nor consumer sets a timeout (`consumer_timeout`); then its channel is closed.
+    /// 0 for no limit. Milliseconds.
     pub ack_ms_max: u64,
     /// Publishes in one transaction. RabbitMQ has no such limit.
     pub tx_messages_max: usize,
     /// The bytes of the publishes in one transaction. RabbitMQ has no such limit. Bytes.
     pub tx_bytes_max: usize,
-    /// Acknowledgements in one transaction, counted in the deliveries that they settle.
+    /// Acknowledgements in one transaction, counted in settled deliveries.
     pub tx_settled_max: usize,
-    /// Bytes that wait to be written; no deliveries are made beyond, and no more input is taken. Bytes.
+    /// Unsent output; at the limit deliveries and reading pause. Bytes.
     pub output_bytes_max: usize,
 }
 
-/// From this version on RabbitMQ counts failed deliveries only, has each priority of a quorum queue for itself, and lets only quorum queues
-/// time out acknowledgements.
+/// From this version on RabbitMQ counts failed deliveries only, handles each priority of a quorum queue separately, and times out acknowledgements of
+/// quorum queues only.
 const NEWER: [u32; 3] = [4, 3, 0];
 
 impl AmqpSettings {
-    /// Whether the rules are those of RabbitMQ 4.3 and later, by the version that clients are told; else those of 4.2.
+    /// Whether the rules of RabbitMQ 4.3 and later apply, by the version that clients see; else those of 4.2.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         let mut numbers = self.version.split('.').map(|number| number.parse().unwrap_or(0));

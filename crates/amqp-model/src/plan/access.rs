@@ -23,7 +23,7 @@ pub(super) fn bootstrap(draft: &mut Draft<'_>, user: &PutUser) -> Result<Reply, 
     if draft.world.vhosts().len() > 0 || draft.world.users().len() > 0 {
         return Ok(Reply::Done);
     }
-    // The permission needs both of what is made before it.
+    // The permission refers to the user and the virtual host created before it.
     draft.world.to_mut();
     let description = Some("Default virtual host".into());
     put_vhost(draft, &PutVhost { name: DEFAULT_VHOST.into(), description, ..PutVhost::default() })?;
@@ -72,7 +72,7 @@ pub(crate) fn put_vhost(draft: &mut Draft<'_>, put: &PutVhost) -> Result<Reply, 
     Ok(Reply::Put { created })
 }
 
-/// Tells the router of a new virtual host and the exchanges that each has.
+/// Declares the predeclared exchanges of a new virtual host in the router.
 fn make_vhost(draft: &mut Draft<'_>, vhost: &Vhost) {
     draft.route(&vhost.name, Route::AddVhost(vhost.id));
     for (name, kind, internal) in PREDECLARED {
@@ -180,7 +180,7 @@ pub(crate) fn put_user(draft: &mut Draft<'_>, put: &PutUser) -> Result<Reply, Re
     Ok(Reply::Put { created })
 }
 
-/// Each part is judged by itself, after those before it.
+/// Each part is checked separately, in order, after those before it.
 pub(super) fn alter_scram(draft: &mut Draft<'_>, parts: &[AlterScram]) -> Reply {
     draft.world.to_mut();
     Reply::Each(parts.iter().map(|part| alter_scram_of(draft, part)).collect())
@@ -249,7 +249,7 @@ pub(crate) fn set_user_limit(
     Ok(Reply::Done)
 }
 
-/// A user and a virtual host that are both there.
+/// Returns the virtual host of a permission, after checking that it and the user exist.
 fn user_and_host(draft: &Draft<'_>, user: &str, vhost: &str) -> Result<VhostId, Refused> {
     draft.world.user(user).ok_or_else(|| no_user(user))?;
     Ok(draft.host(vhost)?.id)

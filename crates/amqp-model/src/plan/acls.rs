@@ -8,10 +8,10 @@ use polylogue_auth::{Acl, AclFilter, UsersRefusal, find_acls};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Filters of one command that go through all bindings, because they can mean more than one.
+/// The most filters of one command that match by scanning all bindings.
 const WIDE_FILTERS_MAX: usize = 32;
 
-/// Each is judged by itself, after those before it.
+/// Each binding is checked separately, in order, after those before it.
 pub(super) fn create(draft: &mut Draft<'_>, acls: &[Acl]) -> Reply {
     let mut new = BTreeSet::new();
     let results = acls.iter().map(|acl| {
@@ -29,7 +29,7 @@ pub(super) fn create(draft: &mut Draft<'_>, acls: &[Acl]) -> Reply {
     Reply::Each(results)
 }
 
-/// A binding goes by the first filter that means it.
+/// A binding is reported for the first filter that matches it.
 pub(super) fn delete(draft: &mut Draft<'_>, filters: &[AclFilter]) -> Reply {
     let mut gone = BTreeSet::new();
     let mut wide = 0;

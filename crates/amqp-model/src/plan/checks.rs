@@ -4,7 +4,7 @@ use crate::error::{Named, Refused, Resource};
 use bytestring::ByteString;
 use polylogue_router::{NAME_BYTES_MAX, RouterError};
 
-/// What the router refused, as clients expect it said.
+/// Translates a refusal of the router into RabbitMQ's.
 pub(crate) fn refused(error: &RouterError, vhost: &str) -> Refused {
     let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     let missing = |kind, name: &[u8]| Refused::not_found(&Named { kind, name: &text(name), vhost });
@@ -24,12 +24,12 @@ pub(crate) fn default_exchange() -> Refused {
     Refused::access("operation not permitted on the default exchange")
 }
 
-/// A name without the line ends that some clients send along.
+/// Removes line breaks, which some clients send, from a name.
 pub(crate) fn stripped(name: &ByteString) -> ByteString {
     if name.contains(['\r', '\n']) { ByteString::from(name.replace(['\r', '\n'], "")) } else { name.clone() }
 }
 
-/// That a name of something new is not too long, and not empty.
+/// Checks that the name of a new object is neither empty nor too long.
 pub(crate) fn check_length(what: &str, name: &str) -> Result<(), Refused> {
     match name.len() {
         0 => Err(Refused::bad(format!("the name of a {what} cannot be empty"))),
@@ -38,7 +38,7 @@ pub(crate) fn check_length(what: &str, name: &str) -> Result<(), Refused> {
     }
 }
 
-/// That there may be one more.
+/// Checks that another object may be added.
 pub(crate) fn check_count(what: &str, count: usize, max: usize) -> Result<(), Refused> {
     if count < max { Ok(()) } else { Err(Refused::precondition(format!("there can be at most {max} {what}"))) }
 }

@@ -1,4 +1,4 @@
-//! What a command changes, as it is collected while the command is judged.
+//! The changes of a command, collected while the command is checked.
 
 use crate::change::Change;
 use crate::command::{Caller, Limits};
@@ -12,30 +12,30 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What commands change, as far as they were judged.
+/// The changes of one or more commands that were checked so far.
 pub(crate) struct Draft<'m> {
-    /// What will be there. A copy only where several commands depend on each other.
+    /// The state with the draft's changes. A copy only when commands depend on earlier ones.
     pub(crate) world: Cow<'m, World>,
-    /// What will be there without the draft.
+    /// The state without the draft's changes.
     base: &'m World,
     pub(crate) router: &'m polylogue_router::Definitions,
     pub(crate) limits: &'m Limits,
     pub(crate) random: [u8; 16],
-    /// The user who asks, where that is one of the user store: recorded with what runs by that user's rights.
+    /// The calling user, if it is in the user store: recorded for operations that run with that user's permissions.
     pub(crate) author: Option<ByteString>,
-    /// Where it is asked for.
+    /// The process that the caller is connected to.
     pub(crate) home: Home,
     pub(crate) changes: Vec<Change>,
-    /// What the router is told, and what it is about.
+    /// Commands to the router, and the context of each.
     pub(crate) routes: Vec<(Route, About)>,
-    /// What the draft itself declares, which the router does not know yet.
+    /// Queues and exchanges that the draft declares and the router does not know yet.
     pub(crate) new_queues: BTreeMap<(VhostId, ByteString), QueueId>,
     pub(crate) new_exchanges: BTreeSet<(VhostId, ByteString)>,
-    /// Virtual hosts whose policies differ.
+    /// Virtual hosts whose policies changed.
     pub(crate) policies_of: BTreeSet<VhostId>,
 }
 
-/// What to name when the router refuses.
+/// The context of a router command, for refusals.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct About {
     pub(crate) vhost: ByteString,
@@ -66,13 +66,13 @@ impl<'m> Draft<'m> {
         }
     }
 
-    /// The same, asked for by this caller.
+    /// Sets the caller.
     pub(crate) fn of(self, caller: &Caller) -> Draft<'m> {
         let author = caller.user.clone().filter(|_| caller.grants.is_none());
         Draft { author, home: caller.owner.home, ..self }
     }
 
-    /// Adds a change. Later commands of the same draft see it only where the draft has a world of its own.
+    /// Adds a change. Later commands of the same draft see it only if the draft has its own copy of the state.
     pub(crate) fn push(&mut self, change: Change) {
         if let Cow::Owned(world) = &mut self.world {
             world.apply(&change, &mut Effects::default());
@@ -80,7 +80,7 @@ impl<'m> Draft<'m> {
         self.changes.push(change);
     }
 
-    /// Takes back changes that undid each other.
+    /// Drops all changes if together they change nothing.
     pub(crate) fn forget_changes_without_effect(&mut self) {
         if *self.world == *self.base {
             self.changes.clear();
@@ -91,14 +91,14 @@ impl<'m> Draft<'m> {
         self.routes.push((command, About { vhost: vhost.into(), item: None }));
     }
 
-    /// A virtual host that a management request names.
+    /// Returns the virtual host of a management request.
     pub(crate) fn host(&self, name: &str) -> Result<&Arc<Vhost>, Refused> {
         self.world
             .vhost_named(name)
             .ok_or_else(|| Refused::new(Code::NotFound, format!("vhost '{name}' does not exist")))
     }
 
-    /// The name of the virtual host that a client is in.
+    /// Returns the name of a connection's virtual host.
     pub(crate) fn host_of(&self, id: VhostId) -> Result<ByteString, Refused> {
         let host = self.world.vhost(id).map(|host| host.name.clone());
         host.ok_or_else(|| Refused::new(Code::NotAllowed, "the virtual host of this connection was deleted"))
@@ -116,7 +116,7 @@ impl<'m> Draft<'m> {
         self.router.exchange(vhost, name.as_bytes())
     }
 
-    /// Has the router give exchanges the alternate exchanges that policies name, where that may have changed.
+    /// Updates the alternate exchanges that policies set, in the router, where they may have changed.
     pub(crate) fn realign(&mut self) {
         let mut found = Vec::new();
         if !self.policies_of.is_empty() {

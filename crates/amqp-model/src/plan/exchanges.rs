@@ -1,4 +1,4 @@
-//! Declaring and deleting exchanges, binding and unbinding. The router judges and keeps them; here is what clients are told.
+//! Declaring and deleting exchanges, binding and unbinding. The router checks and stores them; this module has RabbitMQ's checks and texts.
 
 use super::checks::{default_exchange, stripped};
 use super::draft::Draft;
@@ -26,9 +26,9 @@ pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareE
     if declare.passive {
         return passive(draft, caller, declare.vhost, &name, &host);
     }
-    // An unknown type is refused before anything else, whatever is wrong with the arguments of a known one.
+    // An unknown type is refused before anything else, regardless of the arguments.
     let kind = exchange_kind(&declare.kind, &declare.arguments);
-    if let Err(Unfit::Unknown(refused)) = kind {
+    if let Err(KindError::Unknown(refused)) = kind {
         return Err(refused);
     }
     not_default(&name)?;
@@ -52,7 +52,7 @@ pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareE
     if text_argument(TOPIC_ARGUMENT, &declare.arguments, &named)?.is_some_and(|topic| topic.is_empty()) {
         return Err(Refused::precondition(format!("invalid value '' for arg '{TOPIC_ARGUMENT}' in {named}")));
     }
-    let kind = kind.map_err(Unfit::refused)?;
+    let kind = kind.map_err(KindError::refused)?;
     let routed = Declare {
         vhost: declare.vhost,
         name: name.clone().into_bytes(),
@@ -68,40 +68,40 @@ pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareE
     Ok(Reply::Exchange(None))
 }
 
-/// Why something is no type of exchange.
-pub(crate) enum Unfit {
-    /// There is none of this name.
+/// Why an exchange type is refused.
+pub(crate) enum KindError {
+    /// The type is unknown.
     Unknown(Refused),
-    /// Its arguments are not what it needs.
+    /// The arguments do not fit the type.
     Arguments(Refused),
 }
 
-impl Unfit {
+impl KindError {
     pub(crate) fn refused(self) -> Refused {
         match self {
-            Unfit::Unknown(refused) | Unfit::Arguments(refused) => refused,
+            KindError::Unknown(refused) | KindError::Arguments(refused) => refused,
         }
     }
 }
 
-pub(crate) fn exchange_kind(name: &ByteString, arguments: &[Argument]) -> Result<Kind, Unfit> {
+pub(crate) fn exchange_kind(name: &ByteString, arguments: &[Argument]) -> Result<Kind, KindError> {
     match Kind::declared(name.as_bytes(), arguments) {
         Ok(kind) => Ok(kind),
         Err(RouterError::UnknownKind(unknown)) if unknown == name.as_bytes() => {
-            Err(Unfit::Unknown(Refused::precondition(format!("unknown exchange type '{name}'"))))
+            Err(KindError::Unknown(Refused::precondition(format!("unknown exchange type '{name}'"))))
         }
         Err(RouterError::UnknownKind(_) | RouterError::BadArgument { name: "x-delayed-type", .. }) => {
             let text = "Invalid argument, 'x-delayed-type' must be an existing exchange type";
-            Err(Unfit::Arguments(Refused::precondition(text)))
+            Err(KindError::Arguments(Refused::precondition(text)))
         }
         Err(RouterError::BadArgument { name: argument @ "x-max-hops", problem }) => {
-            Err(Unfit::Arguments(Refused::precondition(format!("Argument {argument} {problem}"))))
+            Err(KindError::Arguments(Refused::precondition(format!("Argument {argument} {problem}"))))
         }
-        Err(other) => Err(Unfit::Arguments(Refused::precondition(hash_problem(arguments, &other)))),
+        Err(other) => Err(KindError::Arguments(Refused::precondition(hash_problem(arguments, &other)))),
     }
 }
 
-/// What is wrong with the arguments of a consistent-hash exchange.
+/// The refusal text for the arguments of a consistent-hash exchange.
 fn hash_problem(arguments: &[Argument], error: &RouterError) -> String {
     let property = lookup(arguments, HASH_PROPERTY).and_then(|a| a.value.bytes());
     match (lookup(arguments, HASH_HEADER), property) {
@@ -111,7 +111,7 @@ fn hash_problem(arguments: &[Argument], error: &RouterError) -> String {
     }
 }
 
-/// A type as the texts show it: an Erlang atom, which has quotes of its own where its name has a dash.
+/// A type in refusal texts: an Erlang atom, which is quoted once more if it has a dash.
 fn atom(name: &str) -> String {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if plain { format!("'{name}'") } else { format!("''{name}''") }
@@ -178,10 +178,10 @@ pub(super) fn delete(
     Ok(Reply::Done)
 }
 
-/// Notes how far the broker has read the topic of an exchange.
+/// Records how far the broker has read the topic of an exchange.
 pub(super) fn set_topic_reads(draft: &mut Draft<'_>, caller: &Caller, reads: &TopicReads) -> Result<Reply, Refused> {
     if caller.user.is_some() {
-        return Err(Refused::access("how far a topic was read is said by the broker alone"));
+        return Err(Refused::access("only the broker may record how far a topic was read"));
     }
     let TopicReads { exchange, at, gone } = reads;
     let begins = at.iter().any(|(partition, _)| *partition == READS_BEGUN);
@@ -202,7 +202,7 @@ pub(super) fn set_topic_reads(draft: &mut Draft<'_>, caller: &Caller, reads: &To
     Ok(Reply::Done)
 }
 
-/// Binds, or unbinds.
+/// Adds or removes a binding.
 pub(super) fn bind(draft: &mut Draft<'_>, caller: &Caller, bind: &Bind, make: bool) -> Result<Reply, Refused> {
     let host = draft.host_of(bind.vhost)?;
     let bind = Bind { source: stripped(&bind.source), to: strip_end(&bind.to), ..bind.clone() };
@@ -225,7 +225,7 @@ pub(super) fn bind(draft: &mut Draft<'_>, caller: &Caller, bind: &Bind, make: bo
         Resource::Queue => queue.is_some(),
         Resource::Exchange => draft.exchange(bind.vhost, destination).is_some(),
     };
-    // What is missing has no bindings that could be removed.
+    // A missing end has no bindings to remove.
     if !make && (source.is_none() || !there) {
         return Ok(Reply::Done);
     }
@@ -266,13 +266,13 @@ pub(crate) fn routed_bind(bind: &Bind) -> RoutedBind {
     }
 }
 
-/// That an exchange knows what it is to do with a binding; said as RabbitMQ says it.
+/// Checks a binding's key and arguments for its exchange type, with RabbitMQ's texts.
 fn check_binding(kind: &Kind, key: &str, arguments: &[Argument]) -> Result<(), Refused> {
     match kind.routes_as() {
         Kind::Headers => check_match(arguments),
         Kind::ConsistentHash(_) => match key.parse::<i64>() {
             Ok(weight) if weight < 1 => Err(Refused::precondition("The binding key must be greater than 0")),
-            // Of a weight that is too high the router complains.
+            // The router refuses a weight that is too high.
             Ok(_) => Ok(()),
             Err(_) => Err(Refused::precondition(format!("The binding key must be an integer: <<\"{key}\">>"))),
         },

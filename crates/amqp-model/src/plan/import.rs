@@ -1,9 +1,9 @@
-//! Import: additive, all or nothing, and nothing the second time.
+//! Import of definitions: additive, atomic and idempotent.
 //!
-//! What is there stays as it is where RabbitMQ leaves it: a queue or an exchange of the same name is not compared. What an export of
-//! RabbitMQ names and cannot bring along is passed over, as RabbitMQ does: queues and exchanges whose names begin with `amq.`, the
-//! default exchange, and bindings of which an end is missing (the export has those of exclusive queues, and not the queues).
-//! Unknown fields and sections are ignored. Everything else that cannot be done refuses the whole, and the text names the item.
+//! Existing objects are left unchanged as in RabbitMQ: a queue or an exchange of the same name is not compared. Items of an export of RabbitMQ that
+//! cannot be imported are skipped, as RabbitMQ does: queues and exchanges whose names begin with `amq.`, the default exchange, and bindings with a
+//! missing end (an export has the bindings of exclusive queues, and not the queues). Unknown fields and sections are ignored. Any other error refuses
+//! the whole import, and its text names the item.
 
 use super::access::{put_user, put_vhost, set_permission, set_topic_permission, set_user_limit};
 use super::draft::{About, Draft};
@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 type Item = Map<String, Value>;
 
 pub(super) fn import(draft: &mut Draft<'_>, definitions: &Definitions) -> Result<Reply, Refused> {
-    // Later items need earlier ones.
+    // Later items refer to earlier ones.
     draft.world.to_mut();
     let old = is_before_36(&definitions.root);
     if definitions.vhost.is_none() {
@@ -56,12 +56,12 @@ pub(super) fn import(draft: &mut Draft<'_>, definitions: &Definitions) -> Result
     each(definitions, "exchanges", |item, vhost| exchange(draft, item, vhost))?;
     each(definitions, "queues", |item, vhost| queue(draft, item, vhost))?;
     each(definitions, "bindings", |item, vhost| binding(draft, item, vhost))?;
-    // A file may say two things of one item, and the last one holds: it did before, too.
+    // A file may define an item twice, and the last definition counts: it may be the existing one.
     draft.forget_changes_without_effect();
     Ok(Reply::Done)
 }
 
-/// Calls `one` with each item of a section and the virtual host that it is in. What is no object is passed over.
+/// Calls `one` with each item of a section and its virtual host. Items that are no objects are skipped.
 fn each(
     definitions: &Definitions,
     section: &str,
@@ -82,7 +82,7 @@ fn each(
     Ok(())
 }
 
-/// An item as an error names it.
+/// The name of an item in errors.
 fn label(section: &str, item: &Item) -> String {
     let field = |name: &str| item.get(name).and_then(Value::as_str).unwrap_or("?");
     let kind = section
@@ -124,7 +124,7 @@ fn flag(item: &Item, field: &str, default: bool) -> Result<bool, Refused> {
     }
 }
 
-/// Tags: an array, or a text with commas as before RabbitMQ 3.9.
+/// Tags: an array, or a comma-separated text as before RabbitMQ 3.9.
 fn tags(value: Option<&Value>) -> Result<Option<Vec<ByteString>>, Refused> {
     match value {
         None | Some(Value::Null) => Ok(None),
@@ -151,7 +151,7 @@ fn arguments(item: &Item) -> Result<Vec<Argument>, Refused> {
     }
 }
 
-/// Whether passwords without the name of a function are MD5.
+/// Whether passwords without a hash algorithm are MD5: the definitions are older than RabbitMQ 3.6.
 fn is_before_36(root: &Map<String, Value>) -> bool {
     let version = root.get("rabbit_version").or_else(|| root.get("rabbitmq_version")).and_then(Value::as_str);
     let mut parts = version.unwrap_or_default().split('.').map_while(|part| part.parse::<u32>().ok());
@@ -173,7 +173,7 @@ fn user(draft: &mut Draft<'_>, item: &Item, old: bool) -> Result<Reply, Refused>
     let password = match (optional(item, "password_hash")?, optional(item, "password")?) {
         (Some(hash), _) => Some(PasswordHash::from_base64(hashing, &hash).map_err(|error| Refused::bad(error.text))?),
         (None, Some(password)) => {
-            // One that has the password already keeps its hash: the import is to change nothing the second time.
+            // A user who already has the password keeps its hash, so that a second import changes nothing.
             let known = draft.world.user(&name).map(|user| user.password.clone());
             let known = known.filter(|hash| hash.verify(password.as_bytes()));
             Some(known.unwrap_or_else(|| PasswordHash::of(Hashing::Sha256, salt(draft, &name), password.as_bytes())))
@@ -197,7 +197,7 @@ fn user(draft: &mut Draft<'_>, item: &Item, old: bool) -> Result<Reply, Refused>
     Ok(reply)
 }
 
-/// A salt out of the call's random number, another one for each name.
+/// A salt for each name, derived from the call's random number.
 fn salt(draft: &Draft<'_>, name: &str) -> [u8; SALT_BYTES] {
     let hash = PasswordHash::of(Hashing::Sha256, [0; SALT_BYTES], &[&draft.random[..], name.as_bytes()].concat());
     let mut salt = [0; SALT_BYTES];
@@ -281,7 +281,7 @@ fn queue(draft: &mut Draft<'_>, item: &Item, vhost: &ByteString) -> Result<Reply
     let durable = flag(item, "durable", true)?;
     let named = Named { kind: Resource::Queue, name: &name, vhost };
     if kind_named(&arguments, &named)?.is_none() {
-        // Newer exports say the type beside the arguments, too.
+        // Newer exports also have the type beside the arguments.
         let kind = optional(item, "type")?.and_then(|kind| QueueKind::named(&kind));
         let default = || draft.world.vhost(host).and_then(|vhost| vhost.default_queue_type);
         let kind = kind.or_else(|| default().filter(|kind| kind.is_compatible(durable, false, false)));
@@ -336,7 +336,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn items_are_named_by_what_tells_them_apart() {
+    fn items_are_named_by_their_identifying_fields() {
         let item = json!({"name": "n", "vhost": "/", "user": "u", "source": "x", "destination": "q", "destination_type": "queue"});
         let item = item.as_object().unwrap();
         for (section, text) in [

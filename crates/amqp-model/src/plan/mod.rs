@@ -1,5 +1,4 @@
-//! How commands are judged: by what will be there when all that is on its way is committed. Nothing here changes anything; a [`Draft`]
-//! collects what is to change.
+//! Checks of commands against proposed state. Nothing here changes state; a [`Draft`] collects the changes.
 
 mod access;
 mod acls;
@@ -20,7 +19,7 @@ use import::import;
 use parameters::{set_global, set_policy};
 pub(crate) use queues::deletable;
 
-/// Judges a command.
+/// Checks a command and adds its changes to the draft.
 pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -> Result<Reply, Refused> {
     match command {
         Command::Bootstrap(user) => access::bootstrap(draft, user),

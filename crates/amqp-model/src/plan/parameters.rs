@@ -1,8 +1,8 @@
 //! Parameters, policies, operator policies.
 //!
-//! RabbitMQ keeps policies and limits as parameters, and definitions have operator policies and limits among the parameters; so a
-//! parameter of the components `policy`, `operator_policy` and `vhost-limits` is understood as what it is. One of the component
-//! `shovel` has to be a shovel, and those of federation upstreams and sets of them.
+//! RabbitMQ stores policies and limits as parameters, and definitions list operator policies and limits among the parameters; so a parameter of the
+//! components `policy`, `operator_policy` and `vhost-limits` sets the policy or limit. A parameter of the component `shovel` has to be a valid
+//! shovel; those of federation have to be valid upstreams and sets.
 
 use super::access::set_vhost_limit;
 use super::checks::{check_count, check_length};
@@ -66,7 +66,7 @@ pub(crate) fn set_parameter(
     }
     match check(component, name, value) {
         Err(why @ LinkError::Invalid(_)) => return Err(Refused::bad(why.text())),
-        // What a RabbitMQ runs must not keep its definitions out: it is kept, and its state says why it does not run.
+        // A value that RabbitMQ supports and this broker does not must not prevent an import: it is stored, and its status shows why it does not run.
         Err(LinkError::Unsupported(_)) | Ok(()) => {}
     }
     if component == SHOVEL && created {
@@ -77,7 +77,7 @@ pub(crate) fn set_parameter(
     Ok(Reply::Put { created })
 }
 
-/// That a parameter of a component that is known here makes sense.
+/// Checks a parameter of a known component.
 fn check(component: &str, name: &str, value: &Value) -> Result<(), LinkError> {
     match component {
         SHOVEL => Shovel::parse(name, value).map(drop),
@@ -87,7 +87,7 @@ fn check(component: &str, name: &str, value: &Value) -> Result<(), LinkError> {
     }
 }
 
-/// The same where somebody asks for this one parameter: a shovel or an upstream that cannot be used here is refused.
+/// Sets a single parameter: an unsupported shovel or upstream is refused.
 pub(super) fn set_one(
     draft: &mut Draft<'_>,
     vhost: &ByteString,
@@ -102,7 +102,7 @@ pub(super) fn set_one(
     set_parameter(draft, vhost, component, name, value)
 }
 
-/// The limits of a virtual host, as an object; RabbitMQ writes an empty one as an array.
+/// Sets the limits of a virtual host from an object; RabbitMQ writes an empty one as an array.
 pub(crate) fn set_limits(draft: &mut Draft<'_>, vhost: &ByteString, value: &Value) -> Result<Reply, Refused> {
     let empty = Map::new();
     let map = match value {
@@ -111,7 +111,7 @@ pub(crate) fn set_limits(draft: &mut Draft<'_>, vhost: &ByteString, value: &Valu
         _ => return Err(Refused::bad("limits must be a JSON object")),
     };
     draft.host(vhost)?;
-    // The second limit must not be judged by the virtual host as it was before the first one.
+    // The second limit has to be checked against the result of the first one.
     draft.world.to_mut();
     for (name, value) in map {
         let limit = VhostLimit::named(name)
@@ -144,7 +144,7 @@ pub(super) fn clear(
     Ok(Reply::Done)
 }
 
-/// Whoever is done with what a parameter said knows it as it was, and must not take away what was set since.
+/// Clears a parameter only if it still has the value that the caller has seen.
 pub(super) fn clear_if(
     draft: &mut Draft<'_>,
     vhost: &ByteString,
@@ -181,7 +181,7 @@ pub(super) fn clear_global(draft: &mut Draft<'_>, name: &ByteString) -> Result<R
     Ok(Reply::Done)
 }
 
-/// A policy out of JSON, as definitions and the management API have it.
+/// Parses a policy from the JSON of definitions and of the management API.
 pub(crate) fn spec_of(operator: bool, name: &ByteString, map: &Map<String, Value>) -> Result<PolicySpec, Refused> {
     let text = |field: &str| match map.get(field) {
         None | Some(Value::Null) => Ok(None),
@@ -198,7 +198,7 @@ pub(crate) fn spec_of(operator: bool, name: &ByteString, map: &Map<String, Value
     })?;
     let priority = match map.get("priority") {
         None | Some(Value::Null) => 0,
-        // A float is a number, too; what is behind its point orders nothing anybody relies on.
+        // A float is a number as well; its fraction is dropped.
         Some(value) => value.as_i64().or_else(|| value.as_f64().map(|float| float as i64)).ok_or_else(|| {
             Refused::bad(format!("Validation failed\n\npriority should be a number, actually was {value}\n"))
         })?,
@@ -245,7 +245,7 @@ pub(super) fn clear_policy(
 }
 
 fn set_policies(draft: &mut Draft<'_>, vhost: polylogue_router::VhostId, change: Change) {
-    // Which alternate exchanges hold is found by the policies as they will be.
+    // Alternate exchanges are computed from the new policies.
     draft.world.to_mut();
     draft.push(change);
     draft.policies_of.insert(vhost);

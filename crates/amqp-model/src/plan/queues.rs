@@ -60,7 +60,7 @@ pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareQ
     Ok(Reply::Queue { queue, created: true })
 }
 
-/// A queue that is not there yet. Its type is set by its arguments.
+/// Adds a queue that does not exist yet. Its type is set by its arguments.
 pub(crate) fn new_queue(draft: &mut Draft<'_>, mut queue: Queue, host: &str) -> Result<Arc<Queue>, Refused> {
     let named = Named { kind: Resource::Queue, name: &queue.name, vhost: host };
     let kind = kind_named(&queue.arguments, &named)?.unwrap_or(QueueKind::Classic);
@@ -108,7 +108,7 @@ fn passive(
     Ok(Reply::Queue { queue: queue.clone(), created: false })
 }
 
-/// Puts in the virtual host's default type, where none is given and what is declared can be of that type.
+/// Adds the virtual host's default type, if none is given and the declaration is compatible with it.
 fn augment(draft: &Draft<'_>, declare: &DeclareQueue, arguments: &mut Vec<Argument>) {
     let kind = draft.world.vhost(declare.vhost).and_then(|vhost| vhost.default_queue_type);
     let fits = |kind: &QueueKind| kind.is_compatible(declare.durable, declare.exclusive, declare.auto_delete);
@@ -129,7 +129,7 @@ fn client_name(name: ByteString) -> Result<ByteString, Refused> {
     Ok(name)
 }
 
-/// That a queue of the type that the arguments name may have a name that the server gives.
+/// Checks that a queue of the type in the arguments may have a server-generated name.
 fn may_be_server_named(arguments: &[Argument], host: &str) -> Result<(), Refused> {
     let named = Named { kind: Resource::Queue, name: "", vhost: host };
     match kind_named(arguments, &named)?.unwrap_or(QueueKind::Classic) {
@@ -141,7 +141,7 @@ fn may_be_server_named(arguments: &[Argument], host: &str) -> Result<(), Refused
     }
 }
 
-/// A name that nobody guesses: 128 random bits behind `amq.gen-`, or behind the prefix that the client asks for.
+/// Generates an unguessable name: 128 random bits after `amq.gen-`, or after the requested prefix.
 fn server_name(draft: &Draft<'_>, arguments: &[Argument]) -> ByteString {
     let prefix = lookup(arguments, b"x-name-prefix").and_then(|a| a.value.bytes());
     let prefix = prefix.and_then(|bytes| ByteString::try_from(bytes.clone()).ok());
@@ -163,7 +163,7 @@ pub(super) fn check_user(
     caller.subject().map_or(Ok(()), |user| draft.world.check(user, vhost, access, resource, name))
 }
 
-/// That the caller may have what dies in the queue published to where it says.
+/// Checks that the caller may dead-letter from the queue to the exchange.
 fn dead_letter_permitted(
     draft: &Draft<'_>,
     caller: &Caller,
@@ -177,7 +177,7 @@ fn dead_letter_permitted(
     check_user(draft, caller, vhost, Access::Write, Resource::Exchange, &exchange)
 }
 
-/// An argument that is a text.
+/// Returns a text argument.
 pub(super) fn text_argument(
     key: &str,
     arguments: &[Argument],
@@ -194,8 +194,7 @@ pub(super) fn text_argument(
     }
 }
 
-/// The queue that a client may delete, whatever is in it and whoever consumes it; `None` when there is none, which is nothing that is
-/// refused.
+/// Returns the queue that a client may delete, regardless of messages and consumers; `None` when it does not exist, which is no error.
 pub(crate) fn deletable(
     draft: &Draft<'_>,
     caller: &Caller,
@@ -256,8 +255,8 @@ pub(super) fn owner_gone(draft: &mut Draft<'_>, owner: OwnerId) -> Reply {
     Reply::Done
 }
 
-/// A process of a node has started, where the caller is. What is not durable goes, but for queues of other nodes; exchanges are of all nodes
-/// and go when there is no such queue.
+/// The caller's process has started. Removes everything that is not durable, except queues of other nodes; transient exchanges belong to all nodes
+/// and are removed when there is no such queue.
 pub(super) fn restarted(draft: &mut Draft<'_>, started: Home) -> Reply {
     let transient = || draft.world.queues().filter(|queue| !queue.durable);
     if started != Home::default() && transient().any(|queue| !queue.home.is_over(started)) {
@@ -268,7 +267,7 @@ pub(super) fn restarted(draft: &mut Draft<'_>, started: Home) -> Reply {
     if draft.world.queues().any(|queue| !queue.durable) {
         draft.push(Change::Restarted);
     }
-    // Exchanges that are not durable go as well; whether there are any, the router finds.
+    // Transient exchanges are removed too, if there are any.
     draft.route("", Route::Restarted);
     Reply::Done
 }

@@ -6,7 +6,7 @@ use crate::change::Change;
 use crate::command::Reply;
 use polylogue_auth::{AlterQuotas, UsersRefusal};
 
-/// Each entity is judged by itself, after those before it.
+/// Each entity is checked separately, in order, after those before it.
 pub(super) fn alter(draft: &mut Draft<'_>, parts: &[AlterQuotas]) -> Reply {
     draft.world.to_mut();
     Reply::Each(parts.iter().map(|part| alter_one(draft, part)).collect())

@@ -1,4 +1,4 @@
-//! A channel as the client sees it: what was asked there, and the message that is arriving.
+//! A channel of a client: the awaited answer, and the message that is arriving.
 
 use super::confirms::Confirms;
 use super::handshake::Stage;
@@ -6,16 +6,16 @@ use super::{Client, ClientEvent, NotNow};
 use crate::codec::*;
 use bytes::{Bytes, BytesMut};
 
-/// Whether it can be used.
+/// The stage of a channel's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Life {
     Opening,
     Open,
-    /// `channel.close` was said.
+    /// `channel.close` was sent.
     Closing,
 }
 
-/// What a message is about.
+/// What a message belongs to: a delivery, a returned message or the answer to `basic.get`.
 #[derive(Debug)]
 enum About {
     Deliver(BasicDeliver),
@@ -25,26 +25,26 @@ enum About {
 /// A message that is arriving.
 #[derive(Debug)]
 enum Arriving {
-    /// Its header frame is next.
+    /// The header frame is awaited.
     Header(About),
-    /// Body frames are next; `left` is more than nothing.
+    /// Body frames are awaited; `left` is at least 1.
     Body { about: About, properties: Properties, left: usize, body: BytesMut },
 }
 
 #[derive(Debug)]
 pub(super) struct Channel {
     pub(super) life: Life,
-    /// What the answer is, where something was asked.
+    /// The method that answers the pending request.
     awaited: Option<MethodId>,
     arriving: Option<Arriving>,
-    /// Where `confirm.select` was asked for, and answered.
+    /// Set once `confirm.select` was sent and answered.
     pub(super) confirms: Option<Confirms>,
-    /// The server takes no messages.
+    /// The server has stopped the flow of messages.
     pub(super) paused: bool,
     last_delivery: u64,
 }
 
-/// The answer to a method, where it has one.
+/// The method that answers a method, if any.
 fn answer_of(method: &Method) -> Option<MethodId> {
     Some(match method {
         Method::ChannelClose(_) => ChannelCloseOk::ID,
@@ -64,7 +64,7 @@ fn answer_of(method: &Method) -> Option<MethodId> {
 }
 
 impl Channel {
-    /// One for which `channel.open` is said.
+    /// A channel for which `channel.open` was sent.
     pub(super) fn new() -> Channel {
         Channel {
             life: Life::Opening,
@@ -87,7 +87,7 @@ impl Channel {
         }
     }
 
-    /// Something is asked here.
+    /// Starts a request on the channel.
     pub(super) fn begin(&mut self, method: &Method) -> Result<(), NotNow> {
         if self.life != Life::Open || self.awaited.is_some() {
             return Err(NotNow);
@@ -101,10 +101,10 @@ impl Channel {
 }
 
 impl Client {
-    /// A frame of a channel.
+    /// Handles a frame of a channel.
     pub(super) fn on_channel_frame(&mut self, kind: FrameKind, number: u16, payload: &[u8]) -> Result<(), String> {
         if matches!(self.stage, Stage::Closing { .. }) {
-            // Whatever was on its way when this side had enough.
+            // Frames that were in flight when this side closed the connection.
             return Ok(());
         }
         let Some(channel) = self.channels.get_mut(&number) else {
@@ -114,22 +114,22 @@ impl Client {
             FrameKind::Method => {
                 let method = Method::decode(&Bytes::copy_from_slice(payload)).map_err(|error| error.to_string())?;
                 if channel.arriving.is_some() {
-                    return Err("a message is interrupted".to_owned());
+                    return Err("a frame interrupts a message".to_owned());
                 }
                 self.on_method(number, method)
             }
             FrameKind::Header => {
                 let Some(Arriving::Header(about)) = channel.arriving.take() else {
-                    return Err("a header frame without a message".to_owned());
+                    return Err("a header frame without a preceding method".to_owned());
                 };
                 self.on_header(number, about, payload)
             }
             FrameKind::Body => {
                 let Some(Arriving::Body { about, properties, left, body }) = channel.arriving.take() else {
-                    return Err("a body frame without a message".to_owned());
+                    return Err("a body frame without a preceding header frame".to_owned());
                 };
                 if payload.len() > left {
-                    return Err("a body is longer than it says".to_owned());
+                    return Err("a body is longer than its header frame says".to_owned());
                 }
                 self.on_body(number, Arriving::Body { about, properties, left, body }, payload);
                 Ok(())
@@ -144,7 +144,8 @@ impl Client {
         let properties = Properties::new(header.properties).map_err(|error| error.to_string())?;
         let max = self.settings.message_bytes_max;
         let left = usize::try_from(header.body_size).ok().filter(|size| *size <= max);
-        let left = left.ok_or_else(|| format!("a message has {} bytes, and may have {max}", header.body_size))?;
+        let left =
+            left.ok_or_else(|| format!("a message has {} bytes, more than the limit of {max}", header.body_size))?;
         match left {
             0 => self.arrived(number, about, properties, Bytes::new()),
             left => {
@@ -196,7 +197,7 @@ impl Client {
             }
             Method::BasicDeliver(deliver) => {
                 if channel.life == Life::Opening || deliver.delivery_tag <= channel.last_delivery {
-                    return Err(format!("a delivery has the number {}", deliver.delivery_tag));
+                    return Err(format!("invalid delivery tag {}", deliver.delivery_tag));
                 }
                 channel.last_delivery = deliver.delivery_tag;
                 channel.arriving = Some(Arriving::Header(About::Deliver(deliver)));
@@ -214,9 +215,9 @@ impl Client {
             }
             Method::ChannelFlow(flow) => {
                 let paused = !flow.active;
-                let news = std::mem::replace(&mut channel.paused, paused) != paused;
+                let changed = std::mem::replace(&mut channel.paused, paused) != paused;
                 self.answer(number, &ChannelFlowOk { active: flow.active }.into());
-                if news {
+                if changed {
                     self.event(ClientEvent::Paused { channel: number, paused });
                 }
             }
@@ -230,9 +231,9 @@ impl Client {
                 }
                 self.event(ClientEvent::Reply(number, method));
             }
-            // The answer to what was asked before the channel was closed.
+            // The answer to a request that was sent before the channel was closed.
             _ if channel.life == Life::Closing => {}
-            _ => return Err(format!("{} is not what comes next", id.name().unwrap_or("a method"))),
+            _ => return Err(format!("unexpected method {}", id.name().unwrap_or("a method"))),
         }
         Ok(())
     }
@@ -240,10 +241,10 @@ impl Client {
     fn on_outcome(&mut self, number: u16, tag: u64, multiple: bool, taken: bool) -> Result<(), String> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let mut runs = Vec::new();
-        let confirms = channel.confirms.as_mut().ok_or("a confirmation on a channel without")?;
+        let confirms = channel.confirms.as_mut().ok_or("a confirm on a channel without confirms")?;
         confirms
             .settle(tag, multiple, |first, last| runs.push((first, last)))
-            .ok_or_else(|| format!("a confirmation of {tag}, which was never published"))?;
+            .ok_or_else(|| format!("a confirm of {tag}, which was never published"))?;
         for (first, last) in runs {
             self.event(ClientEvent::Settled { channel: number, first, last, taken });
         }

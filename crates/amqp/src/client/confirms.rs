@@ -1,13 +1,13 @@
-//! Which publishes of a channel the server has answered for.
+//! Publishes of a channel that the server has confirmed or rejected.
 
 use std::collections::VecDeque;
 
-/// Publishes by number, from 1 on.
+/// Publishes by sequence number, from 1 on.
 #[derive(Debug)]
 pub(super) struct Confirms {
-    /// The number of the oldest that is in `settled`.
+    /// The sequence number of the first element of `settled`.
     base: u64,
-    /// Whether the server has said something, of each from `base` on; the first one is always open.
+    /// Whether there is an outcome, for each number from `base` on; the first one never has.
     settled: VecDeque<bool>,
 }
 
@@ -16,19 +16,19 @@ impl Confirms {
         Confirms { base: 1, settled: VecDeque::new() }
     }
 
-    /// How many have no answer, and those between them.
+    /// How many entries are kept: publishes without an outcome, and those between them.
     pub(super) fn len(&self) -> usize {
         self.settled.len()
     }
 
-    /// The number of one more.
+    /// Assigns a sequence number.
     pub(super) fn publish(&mut self) -> u64 {
         self.settled.push_back(false);
         self.base + self.settled.len() as u64 - 1
     }
 
-    /// The server says something of one, or of all up to it (`multiple`; 0 for all there are). Hands out runs that were open, first and
-    /// last number. `None` for one that was never published.
+    /// Records the outcome of one publish, or of all up to it (`multiple`; 0 for all). Passes the newly settled ranges, first and last number, to
+    /// `run`. `None` for a number that was never assigned.
     pub(super) fn settle(&mut self, tag: u64, multiple: bool, mut run: impl FnMut(u64, u64)) -> Option<()> {
         let next = self.base + self.settled.len() as u64;
         let last = if tag == 0 && multiple { next - 1 } else { tag };
@@ -36,7 +36,7 @@ impl Confirms {
             return None;
         }
         let first = if multiple { self.base } else { last };
-        // What was settled before is not told again.
+        // Numbers that were settled before are not reported again.
         let mut open: Option<u64> = None;
         for number in first.max(self.base)..=last {
             let Some(settled) = self.settled.get_mut((number - self.base) as usize) else { break };
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_publish_is_answered_for_once() {
+    fn each_publish_is_reported_once() {
         let mut confirms = Confirms::new();
         assert_eq!((0..6).map(|_| confirms.publish()).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
         let mut runs = Vec::new();

@@ -1,4 +1,4 @@
-//! From bytes to frames, and from frames to the connection or a channel.
+//! Splits input into frames, and dispatches frames to the connection or a channel.
 
 use super::Client;
 use super::handshake::Stage;
@@ -6,13 +6,13 @@ use crate::codec::*;
 use bytes::{Buf, Bytes, BytesMut};
 
 impl Client {
-    /// Takes frames as long as they can be used.
+    /// Processes frames as long as possible.
     pub(super) fn take_input(&mut self, input: &mut BytesMut) {
-        // A server that speaks something else says what it speaks, where `connection.start` would be.
+        // A server of another protocol version sends its protocol header instead of `connection.start`.
         if matches!(self.stage, Stage::Starting) && input.starts_with(b"AMQP") {
             if let Some(header) = input.first_chunk::<8>() {
                 let [_, _, _, _, a, b, c, d] = *header;
-                self.fail(format!("it speaks AMQP {a} {b} {c} {d}"));
+                self.fail(format!("the server's protocol header is AMQP {a} {b} {c} {d}"));
             }
             return;
         }
@@ -21,21 +21,21 @@ impl Client {
             let size = prefix.size as usize;
             let max = (self.frame_bytes_max as usize).saturating_sub(FRAME_OVERHEAD_BYTES);
             if size > max {
-                return self.fail(format!("a frame has {size} bytes, and may have {max}"));
+                return self.fail(format!("a frame has {size} bytes, more than the limit of {max}"));
             }
             if input.len() < size + FRAME_OVERHEAD_BYTES {
                 return;
             }
             let frame = input.get(FRAME_PREFIX_BYTES..).and_then(|rest| Some((rest.get(..size)?, *rest.get(size)?)));
             let Some((payload, FRAME_END)) = frame else {
-                return self.fail("a frame does not end where it says");
+                return self.fail("a frame has no valid end octet");
             };
             self.on_frame(prefix, payload);
             input.advance(size + FRAME_OVERHEAD_BYTES);
         }
     }
 
-    /// What is kept of a payload is copied: a piece of the input would keep all of its buffer, whatever it counts itself.
+    /// Parts of the payload that are kept are copied: a slice would retain the whole input buffer.
     fn on_frame(&mut self, prefix: FramePrefix, payload: &[u8]) {
         let channel = prefix.channel;
         match (FrameKind::from_octet(prefix.kind), channel) {
@@ -49,7 +49,7 @@ impl Client {
                     self.fail(why);
                 }
             }
-            _ => self.fail(format!("a frame of the kind {} on channel {channel}", prefix.kind)),
+            _ => self.fail(format!("unexpected frame type {} on channel {channel}", prefix.kind)),
         }
     }
 }

@@ -1,33 +1,33 @@
-//! From the protocol header to `connection.open_ok`, and what is said on channel 0 afterwards.
+//! The handshake from the protocol header to `connection.open_ok`, and the later methods of channel 0.
 
 use super::{Client, ClientEnd, ClientEvent};
 use crate::codec::*;
 use crate::settings::Mechanism;
 use bytes::Bytes;
 
-/// The smallest `frame_max` there is. Bytes.
+/// The smallest valid `frame_max`. Bytes.
 const FRAME_BYTES_MAX_MIN: u32 = 4096;
-/// 403
+/// Reply code 403, ACCESS_REFUSED.
 const ACCESS_REFUSED: u16 = 403;
 
-/// Where a connection is.
+/// The stage of a connection's life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// `connection.start` is next.
+    /// `connection.start` is awaited.
     Starting,
-    /// It is said who this is; `connection.tune` is next.
+    /// The credentials were sent; `connection.tune` is awaited.
     Tuning,
-    /// `connection.open_ok` is next.
+    /// `connection.open_ok` is awaited.
     Opening,
     Open,
-    /// `connection.close_ok` is next.
+    /// `connection.close_ok` is awaited.
     Closing {
         until_ms: u64,
     },
     Over(ClientEnd),
 }
 
-/// What a client that can do everything says of itself.
+/// The client properties, with all capabilities.
 fn client_properties(connection_name: &str) -> Table {
     let mut capabilities = TableBuilder::new();
     for name in [
@@ -50,7 +50,7 @@ fn client_properties(connection_name: &str) -> Table {
     }
 }
 
-/// What two sides agree on; 0 is no limit.
+/// The lower of two limits; 0 is no limit.
 fn lower(ours: u32, theirs: u32) -> u32 {
     match (ours, theirs) {
         (0, one) | (one, 0) => one,
@@ -58,7 +58,7 @@ fn lower(ours: u32, theirs: u32) -> u32 {
     }
 }
 
-/// Longer names of clusters are cut. Bytes.
+/// Longer cluster names are cut. Bytes.
 const CLUSTER_NAME_BYTES_MAX: usize = 255;
 
 fn cut(name: &[u8]) -> &[u8] {
@@ -81,7 +81,7 @@ impl Client {
 
     fn on_start(&mut self, start: &ConnectionStart) {
         if (start.version_major, start.version_minor) != (0, 9) {
-            return self.fail(format!("its version is {}-{}", start.version_major, start.version_minor));
+            return self.fail(format!("unsupported protocol version {}-{}", start.version_major, start.version_minor));
         }
         let name = start.server_properties.get("cluster_name");
         self.cluster_name = name.and_then(|name| name.as_longstr()).map(|name| Bytes::copy_from_slice(cut(name)));
@@ -91,7 +91,8 @@ impl Client {
         };
         let Some(mechanism) = self.settings.mechanisms.iter().copied().find(offered) else {
             let names = String::from_utf8_lossy(&start.mechanisms).chars().take(100).collect::<String>();
-            self.stage = Stage::Over(ClientEnd::LoginRefused(format!("it offers only the mechanisms '{names}'")));
+            self.stage =
+                Stage::Over(ClientEnd::LoginRefused(format!("the server offers only the mechanisms '{names}'")));
             return;
         };
         let start_ok = ConnectionStartOk {
@@ -107,7 +108,7 @@ impl Client {
     fn on_tune(&mut self, tune: &ConnectionTune) {
         self.frame_bytes_max = lower(self.settings.frame_bytes_max, tune.frame_max);
         if self.frame_bytes_max < FRAME_BYTES_MAX_MIN {
-            return self.fail(format!("its frame_max is {}", tune.frame_max));
+            return self.fail(format!("invalid frame_max {}", tune.frame_max));
         }
         let channel_max = lower(self.settings.channel_max.into(), tune.channel_max.into());
         self.channel_max = u16::try_from(channel_max).unwrap_or(u16::MAX);
@@ -121,7 +122,7 @@ impl Client {
         self.stage = Stage::Opening;
     }
 
-    /// A method of channel 0.
+    /// Handles a method of channel 0.
     pub(super) fn on_connection_method(&mut self, method: Method) {
         match (&self.stage, method) {
             (Stage::Over(_), _) => {}
@@ -135,7 +136,7 @@ impl Client {
                     _ => ClientEnd::Server(close.reply_code, text),
                 });
             }
-            // Whatever was on its way when this side had enough.
+            // Methods that were in flight when this side closed the connection.
             (Stage::Closing { .. }, _) => {}
             (Stage::Starting, Method::ConnectionStart(start)) => self.on_start(&start),
             (Stage::Tuning, Method::ConnectionTune(tune)) => self.on_tune(&tune),
@@ -147,7 +148,7 @@ impl Client {
             (Stage::Open, Method::ConnectionUnblocked(_)) => self.block(false),
             (_, method) => {
                 let id = method.id();
-                self.fail(format!("{} is not what comes next", id.name().unwrap_or("a method")));
+                self.fail(format!("unexpected method {}", id.name().unwrap_or("a method")));
             }
         }
     }

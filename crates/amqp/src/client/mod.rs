@@ -1,25 +1,25 @@
-//! The other side of a connection: a client, without the connection. Bytes in, events out; what is asked for in, bytes out.
+//! A client-side AMQP connection without its socket: bytes in, events out; requests in, bytes out.
 //!
 //! ```text
-//!   input ──▶ on_bytes ──▶ frames ──▶ connection (channel 0) ──▶ poll_event ──▶ whoever owns the client
+//!   input ──▶ on_bytes ──▶ frames ──▶ connection (channel 0) ──▶ poll_event ──▶ owner of the client
 //!                                 └─▶ channels ───────────────▶                     │
 //!   output ◀── poll_output ◀──── ask, publish, ack, nack, close, on_deadline ◀──────┘
 //! ```
 //!
-//! What its owner does, in a loop:
-//! 1. while [`Client::wants_input`], read into the input, which may have to hold [`Client::input_bytes_max`], and call
-//!    [`Client::on_bytes`]; call it too after events were taken, as long as something is left in the input;
-//! 2. take each [`Client::poll_event`]; ask for the next thing on a channel when it has answered;
-//! 3. write what [`Client::poll_output`] brings;
-//! 4. call [`Client::on_deadline`] at [`Client::next_deadline_ms`], and [`Client::on_end`] when nothing more can be read;
-//! 5. close the socket when [`Client::end`] has a reason.
+//! How the owner drives a client, in a loop:
+//! 1. while [`Client::wants_input`], read into the input, which may have to hold [`Client::input_bytes_max`], and call [`Client::on_bytes`]; call it
+//!    also after events were taken, as long as bytes are left in the input;
+//! 2. take each [`Client::poll_event`]; send the next request on a channel when the last one was answered;
+//! 3. write what [`Client::poll_output`] returns;
+//! 4. call [`Client::on_deadline`] at [`Client::next_deadline_ms`], and [`Client::on_end`] at the end of the input;
+//! 5. close the socket when [`Client::end`] is set.
 //!
-//! **Trust.** A server is not trusted more than a client is: what it says is held against the bytes that are there and against what was
-//! asked, and whatever does not fit ends the connection. Nothing it can send panics.
+//! **Trust.** The server is not trusted: its frames are checked against the available bytes and against the requests that were sent, and any mismatch
+//! ends the connection. No input panics.
 //!
-//! **Memory.** Events that were not taken (`events_bytes_max`, and what one frame more brings), for each channel one message that is
-//! arriving (`message_bytes_max`), a bit for each publish without its confirmation (`unconfirmed_max`), and answers to what the server
-//! asks by itself (`answers_bytes_max`): a server that does not read them is not read either.
+//! **Memory.** Events that were not taken (`events_bytes_max`, plus the events of one frame), one arriving message per channel (`message_bytes_max`),
+//! one bit for each unconfirmed publish (`unconfirmed_max`), and answers to requests of the server (`answers_bytes_max`): a server that does not read
+//! its answers is not read either.
 
 mod channel;
 mod confirms;
@@ -42,72 +42,72 @@ use polylogue_types::{Chunk, Map};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// What an event takes beside the message that it brings. Bytes.
+/// The memory of an event apart from its message. Bytes.
 const EVENT_BYTES: usize = 256;
 
-/// What the server says.
+/// An event from the server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ClientEvent {
     /// The connection is open.
     Open,
-    /// The answer to what was asked on a channel.
+    /// The answer to a request on a channel.
     Reply(u16, Method),
-    /// A channel is closed by the server, and its number is free again.
+    /// The server closed a channel; its number is free again.
     ChannelClosed {
-        /// Which.
+        /// The channel.
         channel: u16,
-        /// Why.
+        /// The reply code.
         code: u16,
-        /// Why.
+        /// The reply text.
         text: ShortStr,
     },
     /// A message for a consumer.
     Delivered {
         /// The channel.
         channel: u16,
-        /// To whom, and where it was published.
+        /// The consumer, the exchange and the routing key.
         deliver: BasicDeliver,
-        /// Flags and properties, looked through.
+        /// Flags and properties, validated.
         properties: Properties,
         /// The body.
         body: Bytes,
     },
-    /// A message that was published with `mandatory` and is in no queue.
+    /// A `mandatory` message that was routed to no queue.
     Returned {
         /// The channel.
         channel: u16,
-        /// Why.
+        /// The reason.
         why: BasicReturn,
     },
-    /// The server answers for publishes of these numbers.
+    /// The server confirms or rejects publishes.
     Settled {
         /// The channel.
         channel: u16,
-        /// The lowest.
+        /// The lowest sequence number.
         first: u64,
-        /// The highest.
+        /// The highest sequence number.
         last: u64,
-        /// Whether it has them, or does not.
+        /// Whether they are confirmed; rejected otherwise.
         taken: bool,
     },
-    /// A consumer is cancelled by the server.
+    /// The server cancelled a consumer.
     Cancelled {
         /// The channel.
         channel: u16,
-        /// Which.
+        /// The consumer.
         consumer_tag: ShortStr,
     },
-    /// The server takes no messages for a while, or takes them again: of the whole connection (channel 0), or of a channel.
+    /// The server stops or resumes the flow of messages, for the whole connection (channel 0) or for a channel.
     Paused {
-        /// Which.
+        /// The channel.
         channel: u16,
-        /// Whether it begins.
+        /// Whether the flow stops.
         paused: bool,
     },
 }
 
 impl ClientEvent {
-    /// What it takes in memory. Bytes.
+    /// Its size in memory. Bytes.
     fn bytes(&self) -> usize {
         EVENT_BYTES
             + match self {
@@ -121,44 +121,44 @@ impl ClientEvent {
     }
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientEnd {
-    /// It was closed from this side, and the server knows.
+    /// This side closed it, and the server has confirmed.
     Done,
     /// The server closed it.
     Server(u16, ShortStr),
-    /// The server does not let this user in.
+    /// The server refused the login.
     LoginRefused(String),
-    /// The server says what it should not, or cannot.
+    /// The server violated the protocol, or cannot be used.
     Protocol(String),
-    /// It was not open in time.
+    /// The connection was not open in time.
     HandshakeTimeout,
-    /// The server showed no sign of life.
+    /// No heartbeat was received from the server.
     HeartbeatTimeout,
-    /// The server closed the socket without a word.
+    /// The server closed the socket without `connection.close`.
     Gone,
 }
 
 impl fmt::Display for ClientEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ClientEnd::Done => f.write_str("it was closed"),
+            ClientEnd::Done => f.write_str("closed by this side"),
             ClientEnd::Server(code, text) => write!(f, "the server closed it: {code} {text}"),
             ClientEnd::LoginRefused(text) => write!(f, "the login is refused: {text}"),
-            ClientEnd::Protocol(text) => write!(f, "the server is none of AMQP 0-9-1: {text}"),
-            ClientEnd::HandshakeTimeout => f.write_str("the server took too long to let the connection in"),
+            ClientEnd::Protocol(text) => write!(f, "AMQP 0-9-1 protocol error: {text}"),
+            ClientEnd::HandshakeTimeout => f.write_str("the server did not open the connection in time"),
             ClientEnd::HeartbeatTimeout => f.write_str("missed heartbeats"),
             ClientEnd::Gone => f.write_str("the server closed the socket"),
         }
     }
 }
 
-/// Something was asked for that is not possible now: the channel is not open, or something else was asked there.
+/// The request is not possible now: the channel is not open, or another request is pending there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotNow;
 
-/// One connection to a server. See the [module](self) for how it is used.
+/// A client-side AMQP connection. See the [module](self) for how it is used.
 #[derive(Debug)]
 pub struct Client {
     settings: ClientSettings,
@@ -171,14 +171,14 @@ pub struct Client {
     channel_max: u16,
     frame_bytes_max: u32,
     blocked: bool,
-    /// What the server calls its cluster.
+    /// The server's cluster name.
     cluster_name: Option<Bytes>,
-    /// How much of `output` answers what the server asked by itself. Bytes.
+    /// The part of `output` that answers requests of the server. Bytes.
     answers_bytes: usize,
 }
 
 impl Client {
-    /// For a connection that has just been made.
+    /// A client on a new connection.
     #[must_use]
     pub fn new(settings: ClientSettings, now_ms: u64) -> Client {
         let mut output = Output::default();
@@ -199,16 +199,16 @@ impl Client {
         }
     }
 
-    /// Takes whole frames from `input` as long as they can be used, and leaves the rest there.
+    /// Takes complete frames from `input` as long as they can be processed, and leaves the rest.
     pub fn on_bytes(&mut self, input: &mut BytesMut, now_ms: u64) {
-        self.clock.hear(input.len(), now_ms);
+        self.clock.on_input(input.len(), now_ms);
         self.take_input(input);
-        self.clock.seen(input.len());
-        self.clock.listen(self.wants_input(), now_ms);
+        self.clock.on_parsed(input.len());
+        self.clock.set_reading(self.wants_input(), now_ms);
     }
 
-    /// Whether more input could be used now. While it is false, nothing should be read: the server waits. Taking events and
-    /// [`Client::poll_output`] make it true again.
+    /// Whether more input can be processed now. While it is false, do not read: this is the back-pressure. Taking events and [`Client::poll_output`]
+    /// make it true again.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         self.end().is_none()
@@ -216,19 +216,19 @@ impl Client {
             && self.answers_bytes < self.settings.answers_bytes_max
     }
 
-    /// How much the input has to be able to hold. Bytes.
+    /// How many bytes the input must be able to hold. Bytes.
     #[must_use]
     pub fn input_bytes_max(&self) -> usize {
         self.settings.frame_bytes_max as usize
     }
 
-    /// What events and messages that are arriving take. Bytes.
+    /// Bytes held by events and by arriving messages. Bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.events_bytes + self.channels.values().map(Channel::held_bytes).sum::<usize>()
     }
 
-    /// The next thing that the server says.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         let event = self.events.pop_front()?;
         self.events_bytes = self.events_bytes.saturating_sub(event.bytes());
@@ -240,31 +240,31 @@ impl Client {
         self.events.push_back(event);
     }
 
-    /// Moves all that is to be written to the end of `out`. Whether there was anything.
+    /// Moves all output to the end of `out`. Whether there was any.
     pub fn poll_output(&mut self, out: &mut Vec<Chunk>, now_ms: u64) -> bool {
         let some = self.output.take(out);
         if some {
-            self.clock.said_ms = now_ms;
+            self.clock.last_write_ms = now_ms;
             self.answers_bytes = 0;
-            self.clock.listen(self.wants_input(), now_ms);
+            self.clock.set_reading(self.wants_input(), now_ms);
         }
         some
     }
 
-    /// Answers what the server asks by itself. Publishes do not count here: what a server owes for them it may say before it reads on.
+    /// Answers a request of the server. Publishes do not count: the server may send their outcomes before it continues to read.
     fn answer(&mut self, number: u16, method: &Method) {
         let before = self.output.len();
         self.output.method(number, method);
         self.answers_bytes += self.output.len() - before;
     }
 
-    /// What [`Client::poll_output`] would bring. Bytes.
+    /// How much output waits. Bytes.
     #[must_use]
     pub fn output_bytes(&self) -> usize {
         self.output.len()
     }
 
-    /// What the server calls its cluster, once it has said so.
+    /// The server's cluster name, once it is known.
     #[must_use]
     pub fn cluster_name(&self) -> Option<&Bytes> {
         self.cluster_name.as_ref()
@@ -276,18 +276,18 @@ impl Client {
         matches!(self.stage, Stage::Open)
     }
 
-    /// Why it is over. What was to be said before has not always been written by then.
+    /// Why the connection ended. Earlier output may not have been written by then.
     #[must_use]
     pub fn end(&self) -> Option<&ClientEnd> {
         if let Stage::Over(end) = &self.stage { Some(end) } else { None }
     }
 
-    /// Nothing more can be read.
+    /// The input has ended.
     pub fn on_end(&mut self) {
         let end = match &self.stage {
             Stage::Over(_) => return,
             Stage::Closing { .. } => ClientEnd::Done,
-            // Servers that cannot say so close the socket (RabbitMQ before 3.2, and where the client is too old).
+            // Servers that cannot send the reason close the socket (RabbitMQ before 3.2, and when the client lacks the capability).
             Stage::Tuning => ClientEnd::LoginRefused("the server closed the socket".to_owned()),
             Stage::Starting | Stage::Opening | Stage::Open => ClientEnd::Gone,
         };
@@ -303,7 +303,7 @@ impl Client {
     /// Opens a channel; its [`ClientEvent::Reply`] is `channel.open_ok`.
     ///
     /// # Errors
-    /// The connection is not open, or the number is in use, or above what was agreed on.
+    /// The connection is not open, or the number is in use or above the negotiated maximum.
     pub fn open_channel(&mut self, number: u16) -> Result<(), NotNow> {
         let fits = number > 0 && (self.channel_max == 0 || number <= self.channel_max);
         if !self.is_open() || !fits || self.channels.contains_key(&number) {
@@ -314,10 +314,10 @@ impl Client {
         Ok(())
     }
 
-    /// Asks for something that has an answer, which is a [`ClientEvent::Reply`] or [`ClientEvent::ChannelClosed`].
+    /// Sends a request, which is answered by a [`ClientEvent::Reply`] or [`ClientEvent::ChannelClosed`].
     ///
     /// # Errors
-    /// The channel is not open, or waits for another answer, or the method has none.
+    /// The channel is not open or waits for another answer, or the method has none.
     pub fn ask(&mut self, number: u16, method: impl Into<Method>) -> Result<(), NotNow> {
         let method = method.into();
         let channel = self.channels.get_mut(&number).filter(|_| matches!(self.stage, Stage::Open)).ok_or(NotNow)?;
@@ -326,7 +326,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether a message should be published now: the server takes some, and those before are on their way.
+    /// Whether a message may be published now: the flow is not stopped, and earlier output is within its limit.
     #[must_use]
     pub fn may_publish(&self, number: u16) -> bool {
         let open = self.channels.get(&number).filter(|channel| channel.life == Life::Open && !channel.paused);
@@ -336,17 +336,17 @@ impl Client {
             && open.is_some_and(|channel| channel.unconfirmed() < self.settings.unconfirmed_max)
     }
 
-    /// Whether the server takes no messages on a channel for a while.
+    /// Whether the server has stopped the flow on a channel.
     #[must_use]
     pub fn is_paused(&self, number: u16) -> bool {
         self.blocked || self.channels.get(&number).is_some_and(|channel| channel.paused)
     }
 
-    /// Publishes a message, whatever [`Client::may_publish`] says of what waits to be written; `properties` are flags and properties as they go
-    /// over the wire. Its number where the channel has confirms, else 0.
+    /// Publishes a message, regardless of [`Client::may_publish`]; `properties` are flags and properties in wire format. Returns its sequence number
+    /// if the channel has confirms, else 0.
     ///
     /// # Errors
-    /// The channel is not open, or too much waits for its confirmation.
+    /// The channel is not open, or too many publishes are unconfirmed.
     pub fn publish(
         &mut self,
         number: u16,
@@ -364,24 +364,24 @@ impl Client {
         Ok(seq)
     }
 
-    /// Acknowledges a delivery, or all up to it. Of a channel that is gone, nothing.
+    /// Acknowledges a delivery, or all up to it. Ignored on a closed channel.
     pub fn ack(&mut self, number: u16, delivery_tag: u64, multiple: bool) {
-        self.tell(number, BasicAck { delivery_tag, multiple }.into());
+        self.send(number, BasicAck { delivery_tag, multiple }.into());
     }
 
-    /// Gives a delivery back to its queue.
+    /// Requeues a delivery.
     pub fn nack(&mut self, number: u16, delivery_tag: u64) {
-        self.tell(number, BasicNack { delivery_tag, multiple: false, requeue: true }.into());
+        self.send(number, BasicNack { delivery_tag, multiple: false, requeue: true }.into());
     }
 
-    fn tell(&mut self, number: u16, method: Method) {
+    fn send(&mut self, number: u16, method: Method) {
         let open = self.channels.get(&number).is_some_and(|channel| channel.life == Life::Open);
         if open && self.is_open() {
             self.output.method(number, &method);
         }
     }
 
-    /// Ends the connection; [`Client::end`] says when the server knows.
+    /// Closes the connection; [`Client::end`] is set when the server has confirmed.
     pub fn close(&mut self, now_ms: u64) {
         match self.stage {
             Stage::Open => {
@@ -396,25 +396,28 @@ impl Client {
 
     fn handshake_end_ms(&self) -> Option<u64> {
         let arriving = matches!(self.stage, Stage::Starting | Stage::Tuning | Stage::Opening);
-        arriving.then(|| self.clock.born_ms.saturating_add(self.settings.handshake_ms_max))
+        arriving.then(|| self.clock.created_ms.saturating_add(self.settings.handshake_ms_max))
     }
 
-    /// When the server is taken for dead, while it is listened to.
-    fn hear_ms(&self) -> Option<u64> {
-        self.clock.hear_ms(self.wants_input())
+    /// When the server is considered dead, while this side reads.
+    fn peer_timeout_ms(&self) -> Option<u64> {
+        self.clock.peer_timeout_ms(self.wants_input())
     }
 
-    /// When [`Client::on_deadline`] wants to be called. Monotonic milliseconds.
+    /// When [`Client::on_deadline`] must be called. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         match &self.stage {
             Stage::Over(_) => None,
             Stage::Closing { until_ms } => Some(*until_ms),
-            _ => [self.handshake_end_ms(), self.clock.say_ms(), self.hear_ms()].into_iter().flatten().min(),
+            _ => [self.handshake_end_ms(), self.clock.heartbeat_due_ms(), self.peer_timeout_ms()]
+                .into_iter()
+                .flatten()
+                .min(),
         }
     }
 
-    /// A deadline may have passed. Does nothing when none has.
+    /// Handles deadlines that have passed, if any.
     pub fn on_deadline(&mut self, now_ms: u64) {
         let passed = |deadline: Option<u64>| deadline.is_some_and(|deadline| deadline <= now_ms);
         match self.stage {
@@ -422,13 +425,13 @@ impl Client {
             Stage::Closing { until_ms } if until_ms <= now_ms => self.stage = Stage::Over(ClientEnd::Done),
             Stage::Closing { .. } => {}
             _ if passed(self.handshake_end_ms()) => self.stage = Stage::Over(ClientEnd::HandshakeTimeout),
-            _ if passed(self.hear_ms()) => self.stage = Stage::Over(ClientEnd::HeartbeatTimeout),
-            _ if passed(self.clock.say_ms()) => {
-                // Whatever waits to be written is a sign of life too.
+            _ if passed(self.peer_timeout_ms()) => self.stage = Stage::Over(ClientEnd::HeartbeatTimeout),
+            _ if passed(self.clock.heartbeat_due_ms()) => {
+                // Output that waits to be written serves as a heartbeat.
                 if self.output.is_empty() {
                     self.output.heartbeat();
                 }
-                self.clock.said_ms = now_ms;
+                self.clock.last_write_ms = now_ms;
             }
             _ => {}
         }

@@ -1,43 +1,42 @@
-//! What a client is told before it connects.
+//! Settings of a client.
 
 use crate::codec::ShortStr;
 use crate::settings::Mechanism;
 use bytes::Bytes;
 use std::fmt;
 
-/// Who a client is, what it asks for, and what it may hold. What it prints has no password.
+/// Credentials, wishes and limits of a client. Its Debug output has no password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// Who.
+    /// The user name.
     pub user: Bytes,
-    /// Proves it.
+    /// The password.
     pub password: Bytes,
-    /// What may be used of what the server offers, best first.
+    /// Mechanisms that may be used, in order of preference.
     pub mechanisms: Vec<Mechanism>,
     /// The virtual host.
     pub vhost: ShortStr,
-    /// What listings of the server call this connection.
+    /// The connection name for the server's listings.
     pub connection_name: String,
-    /// The most channels; the server may want fewer.
+    /// The most channels; the server may lower it.
     pub channel_max: u16,
-    /// The largest frame, all of it; the server may want smaller ones. Bytes.
+    /// The largest frame, overhead included; the server may lower it. Bytes.
     pub frame_bytes_max: u32,
-    /// How often each side shows that it lives; the server may want it more often. 0 for what the server says. Seconds.
+    /// The heartbeat interval; the server may shorten it. 0 for the server's value. Seconds.
     pub heartbeat_seconds: u16,
-    /// How long it may take until the connection is open. Milliseconds.
+    /// How long the connection may take to open. Milliseconds.
     pub handshake_ms_max: u64,
     /// How long the server may take to answer `connection.close`. Milliseconds.
     pub closing_ms_max: u64,
-    /// The largest message that is taken. Bytes.
+    /// The largest message that is accepted. Bytes.
     pub message_bytes_max: usize,
-    /// What may wait to be taken by [`super::Client::poll_event`]; no frame is looked at beyond. Bytes.
+    /// Events that may wait for [`super::Client::poll_event`]; at the limit no frame is processed. Bytes.
     pub events_bytes_max: usize,
-    /// Publishes of a channel that may wait for their confirmation.
+    /// The most unconfirmed publishes of a channel.
     pub unconfirmed_max: usize,
-    /// What may wait to be written; no message should be published beyond. Bytes.
+    /// Output that may wait to be written; at the limit no message should be published. Bytes.
     pub output_bytes_max: usize,
-    /// Answers to what the server asks by itself (`channel.flow`, `basic.cancel`) that may wait to be written; no frame is looked at beyond.
-    /// Bytes.
+    /// Answers to requests of the server (`channel.flow`, `basic.cancel`) that may wait to be written; at the limit no frame is processed. Bytes.
     pub answers_bytes_max: usize,
 }
 
@@ -54,7 +53,7 @@ impl Default for ClientSettings {
             heartbeat_seconds: 10,
             handshake_ms_max: 60_000,
             closing_ms_max: 10_000,
-            // What a RabbitMQ of any version lets through.
+            // The largest message that any version of RabbitMQ accepts.
             message_bytes_max: 512 << 20,
             events_bytes_max: 1 << 20,
             unconfirmed_max: 1 << 16,

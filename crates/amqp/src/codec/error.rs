@@ -1,19 +1,19 @@
-//! What is wrong with bytes that came from outside.
+//! Errors of decoding bytes from the peer.
 
 use super::MethodId;
 use std::fmt;
 
-/// Why bytes are no AMQP. Each is one way in which a peer can be wrong; none is worth more than its connection.
+/// Why bytes are not valid AMQP. Each variant is a mistake of the peer that costs at most its own connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecodeError {
-    /// Something ends before it should.
+    /// The input ends before the field does.
     Short {
-        /// What was being read.
+        /// The field that was being read.
         what: &'static str,
     },
-    /// A method has more bytes than fields.
+    /// A method has bytes after its last field.
     LeftOver {
-        /// How many bytes more.
+        /// How many bytes are left over.
         bytes: usize,
     },
     /// No such method.
@@ -24,7 +24,7 @@ pub enum DecodeError {
     UnknownTag(u8),
     /// Tables and arrays are nested deeper than [`super::TABLE_DEPTH_MAX`].
     TooDeep,
-    /// Property flags name properties that there are not.
+    /// Property flags have bits that no property uses.
     UnknownProperties(u16),
 }
 

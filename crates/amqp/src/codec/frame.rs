@@ -1,34 +1,34 @@
-//! Frames: what is around a payload. See the drawing in [the module above](super).
+//! Frames: the envelope around a payload. See the drawing in [the module above](super).
 
 use super::{DecodeError, Method, Reader, Writer};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// What a client says first: `AMQP`, 0, and the version 0-9-1.
+/// The protocol header that a client sends first: `AMQP`, 0, and the version 0-9-1.
 pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\x00\x00\x09\x01";
 /// The octet that ends each frame.
 pub const FRAME_END: u8 = 0xCE;
 /// Type, channel and size before the payload. Bytes.
 pub const FRAME_PREFIX_BYTES: usize = 7;
-/// All of a frame that is not payload: `frame_max` counts it too. Bytes.
+/// All bytes of a frame that are not payload; `frame_max` includes them. Bytes.
 pub const FRAME_OVERHEAD_BYTES: usize = FRAME_PREFIX_BYTES + 1;
-/// Class, weight, size of the body and flags of properties: the shortest payload of a header frame. Bytes.
+/// Class, weight, body size and property flags: the shortest payload of a header frame. Bytes.
 pub const HEADER_FRAME_BYTES_MIN: usize = 14;
 
-/// What a frame holds.
+/// The type of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameKind {
     /// A method.
     Method,
-    /// What comes before the body of a message.
+    /// The content header, which precedes the body of a message.
     Header,
     /// A part of a body.
     Body,
-    /// A sign of life.
+    /// A heartbeat.
     Heartbeat,
 }
 
 impl FrameKind {
-    /// The kind of this number.
+    /// Returns the kind with this number.
     #[must_use]
     pub fn from_octet(octet: u8) -> Option<FrameKind> {
         Some(match octet {
@@ -40,7 +40,7 @@ impl FrameKind {
         })
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub fn octet(self) -> u8 {
         match self {
@@ -52,10 +52,10 @@ impl FrameKind {
     }
 }
 
-/// The beginning of a frame.
+/// Type, channel and size: the bytes of a frame before its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FramePrefix {
-    /// The number of its kind, known or not.
+    /// The number of its kind, which may be unknown.
     pub kind: u8,
     /// Its channel.
     pub channel: u16,
@@ -64,7 +64,7 @@ pub struct FramePrefix {
 }
 
 impl FramePrefix {
-    /// The first bytes of a frame, once they are all there.
+    /// Reads a prefix; `None` while fewer than [`FRAME_PREFIX_BYTES`] bytes are there.
     #[must_use]
     pub fn read(input: &[u8]) -> Option<FramePrefix> {
         let &[kind, c0, c1, s0, s1, s2, s3] = input.first_chunk::<FRAME_PREFIX_BYTES>()?;
@@ -72,7 +72,7 @@ impl FramePrefix {
         Some(FramePrefix { kind, channel, size: u32::from_be_bytes([s0, s1, s2, s3]) })
     }
 
-    /// The bytes of this prefix.
+    /// Returns the encoded prefix.
     #[must_use]
     pub fn to_bytes(self) -> [u8; FRAME_PREFIX_BYTES] {
         let ([c0, c1], [s0, s1, s2, s3]) = (self.channel.to_be_bytes(), self.size.to_be_bytes());
@@ -80,7 +80,7 @@ impl FramePrefix {
     }
 }
 
-/// What a header frame holds.
+/// The payload of a header frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContentHeader {
     /// The class of the method before it: 60.
@@ -89,7 +89,7 @@ pub struct ContentHeader {
     pub weight: u16,
     /// The size of the body in the frames that follow. Bytes.
     pub body_size: u64,
-    /// Flags and properties, not looked into.
+    /// Flags and properties, not validated.
     pub properties: Bytes,
 }
 
@@ -123,7 +123,7 @@ pub fn encode_method(out: &mut BytesMut, channel: u16, method: &Method) {
     encode_frame(out, FrameKind::Method, channel, |w| method.encode(w));
 }
 
-/// Writes a header frame of class 60; `properties` are flags and properties as they go over the wire.
+/// Writes a header frame of class 60; `properties` are flags and properties in wire format.
 pub fn encode_header(out: &mut BytesMut, channel: u16, body_size: u64, properties: &[u8]) {
     let size = (HEADER_FRAME_BYTES_MIN - 2 + properties.len()) as u32;
     out.reserve(size as usize + FRAME_OVERHEAD_BYTES);
@@ -135,13 +135,13 @@ pub fn encode_header(out: &mut BytesMut, channel: u16, body_size: u64, propertie
     out.put_u8(FRAME_END);
 }
 
-/// What comes before a part of a body; after it comes [`FRAME_END`].
+/// Returns the prefix of a body frame; its payload is followed by [`FRAME_END`].
 #[must_use]
 pub fn body_prefix(channel: u16, size: u32) -> [u8; FRAME_PREFIX_BYTES] {
     FramePrefix { kind: FrameKind::Body.octet(), channel, size }.to_bytes()
 }
 
-/// Writes a sign of life.
+/// Writes a heartbeat frame.
 pub fn encode_heartbeat(out: &mut BytesMut) {
     encode_frame(out, FrameKind::Heartbeat, 0, |_| {});
 }

@@ -1,5 +1,5 @@
-//! All methods of AMQP 0-9-1 with RabbitMQ's extensions, as one table: the name, the numbers and the fields in their order.
-//! Fields that the specification reserves are there under the names that they had before, because they are on the wire.
+//! All methods of AMQP 0-9-1 with RabbitMQ's extensions, as one table: name, class and method number, fields in wire order. Fields that the
+//! specification reserves keep their former names, because they are on the wire.
 
 use super::{DecodeError, MethodId, Reader, ShortStr, Table, Writer};
 use bytes::Bytes;
@@ -59,14 +59,14 @@ macro_rules! methods {
             }
 
             impl $variant {
-                /// Its numbers.
+                /// Its class and method number.
                 pub const ID: MethodId = MethodId::new($class, $method);
 
                 fn fields(_r: &mut Reader<'_>) -> Result<$variant, DecodeError> {
                     Ok($variant { $($field: _r.$kind()?,)* })
                 }
 
-                /// As [`Method::read`], where it is known that the numbers are [`Self::ID`].
+                /// Reads the fields when the numbers are already known to be [`Self::ID`].
                 ///
                 /// # Errors
                 /// As [`Method::decode`].
@@ -93,15 +93,15 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// Reads a method: its numbers, its fields, and nothing after them.
+            /// Reads a method: its numbers and fields, with no bytes left over.
             ///
             /// # Errors
-            /// What is wrong with it; [`DecodeError::UnknownMethod`] when there is none with its numbers.
+            /// [`DecodeError`]; [`DecodeError::UnknownMethod`] when no method has its numbers.
             pub fn decode(payload: &Bytes) -> Result<Method, DecodeError> {
                 Method::read(Reader::new(payload))
             }
 
-            /// As [`Method::decode`], of a part of what was read.
+            /// Like [`Method::decode`], on a part of a larger buffer.
             ///
             /// # Errors
             /// As [`Method::decode`].
@@ -126,7 +126,7 @@ macro_rules! methods {
                 w.end();
             }
 
-            /// Its numbers.
+            /// Returns its class and method number.
             #[must_use]
             pub fn id(&self) -> MethodId {
                 match self {
@@ -136,10 +136,10 @@ macro_rules! methods {
         }
 
         impl MethodId {
-            /// All methods there are, in the order of the specification.
+            /// All methods, in the order of the specification.
             pub const ALL: &'static [MethodId] = &[$($variant::ID,)*];
 
-            /// Its name, as in `queue.declare`.
+            /// Returns its name, for example `queue.declare`.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match (self.class, self.method) {
@@ -221,7 +221,7 @@ methods! {
 }
 
 impl Method {
-    /// Whether a message follows it: a header frame and body frames.
+    /// Whether it carries content: a header frame and body frames follow.
     #[must_use]
     pub fn has_content(&self) -> bool {
         matches!(

@@ -1,7 +1,7 @@
-//! AMQP 0-9-1 on the wire, as RabbitMQ speaks it: frames, methods, properties, field tables; both directions.
+//! The AMQP 0-9-1 wire format as RabbitMQ implements it: frames, methods, properties and field tables, in both directions.
 //!
-//! Sources: the specification of AMQP 0-9-1, its errata (the types of table fields) and RabbitMQ's extensions. Nothing is
-//! copied that can be a slice of what was read; counts and lengths are held against the bytes left before they are used.
+//! Sources: the specification of AMQP 0-9-1, its errata (the types of table fields) and RabbitMQ's extensions. Values are slices of the input
+//! wherever possible; counts and lengths are checked against the remaining bytes before they are used.
 //!
 //! ```text
 //!   frame     type u8 | channel u16 | size u32 | payload, size bytes | 0xCE
@@ -30,7 +30,7 @@ pub use wire::{Reader, ShortStr, Writer};
 
 use std::fmt;
 
-/// Names a method by its class and its own number.
+/// Identifies a method by its class number and its number within the class.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MethodId {
     /// The class, as in `queue` = 50.
@@ -40,10 +40,10 @@ pub struct MethodId {
 }
 
 impl MethodId {
-    /// Where no method is to blame.
+    /// For errors that no method caused.
     pub const NONE: MethodId = MethodId { class: 0, method: 0 };
 
-    /// The id of these numbers.
+    /// Returns the id with these numbers.
     #[must_use]
     pub const fn new(class: u16, method: u16) -> MethodId {
         MethodId { class, method }

@@ -1,4 +1,4 @@
-//! The properties of a message: 14 that may be there, each under a flag.
+//! The properties of a message: 14 optional values, each announced by a flag.
 //!
 //! ```text
 //!   flags u16 | content_type | content_encoding | headers | delivery_mode | priority | correlation_id | reply_to |
@@ -10,7 +10,7 @@ use super::table::put_field;
 use super::{DecodeError, Reader, ShortStr, Table, Value, Writer};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Which property; the number is that of its flag.
+/// A property; the discriminant is the bit of its flag.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs, reason = "each is named as in the specification")]
 pub enum Property {
@@ -36,12 +36,12 @@ impl Property {
     }
 }
 
-/// The bits that no property has.
+/// Flag bits that no property uses.
 const UNKNOWN_FLAGS: u16 = 0b11;
 
 macro_rules! properties {
     ($($field:ident $property:ident $kind:ident $type:ty;)*) => {
-        /// All properties, each on its own: to look at many, or to write others.
+        /// All properties, decoded one by one: for code that reads many of them or builds new ones.
         #[derive(Clone, PartialEq, Eq, Debug, Default)]
         #[allow(missing_docs, reason = "each is named as in the specification")]
         pub struct BasicProperties {
@@ -49,10 +49,10 @@ macro_rules! properties {
         }
 
         impl BasicProperties {
-            /// Reads flags and properties, and nothing after them.
+            /// Reads flags and properties, with no bytes left over.
             ///
             /// # Errors
-            /// What is wrong with them.
+            /// [`DecodeError`] of the first invalid property.
             pub fn decode(raw: &Bytes) -> Result<BasicProperties, DecodeError> {
                 let mut r = Reader::new(raw);
                 let flags = r.short()?;
@@ -66,7 +66,7 @@ macro_rules! properties {
                 Ok(properties)
             }
 
-            /// Flags and properties as they go over the wire.
+            /// Returns flags and properties in wire format.
             #[must_use]
             pub fn encode(&self) -> Bytes {
                 let mut out = BytesMut::new();
@@ -79,7 +79,7 @@ macro_rules! properties {
             }
         }
 
-        /// Passes over one property.
+        /// Skips one property.
         fn skip(r: &mut Reader<'_>, property: Property) -> Result<(), DecodeError> {
             match property {
                 $(Property::$property => pass!(r, $kind),)*
@@ -140,12 +140,12 @@ properties! {
     cluster_id ClusterId short_bytes ShortStr;
 }
 
-/// Flags and properties as they came, looked through once. Those that a broker goes by for each message cost nothing to
-/// ask for; others are looked for in the bytes.
+/// Flags and properties in wire format, validated once. `delivery_mode` and `priority`, which a broker needs for each message, are decoded in
+/// advance; others are searched for in the bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Properties {
     raw: Bytes,
-    /// Where the headers begin and end in `raw`, without their size; both 0 when there are none.
+    /// Start and end of the headers in `raw`, without their size field; both 0 when there are no headers.
     headers: (u32, u32),
     /// `delivery_mode`, `None` when not given.
     pub delivery_mode: Option<u8>,
@@ -154,10 +154,10 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// Looks through flags and properties as they came.
+    /// Validates flags and properties in wire format.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// [`DecodeError`] of the first invalid property.
     pub fn new(raw: Bytes) -> Result<Properties, DecodeError> {
         let mut r = Reader::new(&raw);
         let flags = r.short()?;
@@ -184,32 +184,32 @@ impl Properties {
         Ok(Properties { raw, headers, delivery_mode, priority })
     }
 
-    /// No property at all.
+    /// Returns a message's properties with none set.
     #[must_use]
     pub fn none() -> Properties {
         Properties { raw: Bytes::from_static(&[0, 0]), headers: (0, 0), delivery_mode: None, priority: None }
     }
 
-    /// Flags and properties as they go over the wire.
+    /// Returns flags and properties in wire format.
     #[must_use]
     pub fn raw(&self) -> &Bytes {
         &self.raw
     }
 
-    /// The same in memory of its own.
+    /// Copies the bytes, so that the input buffer is not retained.
     #[must_use]
     pub fn to_owned_bytes(&self) -> Properties {
         Properties { raw: Bytes::copy_from_slice(&self.raw), ..*self }
     }
 
-    /// Whether the property is there.
+    /// Whether the property is set.
     #[must_use]
     pub fn has(&self, property: Property) -> bool {
         let flags = self.raw.first_chunk().map_or(0, |flags| u16::from_be_bytes(*flags));
         flags & property.flag() != 0
     }
 
-    /// The headers, `None` when there are none.
+    /// Returns the headers, `None` when there are none.
     #[must_use]
     pub fn headers(&self) -> Option<Table> {
         if !self.has(Property::Headers) {
@@ -219,7 +219,7 @@ impl Properties {
         Some(Table::checked(self.raw.slice(from as usize..to as usize)))
     }
 
-    /// A property that is a short string; `None` for those that are not.
+    /// Returns a property that is a short string; `None` when it is not set or of another type.
     #[must_use]
     pub fn text(&self, wanted: Property) -> Option<ShortStr> {
         let other =
@@ -238,19 +238,19 @@ impl Properties {
         None
     }
 
-    /// Each property on its own.
+    /// Decodes all properties.
     #[must_use]
     pub fn to_basic(&self) -> BasicProperties {
-        // they have been looked through: this cannot fail
+        // Validated in `new`: decoding cannot fail.
         BasicProperties::decode(&self.raw).unwrap_or_default()
     }
 }
 
-/// Writes flags and properties as they came with one more header, in the place of one of that name, to the end of `out`. The others keep
-/// their bytes and their order.
+/// Appends flags and properties to `out` with one more header, which replaces a header of the same name. Other headers keep their bytes and their
+/// order.
 ///
 /// # Errors
-/// What is wrong with them; nothing is written then.
+/// [`DecodeError`] of the input; `out` is unchanged then.
 pub fn put_with_header(raw: &Bytes, name: &str, value: Value<'_>, out: &mut BytesMut) -> Result<(), DecodeError> {
     let mut r = Reader::new(raw);
     let flags = r.short()?;
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_property_is_found_where_it_is() {
+    fn each_property_is_found() {
         let basic = BasicProperties {
             content_type: Some("text/plain".into()),
             headers: Some(super::super::TableBuilder::new().with_text("k", "v").build()),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_header_takes_its_place_and_the_rest_stays() {
+    fn a_header_is_added_or_replaced_and_the_rest_is_kept() {
         let none = BasicProperties::default();
         let others = BasicProperties {
             content_type: Some("text/plain".into()),
@@ -339,7 +339,7 @@ mod tests {
                 let wanted = BasicProperties { headers: expected, ..basic.clone() };
                 assert_eq!(BasicProperties::decode(&written), Ok(wanted));
                 for len in 0..raw.len() {
-                    // Only what stands before the headers, and they, are looked at.
+                    // Only the properties before the headers, and the headers, are read.
                     let mut out = BytesMut::new();
                     let cut = put_with_header(&raw.slice(..len), "at", Value::I64(7), &mut out);
                     assert!(cut.is_ok() || out.is_empty());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_nothing_has_are_refused() {
+    fn unknown_property_flags_are_refused() {
         for flags in [1u16, 2] {
             let raw = Bytes::copy_from_slice(&flags.to_be_bytes());
             assert_eq!(Properties::new(raw.clone()), Err(DecodeError::UnknownProperties(flags)));

@@ -1,7 +1,6 @@
 //! Field tables: arguments of methods, headers of messages, properties of peers.
 //!
-//! A [`Table`] is its bytes, looked through once: order, doubled names and the letter of each type stay as they came, because
-//! a broker relays them.
+//! A [`Table`] keeps its encoded bytes, validated once: field order, duplicate names and type letters are preserved, because a broker relays them.
 //!
 //! ```text
 //!   table  size u32 | { name: len u8, bytes | value } ...
@@ -14,10 +13,10 @@ use super::DecodeError;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
-/// How deep tables and arrays may be nested in each other. RabbitMQ has no limit; its own headers need three.
+/// The deepest nesting of tables and arrays. RabbitMQ has no limit; its own headers need three levels.
 pub const TABLE_DEPTH_MAX: usize = 32;
 
-/// A value, where it stands.
+/// A field value that borrows from the encoded table.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Value<'a> {
     /// `t`
@@ -40,7 +39,7 @@ pub enum Value<'a> {
     F32(f32),
     /// `d`
     F64(f64),
-    /// `D`: how many digits are behind the point, and the number without a point
+    /// `D`: the number of decimal places, and the unscaled number
     Decimal(u8, i32),
     /// `S`
     LongStr(&'a [u8]),
@@ -48,16 +47,16 @@ pub enum Value<'a> {
     ByteArray(&'a [u8]),
     /// `T`: seconds since the Unix epoch
     Timestamp(u64),
-    /// `A`: the values, as they are written; see [`Value::elements`]
+    /// `A`: the encoded values; see [`Value::elements`]
     Array(&'a [u8]),
-    /// `F`: the fields, as they are written; see [`Value::fields`]
+    /// `F`: the encoded fields; see [`Value::fields`]
     Table(&'a [u8]),
     /// `V`
     Void,
 }
 
 impl<'a> Value<'a> {
-    /// An integer of any width.
+    /// Returns an integer of any width.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match *self {
@@ -72,25 +71,25 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A text.
+    /// Returns a long string.
     #[must_use]
     pub fn as_longstr(&self) -> Option<&'a [u8]> {
         if let Value::LongStr(text) = *self { Some(text) } else { None }
     }
 
-    /// The values of an array; nothing if it is none.
+    /// Iterates over the values of an array; empty for other types.
     pub fn elements(&self) -> impl Iterator<Item = (u8, Value<'a>)> + use<'a> {
         let mut cursor = Cursor(if let Value::Array(raw) = *self { raw } else { &[] });
         std::iter::from_fn(move || if cursor.0.is_empty() { None } else { cursor.value().ok() })
     }
 
-    /// The fields of a table; nothing if it is none.
+    /// Iterates over the fields of a table; empty for other types.
     #[must_use]
     pub fn fields(&self) -> Fields<'a> {
         Fields(Cursor(if let Value::Table(raw) = *self { raw } else { &[] }))
     }
 
-    /// What RabbitMQ calls its type, as in the text of a refusal.
+    /// Returns RabbitMQ's name of its type, which refusal texts contain.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -115,12 +114,12 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A named value, where it stands.
+/// A named value that borrows from the encoded table.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Field<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// The letter of its type as it came.
+    /// The type letter as encoded.
     pub tag: u8,
     /// Its value.
     pub value: Value<'a>,
@@ -134,12 +133,12 @@ impl<'a> Iterator for Fields<'a> {
     type Item = Field<'a>;
 
     fn next(&mut self) -> Option<Field<'a>> {
-        // a table has been looked through before: an error cannot be
+        // A table is validated when it is built: an error cannot occur here.
         if self.0.0.is_empty() { None } else { self.0.field().ok() }
     }
 }
 
-/// What is left to read of a table or an array.
+/// The unread rest of a table or an array.
 #[derive(Clone, Copy, Debug)]
 struct Cursor<'a>(&'a [u8]);
 
@@ -196,7 +195,7 @@ impl<'a> Cursor<'a> {
         Ok(Field { name, tag, value })
     }
 
-    /// Looks through everything that is left; `named` for a table, not for an array.
+    /// Validates everything that is left; `named` for a table, not for an array.
     fn check(mut self, named: bool, depth: usize) -> Result<(), DecodeError> {
         if depth > TABLE_DEPTH_MAX {
             return Err(DecodeError::TooDeep);
@@ -213,7 +212,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A field table. Invariant: its bytes can be read to the end.
+/// A field table in wire format. Invariant: its bytes are valid to the end.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Table(Bytes);
 
@@ -221,65 +220,65 @@ impl Table {
     /// The table without fields.
     pub const EMPTY: Table = Table(Bytes::new());
 
-    /// Looks through the bytes of a table, without the size before them.
+    /// Validates the bytes of a table, without its size field.
     ///
-    /// # Errors
+    /// [`DecodeError`] of the first invalid field.
     /// What is wrong with them.
     pub fn new(raw: Bytes) -> Result<Table, DecodeError> {
         Table::check(&raw)?;
         Ok(Table(raw))
     }
 
-    /// Whether these bytes are a table, without the size before them.
+    /// Validates a table without its size field, without keeping it.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// [`DecodeError`] of the first invalid field.
     pub fn check(raw: &[u8]) -> Result<(), DecodeError> {
         Cursor(raw).check(true, 1)
     }
 
-    /// A table whose bytes were looked through before.
+    /// A table whose bytes were validated before.
     pub(super) fn checked(raw: Bytes) -> Table {
         Table(raw)
     }
 
-    /// Its bytes, without the size before them.
+    /// Returns its bytes, without the size field.
     #[must_use]
     pub fn raw(&self) -> &Bytes {
         &self.0
     }
 
-    /// The same in memory of its own.
+    /// Copies the bytes, so that the input buffer is not retained.
     #[must_use]
     pub fn to_owned_bytes(&self) -> Table {
         Table(Bytes::copy_from_slice(&self.0))
     }
 
-    /// Whether it has no field.
+    /// Whether it has no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Its fields in their order.
+    /// Iterates over its fields in order.
     #[must_use]
     pub fn fields(&self) -> Fields<'_> {
         Fields(Cursor(&self.0))
     }
 
-    /// The first value of this name.
+    /// Returns the value of the first field of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Value<'_>> {
         self.fields().find(|field| field.name == name.as_bytes()).map(|field| field.value)
     }
 
-    /// Whether there is a first value of this name, and it is `true`.
+    /// Whether the first field of this name exists and is `true`.
     #[must_use]
     pub fn is_true(&self, name: &str) -> bool {
         self.get(name) == Some(Value::Bool(true))
     }
 
-    /// The same table without the fields of this name.
+    /// Returns the table without the fields of this name.
     #[must_use]
     pub fn without(&self, name: &str) -> Table {
         let mut out = BytesMut::with_capacity(self.0.len());
@@ -309,32 +308,32 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// Without fields.
+    /// Starts an empty table.
     #[must_use]
     pub fn new() -> TableBuilder {
         TableBuilder::default()
     }
 
-    /// A value under the letter of its type; [`Value::I64`] is written as `l`.
+    /// Adds a value with the letter of its type; [`Value::I64`] is written as `l`.
     #[must_use]
     pub fn with(mut self, name: &str, value: Value<'_>) -> TableBuilder {
         put_field(&mut self.out, name, value);
         self
     }
 
-    /// A text.
+    /// Adds a long string.
     #[must_use]
     pub fn with_text(self, name: &str, text: &str) -> TableBuilder {
         self.with(name, Value::LongStr(text.as_bytes()))
     }
 
-    /// A table in the table.
+    /// Adds a nested table.
     #[must_use]
     pub fn with_table(self, name: &str, table: &Table) -> TableBuilder {
         self.with(name, Value::Table(table.raw()))
     }
 
-    /// An array of texts.
+    /// Adds an array of long strings.
     #[must_use]
     pub fn with_texts(self, name: &str, texts: &[&str]) -> TableBuilder {
         let mut array = BytesMut::new();
@@ -344,14 +343,14 @@ impl TableBuilder {
         self.with(name, Value::Array(&array))
     }
 
-    /// The table.
+    /// Returns the table.
     #[must_use]
     pub fn build(self) -> Table {
         Table(self.out.freeze())
     }
 }
 
-/// A name, cut to 255 bytes, and its value.
+/// Writes a name, cut to 255 bytes, and its value.
 pub(super) fn put_field(out: &mut BytesMut, name: &str, value: Value<'_>) {
     let name = name.as_bytes().get(..255).unwrap_or(name.as_bytes());
     out.put_u8(name.len() as u8);
@@ -410,22 +409,22 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_an_end() {
+    fn nesting_is_limited() {
         assert!(Table::new(nested(TABLE_DEPTH_MAX)).is_ok());
         assert_eq!(Table::new(nested(TABLE_DEPTH_MAX + 1)), Err(DecodeError::TooDeep));
-        // a table of a frame's size that is nothing but nesting
+        // A table as large as a frame that is nothing but nesting.
         assert_eq!(Table::new(nested(10_000)), Err(DecodeError::TooDeep));
     }
 
     #[test]
-    fn a_capital_l_is_a_signed_integer_and_stays_what_it_is() {
+    fn a_capital_l_is_a_signed_integer_and_is_kept() {
         let table = Table::new(Bytes::from_static(b"\x01aL\xff\xff\xff\xff\xff\xff\xff\xff")).expect("a table");
         let field = table.fields().next().expect("a field");
         assert_eq!((field.tag, field.value), (b'L', Value::I64(-1)));
     }
 
     #[test]
-    fn order_and_doubled_names_stay() {
+    fn order_and_duplicate_names_are_kept() {
         let table = TableBuilder::new().with_text("b", "1").with_text("a", "2").with_text("b", "3").build();
         let names: Vec<&[u8]> = table.fields().map(|field| field.name).collect();
         assert_eq!(names, [b"b", b"a", b"b"]);

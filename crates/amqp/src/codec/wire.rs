@@ -4,48 +4,48 @@ use super::{DecodeError, Table};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
-/// A string of at most 255 bytes, mostly UTF-8.
+/// A string of at most 255 bytes, usually UTF-8.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ShortStr(Bytes);
 
 impl ShortStr {
-    /// The longest there is. Bytes.
+    /// The longest short string. Bytes.
     pub const BYTES_MAX: usize = 255;
     /// The empty string.
     pub const EMPTY: ShortStr = ShortStr(Bytes::new());
 
-    /// The string, if it is short enough.
+    /// Wraps the bytes; `None` if they are too long.
     #[must_use]
     pub fn new(bytes: Bytes) -> Option<ShortStr> {
         (bytes.len() <= Self::BYTES_MAX).then_some(ShortStr(bytes))
     }
 
-    /// A string of the program; what does not fit is cut off.
+    /// Makes a string from a constant of the program; excess bytes are cut off.
     #[must_use]
     pub fn from_static(text: &'static str) -> ShortStr {
         Self::cut(Bytes::from_static(text.as_bytes()))
     }
 
-    /// As much of a text as fits.
+    /// Makes a string from the first 255 bytes of a text.
     #[must_use]
     pub fn cut(mut bytes: Bytes) -> ShortStr {
         bytes.truncate(Self::BYTES_MAX);
         ShortStr(bytes)
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
 
-    /// Its bytes, for keeps.
+    /// Returns its bytes, by value.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         self.0
     }
 
-    /// The same in memory of its own: what is kept for long must not hold on to the buffer that it was read into.
+    /// Copies the bytes: a value that is kept must not retain the buffer that it was read into.
     #[must_use]
     pub fn to_owned_bytes(&self) -> ShortStr {
         ShortStr(Bytes::copy_from_slice(&self.0))
@@ -84,14 +84,14 @@ impl fmt::Debug for ShortStr {
     }
 }
 
-/// Reads fields out of a payload; strings and tables come out as slices of it.
+/// Reads fields from a payload; strings and tables are returned as slices of it.
 #[derive(Debug)]
 pub struct Reader<'a> {
     payload: &'a Bytes,
     at: usize,
-    /// Where reading ends: never behind the end of `payload`.
+    /// Where reading ends: never past the end of `payload`.
     end: usize,
-    /// The octet that bits are being taken from, and how many were taken.
+    /// The octet that bits are taken from, and how many were taken.
     bits: (u8, u8),
 }
 
@@ -102,20 +102,20 @@ impl<'a> Reader<'a> {
         Reader { payload, at: 0, end: payload.len(), bits: (0, 8) }
     }
 
-    /// Reads the part `from..to` of what was read from a connection: slices are taken of the whole.
+    /// Reads the part `from..to` of a larger buffer; slices are taken of the buffer.
     #[must_use]
     pub fn part(whole: &'a Bytes, from: usize, to: usize) -> Reader<'a> {
         let end = to.min(whole.len());
         Reader { payload: whole, at: from.min(end), end, bits: (0, 8) }
     }
 
-    /// All that is left.
+    /// Returns everything that is left.
     #[must_use]
     pub fn rest(&self) -> Bytes {
         self.payload.slice(self.at..self.end)
     }
 
-    /// Passes over so many bytes.
+    /// Skips this many bytes and returns them.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// An unsigned integer of 8 bits.
+    /// Reads an unsigned integer of 8 bits.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         Ok(self.array::<1>("octet")?[0])
     }
 
-    /// An unsigned integer of 16 bits.
+    /// Reads an unsigned integer of 16 bits.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
         Ok(u16::from_be_bytes(self.array("short")?))
     }
 
-    /// An unsigned integer of 32 bits.
+    /// Reads an unsigned integer of 32 bits.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_be_bytes(self.array("long")?))
     }
 
-    /// An unsigned integer of 64 bits.
+    /// Reads an unsigned integer of 64 bits.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.array("longlong")?))
     }
 
-    /// A bit: neighbours share an octet, lowest first.
+    /// Reads a bit: consecutive bits share an octet, lowest bit first.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
         Ok(octet >> taken & 1 == 1)
     }
 
-    /// A short string as a method has it.
+    /// Reads a short string of a method, which must be UTF-8.
     ///
     /// # Errors
     /// [`DecodeError::Short`], [`DecodeError::NotUtf8`].
@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
         Ok(string)
     }
 
-    /// A short string of any bytes, as a property is.
+    /// Reads a short string of any bytes, as in properties.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
         Ok(ShortStr(self.bytes(len, "short string")?))
     }
 
-    /// A long string: any bytes.
+    /// Reads a long string: any bytes.
     ///
     /// # Errors
     /// [`DecodeError::Short`].
@@ -231,16 +231,16 @@ impl<'a> Reader<'a> {
         self.bytes(len, "long string")
     }
 
-    /// A field table, looked through.
+    /// Reads and validates a field table.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`DecodeError`] of the first invalid field.
     pub fn table(&mut self) -> Result<Table, DecodeError> {
         let len = self.long()? as usize;
         Table::new(self.bytes(len, "table")?)
     }
 
-    /// Everything must have been read.
+    /// Checks that everything was read.
     ///
     /// # Errors
     /// [`DecodeError::LeftOver`].
@@ -249,22 +249,22 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes fields. What is too long for its type is cut; nothing that is written by the session is.
+/// Writes fields. Values too long for their type are cut; the session writes none that are.
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut BytesMut,
-    /// The octet that bits are being put into, and how many are in it.
+    /// The octet that bits are collected in, and how many it holds.
     bits: (u8, u8),
 }
 
 impl<'a> Writer<'a> {
-    /// Writes at the end of `out`.
+    /// Appends to `out`.
     #[must_use]
     pub fn new(out: &'a mut BytesMut) -> Writer<'a> {
         Writer { out, bits: (0, 0) }
     }
 
-    /// Writes out the bits that have not filled an octet.
+    /// Flushes bits that have not filled an octet.
     pub fn end(&mut self) {
         if self.bits.1 > 0 {
             self.out.put_u8(self.bits.0);
@@ -272,31 +272,31 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// An unsigned integer of 8 bits.
+    /// Writes an unsigned integer of 8 bits.
     pub fn octet(&mut self, value: u8) {
         self.end();
         self.out.put_u8(value);
     }
 
-    /// An unsigned integer of 16 bits.
+    /// Writes an unsigned integer of 16 bits.
     pub fn short(&mut self, value: u16) {
         self.end();
         self.out.put_u16(value);
     }
 
-    /// An unsigned integer of 32 bits.
+    /// Writes an unsigned integer of 32 bits.
     pub fn long(&mut self, value: u32) {
         self.end();
         self.out.put_u32(value);
     }
 
-    /// An unsigned integer of 64 bits.
+    /// Writes an unsigned integer of 64 bits.
     pub fn longlong(&mut self, value: u64) {
         self.end();
         self.out.put_u64(value);
     }
 
-    /// A bit: neighbours share an octet, lowest first.
+    /// Writes a bit: consecutive bits share an octet, lowest bit first.
     pub fn bit(&mut self, value: bool) {
         if self.bits.1 == 8 {
             self.end();
@@ -305,21 +305,21 @@ impl<'a> Writer<'a> {
         self.bits.1 += 1;
     }
 
-    /// A short string.
+    /// Writes a short string.
     pub fn shortstr(&mut self, value: &ShortStr) {
         self.end();
         self.out.put_u8(value.len() as u8);
         self.out.put_slice(value);
     }
 
-    /// A long string.
+    /// Writes a long string.
     pub fn longstr(&mut self, value: &[u8]) {
         self.end();
         self.out.put_u32(value.len() as u32);
         self.out.put_slice(value);
     }
 
-    /// A field table.
+    /// Writes a field table.
     pub fn table(&mut self, value: &Table) {
         self.longstr(value.raw());
     }

@@ -1,4 +1,4 @@
-//! Every text, letter by letter.
+//! All refusal texts, letter by letter.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn exchange<'a>(name: &'a str) -> Named<'a> {
     Named { kind: Kind::Exchange, name: name.as_bytes(), vhost: b"/" }
 }
 
-/// Holds each refusal against its text, and its reply text against the same without the number.
+/// Compares each refusal with its text, and its reply text with the same text without the number.
 fn check(table: &[(Refusal, &str)]) {
     for (refusal, text) in table {
         assert_eq!(refusal.to_string(), *text);
@@ -175,7 +175,7 @@ fn the_brokers_refusals_are_in_rabbitmqs_words() {
 }
 
 #[test]
-fn soft_codes_cost_a_channel_and_hard_ones_the_connection() {
+fn soft_errors_close_a_channel_and_hard_errors_the_connection() {
     use Code::*;
     for code in [ContentTooLarge, NoRoute, NoConsumers, AccessRefused, NotFound, ResourceLocked, PreconditionFailed] {
         assert!(!code.is_hard(), "{code:?}");
@@ -198,7 +198,7 @@ fn soft_codes_cost_a_channel_and_hard_ones_the_connection() {
 }
 
 #[test]
-fn long_texts_are_cut_between_letters() {
+fn long_texts_are_cut_at_character_boundaries() {
     for name in ["n".repeat(300), "ü".repeat(300), "x".to_owned() + &"ü".repeat(300)] {
         let text = Refusal::consumer_tag_reused(name.as_bytes()).reply_text();
         assert!(text.len() <= ShortStr::BYTES_MAX && text.len() > 252);

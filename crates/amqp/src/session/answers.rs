@@ -1,4 +1,4 @@
-//! What a channel does with the reply that it waits for.
+//! How a channel handles the reply that it waits for.
 
 use super::channel::{Channel, Waiting};
 use super::core::Core;
@@ -7,15 +7,15 @@ use crate::refusal::Refusal;
 use crate::request::Reply;
 
 impl Channel {
-    /// The reply that the channel waits for: it goes on, or was refused.
+    /// Handles the awaited reply: completes the operation, or returns the refusal.
     pub(super) fn on_reply(&mut self, core: &mut Core, waiting: Waiting, reply: Reply) -> Result<(), Refusal> {
         let me = self.me;
         match (waiting, reply) {
             (Waiting::Open, Reply::Done) => self.opened(core),
-            // the number may come again at once
+            // The channel number may be reused immediately.
             (Waiting::Close, _) => core.answer(me, false, ChannelCloseOk {}),
-            (Waiting::Say(Some(method)), Reply::Done) => core.answer(me, false, method),
-            (Waiting::Say(None), Reply::Done) => {}
+            (Waiting::Respond(Some(method)), Reply::Done) => core.answer(me, false, method),
+            (Waiting::Respond(None), Reply::Done) => {}
             (Waiting::DeclareQueue { name, nowait }, Reply::Queue { messages, consumers }) => {
                 self.last_queue = name.clone();
                 let ok = QueueDeclareOk { queue: name, message_count: messages, consumer_count: consumers };
@@ -37,7 +37,7 @@ impl Channel {
             }
             (Waiting::Commit, Reply::Done) => core.answer(me, false, TxCommitOk {}),
             (_, Reply::Refused(refusal)) => return Err(refusal),
-            _ => return Err(Refusal::internal("the broker's reply is none to this request")),
+            _ => return Err(Refusal::internal("the broker's reply does not match the request")),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One channel: its state, and what each method does to it.
+//! The state of a channel, and the effect of each method on it.
 
 use super::confirms::Confirms;
 use super::consume::Consumer;
@@ -15,72 +15,72 @@ use polylogue_api::Token;
 use polylogue_types::Map;
 use std::collections::BTreeMap;
 
-/// Where a channel is in its life.
+/// The stage of a channel's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Life {
-    /// It was asked for.
+    /// The broker was asked to open it.
     Opening,
-    /// It is used.
+    /// It is open.
     Open,
-    /// The client has closed it; the broker is told.
+    /// The client has closed it; the broker's reply is outstanding.
     Ending,
-    /// The server has closed it: whatever the client sends until `channel.close_ok` is passed over.
+    /// The server has closed it: everything that the client sends before `channel.close_ok` is ignored.
     Closing,
 }
 
-/// What publishes and acknowledgements are.
+/// How publishes and acknowledgements are handled.
 #[derive(Debug)]
 pub(super) enum Mode {
-    /// Nothing but what they are.
+    /// Without confirms and transactions.
     Plain,
-    /// Publishes get an outcome.
+    /// With publisher confirms.
     Confirm(Confirms),
-    /// They wait for `tx.commit`.
+    /// In a transaction, until `tx.commit`.
     Tx(Box<Tx>),
 }
 
-/// What a channel does when the reply comes that it waits for.
+/// What to do when the awaited reply arrives.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// It is open.
+    /// The channel is open.
     Open,
-    /// It is at its end.
+    /// The channel is closed.
     Close,
-    /// It says this, or nothing.
-    Say(Option<Method>),
-    /// It says what the queue holds.
+    /// Sends this method, if any.
+    Respond(Option<Method>),
+    /// Sends `queue.declare_ok`.
     DeclareQueue { name: ShortStr, nowait: bool },
-    /// It says how many messages were taken away.
+    /// Sends `queue.purge_ok`.
     Purge { nowait: bool },
-    /// It says how many messages were deleted.
+    /// Sends `queue.delete_ok`.
     DeleteQueue { nowait: bool },
-    /// It has a consumer.
+    /// Adds the consumer.
     Consume { consumer: Consumer, at: ConsumerRef, nowait: bool },
-    /// It has a consumer less.
+    /// Removes the consumer.
     Cancel { consumer: ConsumerRef, tag: ShortStr, nowait: bool },
-    /// It hands a message on.
+    /// Sends the message of `basic.get`.
     Get { no_ack: bool },
-    /// It takes replies.
+    /// Adds the reply consumer.
     Replies { consumer: ConsumerRef, tag: ShortStr, nowait: bool },
-    /// The transaction is done.
+    /// Completes the transaction.
     Commit,
 }
 
-/// A reply that is awaited.
+/// An awaited reply.
 #[derive(Debug)]
 pub(super) struct Awaited {
     pub(super) token: Token,
     pub(super) waiting: Waiting,
-    /// The method that is to blame if it is a refusal.
+    /// The method that a refusal is reported for.
     pub(super) method: MethodId,
 }
 
-/// The consumer of the replies to what the channel publishes.
+/// The channel's reply consumer (direct reply-to).
 #[derive(Debug)]
 pub(super) struct Replies {
     pub(super) consumer: ConsumerRef,
     pub(super) tag: ShortStr,
-    /// The whole address.
+    /// The complete reply address.
     pub(super) address: ShortStr,
 }
 
@@ -89,22 +89,22 @@ pub(super) struct Replies {
 pub(super) struct Channel {
     pub(super) me: ChannelRef,
     pub(super) life: Life,
-    /// While this is there, nothing more is taken from the client for this channel.
+    /// While this is set, no further frame of the channel is processed.
     pub(super) awaited: Option<Awaited>,
     /// The message that is arriving.
     pub(super) assembling: Option<Assembling>,
     pub(super) mode: Mode,
     pub(super) unacked: Deliveries,
-    /// The tag of the next delivery.
+    /// The delivery tag of the next delivery.
     pub(super) next_tag: u64,
     pub(super) consumers: Map<ConsumerRef, Consumer>,
     pub(super) by_tag: BTreeMap<ShortStr, ConsumerRef>,
     pub(super) replies: Option<Replies>,
-    /// What an empty name of a queue stands for; empty when there was none.
+    /// The queue that an empty name refers to; empty if none was declared yet.
     pub(super) last_queue: ShortStr,
-    /// What the next consumer gets, 0 for no limit.
+    /// The prefetch limit of the next consumer, 0 for no limit.
     pub(super) prefetch: u16,
-    /// What all consumers have together, 0 for no limit.
+    /// The shared prefetch limit of all consumers, 0 for no limit.
     pub(super) shared_prefetch: u16,
 }
 
@@ -127,14 +127,14 @@ impl Channel {
         }
     }
 
-    /// Asks for something, and takes nothing more until it is answered.
+    /// Sends a request and stops processing the channel's frames until its reply.
     pub(super) fn ask(&mut self, core: &mut Core, method: MethodId, request: Request, waiting: Waiting) {
         let token = core.ask_for(self.me, request);
         self.awaited = Some(Awaited { token, waiting, method });
     }
 
-    /// Asks for something that is answered with one method.
-    pub(super) fn ask_and_say(
+    /// Sends a request whose reply is answered with one method.
+    pub(super) fn request_with_answer(
         &mut self,
         core: &mut Core,
         method: MethodId,
@@ -142,16 +142,16 @@ impl Channel {
         nowait: bool,
         answer: impl Into<Method>,
     ) {
-        let say = (!nowait).then(|| answer.into());
-        self.ask(core, method, request, Waiting::Say(say));
+        let response = (!nowait).then(|| answer.into());
+        self.ask(core, method, request, Waiting::Respond(response));
     }
 
-    /// The first method of a channel is `channel.open`.
+    /// Handles `channel.open`, the first method of a channel.
     pub(super) fn open(&mut self, core: &mut Core) {
         self.ask(core, crate::codec::ChannelOpen::ID, Request::OpenChannel(self.me), Waiting::Open);
     }
 
-    /// The server closes the channel.
+    /// Closes the channel with a refusal.
     pub(super) fn refuse(&mut self, core: &mut Core, method: MethodId, refusal: &Refusal) {
         self.forget(core);
         self.life = Life::Closing;
@@ -165,7 +165,7 @@ impl Channel {
         core.ask_for(self.me, Request::CloseChannel(self.me));
     }
 
-    /// Gives back what the channel holds: from now on the broker has it.
+    /// Releases what the channel holds: the broker requeues its deliveries.
     pub(super) fn forget(&mut self, core: &mut Core) {
         self.abandon_content(core);
         self.awaited = None;
@@ -176,16 +176,16 @@ impl Channel {
         self.replies = None;
     }
 
-    /// A method on a channel that the server has closed. Whether the channel is over.
+    /// Handles a method on a channel that the server has closed. Returns whether the channel is now over.
     pub(super) fn on_method_while_closing(&mut self, core: &mut Core, id: MethodId) -> bool {
         if id == crate::codec::ChannelClose::ID {
-            // both have closed: the client's own `channel.close_ok` is still to come
+            // Both sides have closed: the client's own `channel.close_ok` is still outstanding.
             core.output.method(self.me.number, &ChannelCloseOk {}.into());
         }
         id == ChannelCloseOk::ID
     }
 
-    /// A method that came on the open channel.
+    /// Handles a method on the open channel.
     pub(super) fn on_method(&mut self, core: &mut Core, method: Method) -> Result<(), Refusal> {
         match method {
             Method::ChannelOpen(_) => Err(Refusal::second_channel_open()),
@@ -235,7 +235,7 @@ impl Channel {
         self.ask(core, crate::codec::ChannelClose::ID, Request::CloseChannel(self.me), Waiting::Close);
     }
 
-    /// `channel.open` is answered.
+    /// The broker has opened the channel.
     pub(super) fn opened(&mut self, core: &mut Core) {
         self.life = Life::Open;
         core.answer(self.me, false, ChannelOpenOk::default());
@@ -251,7 +251,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The queue that a name stands for.
+    /// Resolves a queue name; an empty one is the last declared queue.
     pub(super) fn queue_name(&self, name: ShortStr) -> Result<ShortStr, Refusal> {
         match (name.is_empty(), self.last_queue.is_empty()) {
             (false, _) => Ok(name),
@@ -260,7 +260,7 @@ impl Channel {
         }
     }
 
-    /// Asks for a queue.
+    /// Requests a queue declaration.
     pub(super) fn declare(&mut self, core: &mut Core, declare: DeclareQueue, nowait: bool) {
         let waiting = Waiting::DeclareQueue { name: declare.name.to_owned_bytes(), nowait };
         let request = Request::DeclareQueue(self.me, declare);

@@ -1,4 +1,4 @@
-//! The end of a connection, and of a channel that did something wrong.
+//! Closing of connections, and of channels after an error.
 
 use super::Session;
 use super::channel::Life;
@@ -8,20 +8,20 @@ use crate::refusal::Refusal;
 use crate::request::Request;
 use std::fmt;
 
-/// Why a connection is closed.
+/// Why a connection was closed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// The client wanted it.
+    /// The client closed it.
     Client,
-    /// The client did not begin with AMQP 0-9-1; it was told what is spoken here.
+    /// The client did not start with the protocol header of AMQP 0-9-1; the server has sent its own.
     ProtocolHeader([u8; 8]),
-    /// The client was not done with the handshake in time.
+    /// The client did not complete the handshake in time.
     HandshakeTimeout,
-    /// The client was silent for two heartbeats.
+    /// Nothing was received for two heartbeat intervals.
     HeartbeatTimeout,
-    /// The client may not log in, and has no way to be told.
+    /// The login was refused, and the client lacks the capability to receive the reason.
     LoginRefused,
-    /// The client was told why, and has said that it knows, or had time to.
+    /// The server closed it with this reason; the client has confirmed, or timed out.
     Refused(Refusal),
 }
 
@@ -33,37 +33,37 @@ impl fmt::Display for CloseReason {
                 let header = String::from_utf8_lossy(header);
                 write!(
                     f,
-                    "the client began with {header:?}, which is not AMQP 0-9-1: it was told the version spoken here"
+                    "the client sent {header:?}, which is not the protocol header of AMQP 0-9-1; the server sent its own"
                 )
             }
             Self::HandshakeTimeout => f.write_str("the client did not open the connection in time"),
-            Self::HeartbeatTimeout => f.write_str("the client was silent for two heartbeats"),
+            Self::HeartbeatTimeout => f.write_str("nothing was received for two heartbeat intervals"),
             Self::LoginRefused => f.write_str("the login was refused"),
             Self::Refused(refusal) => write!(f, "{refusal}"),
         }
     }
 }
 
-/// How long a client has to read why, when what it sends makes no sense any more: it cannot say that it knows. Milliseconds.
-const OUT_OF_STEP_MS: u64 = 3_000;
+/// How long a client has to read the reason after its input became unparsable: it cannot confirm. Milliseconds.
+const OUT_OF_SYNC_MS: u64 = 3_000;
 
-/// How long a client has to answer when the server stops: the stop must not wait for one client. Milliseconds.
+/// How long a client has to confirm when the server shuts down: the shutdown must not wait for one client. Milliseconds.
 const STOP_MS: u64 = 3_000;
 
-/// A connection that is closed: by the server, until the client has said that it knows; or by the client, until its socket is closed.
+/// A closed connection: by the server, until the client confirms; or by the client, until its socket is closed.
 #[derive(Debug)]
 pub(super) struct Closing {
-    /// How long that is waited for. Monotonic milliseconds.
+    /// The deadline for that. Monotonic milliseconds.
     pub(super) until_ms: u64,
     pub(super) reason: CloseReason,
-    /// Where frames begin is not known any more: nothing that comes is looked at.
+    /// Frame boundaries are lost: all further input is ignored.
     pub(super) lost: bool,
 }
 
 impl Session {
-    /// What was asked is refused: it costs the channel, or the connection.
+    /// Closes the channel with a refusal, or the connection when the code is a hard error.
     pub(super) fn refuse(&mut self, number: u16, method: MethodId, refusal: Refusal, now_ms: u64) {
-        self.tell_news();
+        self.flush_confirms();
         match self.channels.get_mut(&number) {
             Some(channel) if !refusal.code.is_hard() => {
                 if matches!(channel.life, Life::Open | Life::Opening) {
@@ -74,16 +74,16 @@ impl Session {
         }
     }
 
-    /// The server closes the connection.
+    /// Closes the connection from the server's side.
     pub(super) fn close(&mut self, method: MethodId, refusal: Refusal, now_ms: u64) {
         if self.stage.is_over() {
-            // The client has the last word already.
+            // The client has already closed the connection.
             if matches!(&self.stage, Stage::Closing(closing) if closing.reason == CloseReason::Client) {
                 self.stage = Stage::Closed(CloseReason::Client);
             }
             return;
         }
-        self.tell_news();
+        self.flush_confirms();
         let close = ConnectionClose {
             reply_code: refusal.code.number(),
             reply_text: refusal.reply_text(),
@@ -91,15 +91,15 @@ impl Session {
             method_id: method.method,
         };
         self.core.output.method(0, &close.into());
-        self.tell_broker_of_end();
+        self.request_close();
         self.channels.clear();
         self.core.assembling_bytes = 0;
         self.core.bodies.clear();
         self.stage = Stage::Closing(self.closing(CloseReason::Refused(refusal), now_ms));
     }
 
-    /// The server stops. Whether the client is told and its answer waited for: before the connection is open, and once it is over, it is told
-    /// nothing, as with RabbitMQ.
+    /// The server shuts down. Returns whether the client was notified and its confirmation is awaited: a connection that is not open yet, or already
+    /// closed, gets no notification, as with RabbitMQ.
     #[must_use]
     pub fn shut_down(&mut self, now_ms: u64) -> bool {
         if !matches!(self.stage, Stage::Open { .. }) {
@@ -113,7 +113,7 @@ impl Session {
     }
 
     fn closing(&self, reason: CloseReason, now_ms: u64) -> Closing {
-        // no longer than the client has to be heard from anyway
+        // At most as long as the heartbeat timeout would take.
         let max = self.core.settings.closing_ms_max;
         let wait = match self.clock.heartbeat_ms {
             0 => max,
@@ -122,51 +122,51 @@ impl Session {
         Closing { until_ms: now_ms.saturating_add(wait), reason, lost: false }
     }
 
-    /// The broker is done with a connection that the client has closed. The client closes the socket, as with RabbitMQ: what it still
-    /// had on its way is read and dropped, or its system would throw away the answer.
-    pub(super) fn client_is_done(&mut self, now_ms: u64) {
-        self.say(crate::codec::ConnectionCloseOk {});
+    /// The broker has finished a connection that the client closed. The client closes the socket, as with RabbitMQ: what it had still sent is read
+    /// and dropped, because unread input would make its operating system discard the answer.
+    pub(super) fn wait_for_client_close(&mut self, now_ms: u64) {
+        self.send(crate::codec::ConnectionCloseOk {});
         self.stage = Stage::Closing(self.closing(CloseReason::Client, now_ms));
     }
 
-    /// As [`Session::close`], and whatever the client sends from now on makes no sense.
-    pub(super) fn close_out_of_step(&mut self, refusal: Refusal, now_ms: u64) {
+    /// Closes the connection like [`Session::close`], and ignores all further input, which cannot be parsed.
+    pub(super) fn close_out_of_sync(&mut self, refusal: Refusal, now_ms: u64) {
         self.close(MethodId::NONE, refusal, now_ms);
         if let Stage::Closing(closing) = &mut self.stage {
             closing.lost = true;
-            closing.until_ms = closing.until_ms.min(now_ms.saturating_add(OUT_OF_STEP_MS));
+            closing.until_ms = closing.until_ms.min(now_ms.saturating_add(OUT_OF_SYNC_MS));
         }
     }
 
-    /// The connection is over without a word.
+    /// Ends the connection without sending anything.
     pub(super) fn end(&mut self, reason: CloseReason) {
-        self.tell_broker_of_end();
+        self.request_close();
         self.channels.clear();
         self.core.assembling_bytes = 0;
         self.core.bodies.clear();
         self.stage = Stage::Closed(reason);
     }
 
-    /// The broker is told once, if it knows of the connection at all.
-    fn tell_broker_of_end(&mut self) {
+    /// Sends the broker [`Request::CloseConnection`], once, if it knows of the connection.
+    fn request_close(&mut self) {
         if self.stage.is_known_to_broker() {
             self.core.ask(Request::CloseConnection);
         }
     }
 
-    /// A method on a connection that is closed.
+    /// Handles a method on a connection that is being closed.
     pub(super) fn on_method_while_closing(&mut self, id: MethodId) {
         let Stage::Closing(Closing { reason: reason @ CloseReason::Refused(_), .. }) = &self.stage else { return };
         if id == crate::codec::ConnectionCloseOk::ID {
             self.stage = Stage::Closed(reason.clone());
         } else if id == ConnectionClose::ID {
-            self.say(crate::codec::ConnectionCloseOk {});
+            self.send(crate::codec::ConnectionCloseOk {});
         }
     }
 
-    /// The client closes the connection: it is answered when the broker is done with it.
+    /// Handles the client's `connection.close`, which is answered when the broker has finished.
     pub(super) fn on_client_close(&mut self) {
-        self.tell_news();
+        self.flush_confirms();
         self.channels.clear();
         self.core.assembling_bytes = 0;
         self.core.bodies.clear();
@@ -174,13 +174,13 @@ impl Session {
             let token = self.core.ask(Request::CloseConnection);
             self.stage = Stage::Ending { token };
         } else {
-            self.say(crate::codec::ConnectionCloseOk {});
+            self.send(crate::codec::ConnectionCloseOk {});
             self.stage = Stage::Closed(CloseReason::Client);
         }
     }
 
-    /// A method of the connection itself.
-    pub(super) fn say(&mut self, method: impl Into<Method>) {
+    /// Sends a method on channel 0.
+    pub(super) fn send(&mut self, method: impl Into<Method>) {
         self.core.output.method(0, &method.into());
     }
 }

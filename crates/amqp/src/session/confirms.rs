@@ -1,18 +1,18 @@
-//! Which publishes of a channel have their outcome, and how to tell the client in few words.
+//! Publisher confirms: which publishes have an outcome, and how to send outcomes in as few methods as possible.
 
 use crate::codec::{BasicAck, BasicNack, Method};
 use std::collections::BTreeMap;
 
-/// Publisher confirms of one channel. Takes memory by the gaps between outcomes, not by what is on its way.
+/// Publisher confirms of one channel. Memory is proportional to the gaps between outcomes, not to the publishes in flight.
 #[derive(Debug)]
 pub(super) struct Confirms {
-    /// The number of the next publish.
+    /// The sequence number of the next publish.
     next: u64,
-    /// All numbers below have their outcome.
+    /// All numbers below have an outcome.
     floor: u64,
-    /// What has its outcome above: first to last, never touching each other.
+    /// Ranges above `floor` that have an outcome: first to last, never adjacent.
     above: BTreeMap<u64, u64>,
-    /// Outcomes that the client does not know, in the order in which they came: first to last.
+    /// Outcomes that were not sent yet, in order of arrival: first to last.
     acks: Vec<(u64, u64)>,
     nacks: Vec<(u64, u64)>,
 }
@@ -22,25 +22,25 @@ impl Confirms {
         Confirms { next: 1, floor: 1, above: BTreeMap::new(), acks: Vec::new(), nacks: Vec::new() }
     }
 
-    /// The number of a publish.
+    /// Assigns the sequence number of a publish.
     pub(super) fn number(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
         number
     }
 
-    /// How many publishes wait for their outcome.
+    /// How many publishes have no outcome yet.
     pub(super) fn waiting(&self) -> u64 {
         let above: u64 = self.above.iter().map(|(first, last)| last - first + 1).sum();
         self.next - self.floor - above
     }
 
-    /// All from the first to the last have their outcome. Numbers that were never given out, and those that have theirs, are
-    /// passed over: nobody may be told twice.
+    /// Records an outcome for all numbers from the first to the last. Numbers that were never assigned or already have an outcome are ignored: the
+    /// client must not receive two outcomes.
     pub(super) fn settle(&mut self, first: u64, last: u64, taken: bool) {
         let (mut from, last) = (first.max(self.floor), last.min(self.next - 1));
         while from <= last {
-            // the part that is new: up to the next one that is known
+            // The part without an outcome, up to the next number that has one.
             let before = self.above.range(..=from).next_back().map(|(first, last)| (*first, *last));
             if let Some((_, known)) = before.filter(|(_, known)| *known >= from) {
                 from = known + 1;
@@ -71,25 +71,25 @@ impl Confirms {
         }
     }
 
-    /// Whether there is something to tell.
-    pub(super) fn has_news(&self) -> bool {
+    /// Whether outcomes wait to be sent.
+    pub(super) fn has_pending(&self) -> bool {
         !self.acks.is_empty() || !self.nacks.is_empty()
     }
 
-    /// Tells all outcomes: those below all that still wait, and below all of the other kind, with one method; the others one
-    /// by one. Acknowledgements first, as RabbitMQ does.
-    pub(super) fn tell(&mut self, mut send: impl FnMut(Method)) {
+    /// Sends all pending outcomes: those below every unsettled number, and below every outcome of the other kind, as one method with `multiple`; the
+    /// others one by one. Acknowledgements first, as RabbitMQ does.
+    pub(super) fn send_pending(&mut self, mut send: impl FnMut(Method)) {
         let lowest = |ranges: &[(u64, u64)]| ranges.iter().map(|(first, _)| *first).min().unwrap_or(u64::MAX);
         let (lowest_ack, lowest_nack) = (lowest(&self.acks), lowest(&self.nacks));
         let ack = |tag, multiple| Method::from(BasicAck { delivery_tag: tag, multiple });
         let nack = |tag, multiple| Method::from(BasicNack { delivery_tag: tag, multiple, requeue: false });
-        tell_ranges(&mut self.acks, self.floor.min(lowest_nack), |tag, multiple| send(ack(tag, multiple)));
-        tell_ranges(&mut self.nacks, self.floor.min(lowest_ack), |tag, multiple| send(nack(tag, multiple)));
+        send_ranges(&mut self.acks, self.floor.min(lowest_nack), |tag, multiple| send(ack(tag, multiple)));
+        send_ranges(&mut self.nacks, self.floor.min(lowest_ack), |tag, multiple| send(nack(tag, multiple)));
     }
 }
 
-/// Sends what is below `cutoff` at once and the rest one by one, by rising number.
-fn tell_ranges(ranges: &mut Vec<(u64, u64)>, cutoff: u64, mut send: impl FnMut(u64, bool)) {
+/// Sends the numbers below `cutoff` with `multiple` and the rest one by one, in ascending order.
+fn send_ranges(ranges: &mut Vec<(u64, u64)>, cutoff: u64, mut send: impl FnMut(u64, bool)) {
     ranges.sort_unstable();
     let below = ranges.partition_point(|(_, last)| *last < cutoff);
     match ranges.get(..below) {
@@ -110,18 +110,18 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn told(confirms: &mut Confirms) -> Vec<String> {
-        let mut told = Vec::new();
-        confirms.tell(|method| match method {
+    fn sent(confirms: &mut Confirms) -> Vec<String> {
+        let mut sent = Vec::new();
+        confirms.send_pending(|method| match method {
             Method::BasicAck(ack) => {
-                told.push(format!("ack {}{}", ack.delivery_tag, if ack.multiple { "*" } else { "" }))
+                sent.push(format!("ack {}{}", ack.delivery_tag, if ack.multiple { "*" } else { "" }))
             }
             Method::BasicNack(nack) => {
-                told.push(format!("nack {}{}", nack.delivery_tag, if nack.multiple { "*" } else { "" }));
+                sent.push(format!("nack {}{}", nack.delivery_tag, if nack.multiple { "*" } else { "" }));
             }
             method => panic!("{method:?}"),
         });
-        told
+        sent
     }
 
     fn with(publishes: u64) -> Confirms {
@@ -133,19 +133,19 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_order_is_told_at_once() {
+    fn outcomes_in_order_are_sent_with_multiple() {
         let mut confirms = with(10);
         confirms.settle(1, 4, true);
         confirms.settle(5, 5, true);
-        assert_eq!(told(&mut confirms), ["ack 5*"]);
+        assert_eq!(sent(&mut confirms), ["ack 5*"]);
         confirms.settle(6, 6, true);
-        assert_eq!(told(&mut confirms), ["ack 6"]);
+        assert_eq!(sent(&mut confirms), ["ack 6"]);
         confirms.settle(8, 9, true);
-        assert_eq!(told(&mut confirms), ["ack 8", "ack 9"]);
+        assert_eq!(sent(&mut confirms), ["ack 8", "ack 9"]);
         confirms.settle(7, 7, true);
-        assert_eq!(told(&mut confirms), ["ack 7"]);
+        assert_eq!(sent(&mut confirms), ["ack 7"]);
         assert_eq!((confirms.floor, confirms.waiting()), (10, 1));
-        assert!(told(&mut confirms).is_empty());
+        assert!(sent(&mut confirms).is_empty());
     }
 
     #[test]
@@ -154,39 +154,39 @@ mod tests {
         confirms.settle(1, 2, true);
         confirms.settle(3, 3, false);
         confirms.settle(4, 6, true);
-        assert_eq!(told(&mut confirms), ["ack 2*", "ack 4", "ack 5", "ack 6", "nack 3"]);
+        assert_eq!(sent(&mut confirms), ["ack 2*", "ack 4", "ack 5", "ack 6", "nack 3"]);
         let mut confirms = with(6);
         confirms.settle(1, 3, false);
         confirms.settle(5, 5, true);
-        assert_eq!(told(&mut confirms), ["ack 5", "nack 3*"]);
+        assert_eq!(sent(&mut confirms), ["ack 5", "nack 3*"]);
     }
 
     #[test]
-    fn nobody_is_told_twice() {
+    fn each_outcome_is_sent_once() {
         let mut confirms = with(3);
         confirms.settle(2, 2, true);
         confirms.settle(1, 9, false);
         confirms.settle(0, u64::MAX, true);
-        assert_eq!(told(&mut confirms), ["ack 2", "nack 1", "nack 3"]);
+        assert_eq!(sent(&mut confirms), ["ack 2", "nack 1", "nack 3"]);
     }
 
     proptest! {
-        /// A client that keeps what is outstanding hears of each publish once, with its own outcome.
+        /// A client that tracks outstanding publishes receives each outcome once.
         #[test]
-        fn a_client_learns_each_outcome(ranges in proptest::collection::vec((1u64..60, 0u64..6, any::<bool>(), any::<bool>()), 1..60)) {
+        fn a_client_receives_each_outcome(ranges in proptest::collection::vec((1u64..60, 0u64..6, any::<bool>(), any::<bool>()), 1..60)) {
             let mut confirms = with(60);
             let mut outstanding: BTreeSet<u64> = (1..=60).collect();
             let mut expected: BTreeMap<u64, bool> = BTreeMap::new();
             let mut learned = BTreeMap::new();
-            for (first, more, taken, tell) in ranges {
+            for (first, more, taken, send) in ranges {
                 confirms.settle(first, first + more, taken);
                 for number in first..=(first + more).min(60) {
                     expected.entry(number).or_insert(taken);
                 }
-                if !tell {
+                if !send {
                     continue;
                 }
-                confirms.tell(|method| {
+                confirms.send_pending(|method| {
                     let (tag, multiple, taken) = match method {
                         Method::BasicAck(ack) => (ack.delivery_tag, ack.multiple, true),
                         Method::BasicNack(nack) => (nack.delivery_tag, nack.multiple, false),

@@ -1,4 +1,4 @@
-//! Consumers, deliveries, and what becomes of them.
+//! Consumers, deliveries and acknowledgements.
 
 use super::channel::{Channel, Mode, Replies, Waiting};
 use super::core::Core;
@@ -20,7 +20,7 @@ impl Channel {
         if qos.prefetch_size != 0 {
             return Err(Refusal::prefetch_size(qos.prefetch_size));
         }
-        // a prefetch for each later consumer lifts the one for all together
+        // A prefetch limit for new consumers removes the shared limit.
         let shared = if qos.global { qos.prefetch_count } else { 0 };
         if !qos.global {
             self.prefetch = qos.prefetch_count;
@@ -78,14 +78,14 @@ impl Channel {
         Ok(())
     }
 
-    /// The broker has the consumer.
+    /// The broker has added the consumer.
     pub(super) fn consuming(&mut self, core: &mut Core, consumer: Consumer, at: ConsumerRef, nowait: bool) {
         core.answer(self.me, nowait, BasicConsumeOk { consumer_tag: consumer.tag.clone() });
         self.by_tag.insert(consumer.tag.clone(), at);
         self.consumers.insert(at, consumer);
     }
 
-    /// The broker has made up an address for replies.
+    /// The broker has assigned a reply address.
     pub(super) fn taking_replies(
         &mut self,
         core: &mut Core,
@@ -105,7 +105,7 @@ impl Channel {
             return Ok(());
         }
         let Some(consumer) = self.by_tag.get(&consumer_tag).copied() else {
-            // the specification wants this to be no mistake: it may have been cancelled from both sides
+            // The specification requires that this is no error: both sides may cancel at the same time.
             core.answer(self.me, nowait, BasicCancelOk { consumer_tag });
             return Ok(());
         };
@@ -114,13 +114,13 @@ impl Channel {
         Ok(())
     }
 
-    /// The consumer is gone, because the client wanted it.
+    /// The consumer ended at the client's request.
     pub(super) fn cancelled(&mut self, core: &mut Core, consumer: ConsumerRef, tag: ShortStr, nowait: bool) {
         self.remove_consumer(consumer);
         core.answer(self.me, nowait, BasicCancelOk { consumer_tag: tag });
     }
 
-    /// The consumer is gone, because the broker says so.
+    /// The broker cancelled the consumer.
     pub(super) fn on_broker_cancel(&mut self, core: &mut Core, consumer: ConsumerRef) {
         let Some(consumer) = self.remove_consumer(consumer) else { return };
         if core.peer.can.consumer_cancel_notify {
@@ -141,7 +141,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What `basic.get` gets.
+    /// Sends the result of `basic.get`.
     pub(super) fn on_message_got(&mut self, core: &mut Core, got: Option<(Delivery, u32)>, no_ack: bool) {
         let Some((delivery, message_count)) = got else {
             core.answer(self.me, false, BasicGetEmpty::default());
@@ -154,7 +154,7 @@ impl Channel {
         core.output.content(self.me.number, core.frame_bytes_max, &properties, &payload);
     }
 
-    /// The tag of a delivery, which waits for its acknowledgement unless none is wanted.
+    /// Assigns a delivery tag, and remembers the delivery unless acknowledgement is automatic.
     fn number(&mut self, now_ms: u64, delivery: &Delivery, consumer: ConsumerRef, no_ack: bool) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
@@ -164,10 +164,10 @@ impl Channel {
         tag
     }
 
-    /// Messages for a consumer.
+    /// Sends messages to a consumer.
     pub(super) fn on_deliveries(&mut self, core: &mut Core, at: ConsumerRef, deliveries: Vec<Delivery>) {
         if let Some(replies) = self.replies.as_ref().filter(|replies| replies.consumer == at) {
-            // they share the tag of the next delivery, as RabbitMQ's do: nobody can acknowledge them
+            // They share the tag of the next delivery, as in RabbitMQ: the client cannot acknowledge them.
             for delivery in &deliveries {
                 send(core, self.me.number, &replies.tag, self.next_tag, delivery);
             }
@@ -225,14 +225,14 @@ impl Channel {
             return Err(Refusal::not_implemented("requeue=false"));
         }
         let me = self.me;
-        // tag 0 is all of them, none included
+        // Tag 0 means all of them; having none is no error.
         let _all = self.unacked.take_upto(0, |entry| settle_one(core, me, Verdict::Requeue, &entry));
         core.answer(me, !answered, BasicRecoverOk {});
         Ok(())
     }
 }
 
-/// Says what becomes of a delivery, unless the broker has taken it back.
+/// Settles a delivery, unless the broker has taken it back.
 fn settle_one(core: &mut Core, channel: ChannelRef, verdict: Verdict, entry: &Unacked) {
     if !entry.is_void() {
         core.settle(channel, verdict, entry.consumer, entry.place);

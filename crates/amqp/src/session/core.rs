@@ -1,4 +1,4 @@
-//! What all channels of a connection share: requests on their way out, bytes on their way out, limits, numbers.
+//! State that all channels of a connection share: pending requests, output, limits, counters.
 
 use super::bodies::Bodies;
 use super::names::Names;
@@ -13,48 +13,48 @@ use polylogue_api::Token;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What the client said that it can do.
+/// Capabilities that the client announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Capabilities {
-    /// It wants to know when a consumer is cancelled.
+    /// It accepts `basic.cancel` from the server.
     pub(super) consumer_cancel_notify: bool,
-    /// It wants to know when it may not publish.
+    /// It accepts `connection.blocked`.
     pub(super) connection_blocked: bool,
-    /// It wants to know that its login was refused.
+    /// It accepts `connection.close` for a refused login.
     pub(super) authentication_failure_close: bool,
 }
 
-/// Who is at the other end, as far as is known.
+/// The peer, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) user: Bytes,
     pub(super) impersonator: bool,
     pub(super) vhost: ShortStr,
     pub(super) can: Capabilities,
-    /// What it said of itself, until somebody takes it.
+    /// The client properties of `connection.start_ok`, until they are taken.
     pub(super) client_properties: Table,
 }
 
-/// Whether publishers have to wait.
+/// The state of the resource alarm.
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
-    /// What runs short.
+    /// The resource that is short.
     reason: Option<ShortStr>,
-    /// The client knows.
-    told: bool,
-    /// The client has published, ever.
+    /// The client was sent `connection.blocked`.
+    notified: bool,
+    /// The client has published at least once.
     published: bool,
-    /// It has published while something ran short: nothing more is read, but for what has begun.
+    /// It has published during the alarm: only messages that have begun are still read.
     pub(super) stopped: bool,
 }
 
 impl Alarm {
-    /// Whether bodies may be late: what waits for room on the disk is not read, and its client is not to blame.
-    pub(super) fn excuses_bodies(&self) -> bool {
+    /// Whether body timeouts are suspended: while disk space is low the connection is not read, so delay is not the client's fault.
+    pub(super) fn stops_body_timers(&self) -> bool {
         self.reason.is_some() && !self.is_of_memory()
     }
 
-    /// Whether memory does.
+    /// Whether memory is low.
     pub(super) fn is_of_memory(&self) -> bool {
         const MEMORY: &[u8] = b"memory";
         self.reason.as_ref().is_some_and(|reason| reason.windows(MEMORY.len()).any(|part| part == MEMORY))
@@ -70,19 +70,19 @@ pub(super) struct Core {
     pub(super) alarm: Alarm,
     pub(super) output: Output,
     pub(super) requests: VecDeque<(Token, Request)>,
-    /// Verdicts that are still being collected: the last of their channel.
+    /// Verdicts that are still being collected: the latest of their channel.
     settle: Option<(ChannelRef, Verdict, Vec<Run>)>,
-    /// The largest frame that the client takes, 0 for any. Bytes.
+    /// The largest frame that the client accepts, 0 for any. Bytes.
     pub(super) frame_bytes_max: u32,
-    /// What is held of messages that are not complete. Bytes.
+    /// Bytes held by incomplete messages. Bytes.
     pub(super) assembling_bytes: usize,
-    /// Those messages.
+    /// Timeouts of those messages.
     pub(super) bodies: Bodies,
-    /// Channels that have outcomes of publishes to tell.
-    pub(super) news: Vec<u16>,
+    /// Channels with outcomes of publishes to send.
+    pub(super) pending_confirms: Vec<u16>,
     next_token: Token,
     next_consumer: u32,
-    /// As of the last reply or event. Milliseconds.
+    /// The time of the last reply or event. Milliseconds.
     pub(super) now_ms: u64,
 }
 
@@ -99,31 +99,31 @@ impl Core {
             settle: None,
             assembling_bytes: 0,
             bodies: Bodies::default(),
-            news: Vec::new(),
+            pending_confirms: Vec::new(),
             next_token: 0,
             next_consumer: NO_CONSUMERS,
             now_ms: 0,
         }
     }
 
-    /// A token whose reply belongs to this channel: 0 for the connection itself.
+    /// Makes a token for a request of this channel: 0 for the connection itself.
     fn token(&mut self, channel: u16) -> Token {
         self.next_token += 1;
         self.next_token << 16 | Token::from(channel)
     }
 
-    /// The channel that the reply to a token belongs to.
+    /// Returns the channel that the reply to a token belongs to.
     pub(super) fn channel_of(token: Token) -> u16 {
         token as u16
     }
 
-    pub(super) fn rest(&mut self) {
-        self.output.rest();
+    pub(super) fn release_memory(&mut self) {
+        self.output.release_memory();
         self.requests.shrink_to_fit();
-        self.news.shrink_to_fit();
+        self.pending_confirms.shrink_to_fit();
     }
 
-    /// Asks for something of the connection.
+    /// Sends a request of the connection.
     pub(super) fn ask(&mut self, request: Request) -> Token {
         self.flush();
         let token = self.token(0);
@@ -131,7 +131,7 @@ impl Core {
         token
     }
 
-    /// Asks for something of a channel, after the verdicts that came before on it.
+    /// Sends a request of a channel, after the verdicts collected for it.
     pub(super) fn ask_for(&mut self, channel: ChannelRef, request: Request) -> Token {
         if self.settle.as_ref().is_some_and(|(of, _, _)| *of == channel) {
             self.flush();
@@ -141,7 +141,7 @@ impl Core {
         token
     }
 
-    /// A delivery is settled. Neighbours in one read become one request.
+    /// Settles a delivery. Consecutive ones of one read are combined into one request.
     pub(super) fn settle(&mut self, channel: ChannelRef, verdict: Verdict, consumer: ConsumerRef, place: Place) {
         match &mut self.settle {
             Some((of, as_, runs)) if *of == channel && *as_ == verdict => add_to_runs(runs, consumer, place),
@@ -153,7 +153,7 @@ impl Core {
         }
     }
 
-    /// The verdicts that were collected become a request.
+    /// Turns the collected verdicts into a request.
     pub(super) fn flush(&mut self) {
         if let Some((channel, verdict, runs)) = self.settle.take() {
             let token = self.token(channel.number);
@@ -161,54 +161,54 @@ impl Core {
         }
     }
 
-    /// The name of a new consumer.
+    /// Assigns the id of a new consumer.
     pub(super) fn consumer(&mut self) -> ConsumerRef {
         self.next_consumer = self.next_consumer.wrapping_add(1).max(NO_CONSUMERS + 1);
         ConsumerRef(self.next_consumer)
     }
 
-    /// An exchange of the virtual host, as texts name it.
+    /// Names an exchange of the virtual host for texts.
     pub(super) fn exchange<'a>(&'a self, name: &'a [u8]) -> Named<'a> {
         Named { kind: Kind::Exchange, name, vhost: &self.peer.vhost }
     }
 
-    /// The client publishes.
+    /// The client has published.
     pub(super) fn published(&mut self) {
         self.alarm.published = true;
         if self.alarm.reason.is_some() {
             self.alarm.stopped = true;
-            self.tell_blocked();
+            self.notify_blocked();
         }
     }
 
-    /// Something runs short.
+    /// A resource alarm was raised.
     pub(super) fn blocked(&mut self, reason: ShortStr) {
         self.alarm.reason = Some(reason);
-        self.bodies.hurry(self.now_ms);
+        self.bodies.check_now(self.now_ms);
         if self.alarm.published {
-            self.tell_blocked();
+            self.notify_blocked();
         }
     }
 
-    fn tell_blocked(&mut self) {
-        let Some(reason) = self.alarm.reason.clone().filter(|_| !self.alarm.told) else { return };
-        self.alarm.told = true;
+    fn notify_blocked(&mut self) {
+        let Some(reason) = self.alarm.reason.clone().filter(|_| !self.alarm.notified) else { return };
+        self.alarm.notified = true;
         if self.peer.can.connection_blocked {
             self.output.method(0, &ConnectionBlocked { reason }.into());
         }
     }
 
-    /// Nothing runs short any more.
+    /// The resource alarm was cleared.
     pub(super) fn unblocked(&mut self) {
         self.alarm.reason = None;
         self.alarm.stopped = false;
-        if std::mem::take(&mut self.alarm.told) && self.peer.can.connection_blocked {
+        if std::mem::take(&mut self.alarm.notified) && self.peer.can.connection_blocked {
             self.output.method(0, &ConnectionUnblocked {}.into());
         }
     }
 
-    /// A mandatory message reached no queue.
-    pub(super) fn give_back(
+    /// Returns a mandatory message that was routed to no queue.
+    pub(super) fn return_message(
         &mut self,
         channel: ChannelRef,
         exchange: ShortStr,
@@ -222,7 +222,7 @@ impl Core {
         self.output.content(channel.number, self.frame_bytes_max, properties, payload);
     }
 
-    /// Answers a method, unless no answer is wanted.
+    /// Sends an answer, unless the client set `nowait`.
     pub(super) fn answer(&mut self, channel: ChannelRef, nowait: bool, method: impl Into<Method>) {
         if !nowait {
             self.output.method(channel.number, &method.into());
@@ -230,5 +230,5 @@ impl Core {
     }
 }
 
-/// The number below that of the first consumer.
+/// One less than the id of the first consumer.
 const NO_CONSUMERS: u32 = crate::request::NO_CONSUMER.0;

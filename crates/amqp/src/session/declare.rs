@@ -1,4 +1,4 @@
-//! Exchanges, queues and bindings: what a session can judge of them by itself, and what it asks.
+//! Exchanges, queues and bindings: the checks of the session, and its requests.
 
 use super::channel::{Channel, Waiting};
 use super::core::Core;
@@ -7,17 +7,17 @@ use crate::codec::*;
 use crate::refusal::{Kind, Refusal};
 use crate::request::{Binding, DeclareExchange, DeclareQueue, REPLY_PREFIX, REPLY_QUEUE, Request};
 
-/// What the names of the system begin with.
+/// The prefix of reserved names.
 const SYSTEM_PREFIX: &[u8] = b"amq.";
 /// The longest `x-name-prefix`. Bytes.
 const NAME_PREFIX_BYTES_MAX: usize = 64;
 
-/// The exchange without a name takes part in nothing.
+/// Refuses operations on the default exchange.
 fn not_default(exchange: &ShortStr) -> Result<(), Refusal> {
     if exchange.is_empty() { Err(Refusal::default_exchange()) } else { Ok(()) }
 }
 
-/// What a client wants names to begin with that the server gives: the argument `x-name-prefix`, where it can be.
+/// The argument `x-name-prefix`, if valid: a prefix for names that the server generates.
 fn wanted_prefix(arguments: &Table) -> Option<String> {
     let prefix = std::str::from_utf8(arguments.get("x-name-prefix")?.as_longstr()?).ok()?.replace(['\r', '\n'], "");
     let usable = (1..=NAME_PREFIX_BYTES_MAX).contains(&prefix.len()) && !prefix.as_bytes().starts_with(SYSTEM_PREFIX);
@@ -31,7 +31,7 @@ impl Channel {
         let ExchangeDeclare { kind, passive, durable, auto_delete, internal, nowait, arguments, .. } = declare;
         let wanted = DeclareExchange { name, kind, passive, durable, auto_delete, internal, arguments };
         let request = Request::DeclareExchange(self.me, wanted);
-        self.ask_and_say(core, ExchangeDeclare::ID, request, nowait, ExchangeDeclareOk {});
+        self.request_with_answer(core, ExchangeDeclare::ID, request, nowait, ExchangeDeclareOk {});
         Ok(())
     }
 
@@ -42,7 +42,7 @@ impl Channel {
             return Err(Refusal::system_exchange(core.exchange(&exchange)));
         }
         let request = Request::DeleteExchange { channel: self.me, exchange, if_unused: delete.if_unused };
-        self.ask_and_say(core, ExchangeDelete::ID, request, delete.nowait, ExchangeDeleteOk {});
+        self.request_with_answer(core, ExchangeDelete::ID, request, delete.nowait, ExchangeDeleteOk {});
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl Channel {
         let ExchangeBind { destination, source, routing_key, nowait, arguments, .. } = bind;
         let binding = exchange_binding(&destination, &source, routing_key, arguments)?;
         let request = Request::Bind(self.me, binding);
-        self.ask_and_say(core, ExchangeBind::ID, request, nowait, ExchangeBindOk {});
+        self.request_with_answer(core, ExchangeBind::ID, request, nowait, ExchangeBindOk {});
         Ok(())
     }
 
@@ -58,7 +58,7 @@ impl Channel {
         let ExchangeUnbind { destination, source, routing_key, nowait, arguments, .. } = unbind;
         let binding = exchange_binding(&destination, &source, routing_key, arguments)?;
         let request = Request::Unbind(self.me, binding);
-        self.ask_and_say(core, ExchangeUnbind::ID, request, nowait, ExchangeUnbindOk {});
+        self.request_with_answer(core, ExchangeUnbind::ID, request, nowait, ExchangeUnbindOk {});
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl Channel {
         let QueueDeclare { passive, durable, exclusive, auto_delete, nowait, arguments, .. } = declare;
         let name = without_line_breaks(&declare.queue);
         if &name[..] == REPLY_QUEUE.as_bytes() {
-            // it is always there, and has the one consumer that asks
+            // The pseudo queue always exists; its one consumer is the channel itself.
             self.last_queue = name.to_owned_bytes();
             core.answer(self.me, nowait, QueueDeclareOk { queue: name, message_count: 0, consumer_count: 1 });
             return Ok(());
@@ -89,18 +89,18 @@ impl Channel {
     pub(super) fn on_queue_bind(&mut self, core: &mut Core, bind: QueueBind) -> Result<(), Refusal> {
         let QueueBind { queue, exchange, routing_key, nowait, arguments, .. } = bind;
         let binding = self.queue_binding(queue, &exchange, routing_key, arguments)?;
-        self.ask_and_say(core, QueueBind::ID, Request::Bind(self.me, binding), nowait, QueueBindOk {});
+        self.request_with_answer(core, QueueBind::ID, Request::Bind(self.me, binding), nowait, QueueBindOk {});
         Ok(())
     }
 
     pub(super) fn on_queue_unbind(&mut self, core: &mut Core, unbind: QueueUnbind) -> Result<(), Refusal> {
         let QueueUnbind { queue, exchange, routing_key, arguments, .. } = unbind;
         let binding = self.queue_binding(queue, &exchange, routing_key, arguments)?;
-        self.ask_and_say(core, QueueUnbind::ID, Request::Unbind(self.me, binding), false, QueueUnbindOk {});
+        self.request_with_answer(core, QueueUnbind::ID, Request::Unbind(self.me, binding), false, QueueUnbindOk {});
         Ok(())
     }
 
-    /// An empty name of a queue stands for the last one; then an empty key does too.
+    /// An empty queue name means the last declared queue; then an empty key means its name too.
     fn queue_binding(
         &self,
         queue: ShortStr,

@@ -1,4 +1,4 @@
-//! From bytes to frames, and from frames to the connection or a channel.
+//! Splits input into frames, and dispatches frames to the connection or a channel.
 
 use super::Session;
 use super::channel::{Channel, Life};
@@ -8,18 +8,18 @@ use crate::refusal::Refusal;
 use crate::request::ChannelRef;
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Clients get the largest frame wrong by so much: it is overlooked, as RabbitMQ does. Bytes.
+/// Frames may exceed the maximum by this much, as in RabbitMQ, because some clients compute it wrongly. Bytes.
 const FUDGE_BYTES: usize = FRAME_OVERHEAD_BYTES;
 
-/// What a header frame has at least, without flags: RabbitMQ knows it for one then. Bytes.
+/// The shortest payload, without flags, that RabbitMQ recognises as a header frame. Bytes.
 const HEADER_BYTES_MIN: usize = HEADER_FRAME_BYTES_MIN - 2;
 
-/// Whole frames that were read and not looked at.
+/// Complete frames that were read and not yet processed.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
-    /// With those before them that were; empty when all were.
+    /// The frames together with processed ones before them; empty when all are processed.
     whole: Bytes,
-    /// Where the first of them begins.
+    /// The offset of the first unprocessed frame.
     at: usize,
 }
 
@@ -28,18 +28,18 @@ impl Unread {
         self.whole.is_empty()
     }
 
-    /// Bytes.
+    /// How much is not processed. Bytes.
     pub(super) fn len(&self) -> usize {
         self.whole.len() - self.at
     }
 }
 
-/// A frame in the bytes that were read.
+/// A frame in the input.
 #[derive(Clone, Copy, Debug)]
 struct Frame<'a> {
     whole: &'a Bytes,
     prefix: FramePrefix,
-    /// Where its payload begins and ends.
+    /// Start and end of its payload.
     from: usize,
     to: usize,
 }
@@ -53,7 +53,7 @@ impl<'a> Frame<'a> {
         Reader::part(self.whole, self.from, self.to)
     }
 
-    /// The numbers of the method that it holds, if it holds one.
+    /// Reads the id of its method; `None` for other frames.
     fn method_id(&self) -> Option<MethodId> {
         if FrameKind::from_octet(self.prefix.kind) != Some(FrameKind::Method) {
             return None;
@@ -62,17 +62,17 @@ impl<'a> Frame<'a> {
         Some(MethodId::new(u16::from_be_bytes([c0, c1]), u16::from_be_bytes([m0, m1])))
     }
 
-    /// The method that it holds.
+    /// Decodes its method.
     fn method(&self) -> Result<Method, Refusal> {
         Method::read(self.reader()).map_err(|error| self.refusal(&error))
     }
 
-    /// The `basic.publish` that it holds: read without the detour over [`Method`], which is large and would be copied several times.
+    /// Decodes its `basic.publish` without going through [`Method`], which is large and would be copied several times.
     fn publish(&self) -> Result<BasicPublish, Refusal> {
         BasicPublish::read(self.reader()).map_err(|error| self.refusal(&error))
     }
 
-    /// What is wrong with a method that cannot be read.
+    /// The refusal for a method that cannot be decoded.
     #[cold]
     fn refusal(&self, error: &DecodeError) -> Refusal {
         match error {
@@ -84,7 +84,7 @@ impl<'a> Frame<'a> {
 }
 
 impl Session {
-    /// Whether frames can be taken.
+    /// Whether frames can be processed now.
     pub(super) fn takes_frames(&self) -> bool {
         if self.stage.is_over() {
             return true;
@@ -94,7 +94,7 @@ impl Session {
         !self.stage.waits() && !self.is_held && !stopped && core.output.len() < core.settings.output_bytes_max
     }
 
-    /// Takes what can be taken.
+    /// Reads as many frames as possible from the input.
     pub(super) fn take_input(&mut self, input: &mut BytesMut, now_ms: u64) {
         if matches!(self.stage, Stage::Header)
             && let Some(header) = input.first_chunk().copied()
@@ -119,19 +119,19 @@ impl Session {
             _ => self.core.frame_bytes_max,
         };
         match frame_bytes_max {
-            // no limit was agreed on: a frame is no larger than a message
+            // No limit was negotiated: a frame is no larger than a message.
             0 => usize::try_from(self.core.settings.message_bytes_max).unwrap_or(usize::MAX),
             max => (max as usize).saturating_sub(FRAME_OVERHEAD_BYTES),
         }
     }
 
-    /// How much the input has to be able to hold: the largest frame as of now. Bytes.
+    /// How many bytes the input must be able to hold: the largest frame accepted now. Bytes.
     #[must_use]
     pub fn input_bytes_max(&self) -> usize {
         self.payload_bytes_max().saturating_add(FRAME_OVERHEAD_BYTES + FUDGE_BYTES)
     }
 
-    /// Cuts all whole frames off the input; whether there were any.
+    /// Splits all complete frames off the input; whether there were any.
     fn cut_frames(&mut self, input: &mut BytesMut, now_ms: u64) -> bool {
         match &self.stage {
             Stage::Header => return false,
@@ -153,7 +153,7 @@ impl Session {
                 if len == 0 {
                     input.clear();
                     let max = u32::try_from(payload_max).unwrap_or(u32::MAX);
-                    self.close_out_of_step(Refusal::frame_too_large(prefix.kind, prefix.size, max), now_ms);
+                    self.close_out_of_sync(Refusal::frame_too_large(prefix.kind, prefix.size, max), now_ms);
                 }
                 break;
             }
@@ -170,10 +170,10 @@ impl Session {
         true
     }
 
-    /// Looks at the frames that were cut off, until one has to wait, or the broker has to take a request.
+    /// Processes the split-off frames, until one has to wait or the broker has to take a request.
     pub(super) fn take_frames(&mut self, now_ms: u64) {
         let Unread { whole, mut at } = std::mem::take(&mut self.unread);
-        while at < whole.len() && !self.is_judged && self.core.requests.is_empty() && self.takes_frames() {
+        while at < whole.len() && !self.awaits_outcome && self.core.requests.is_empty() && self.takes_frames() {
             let Some(prefix) = whole.get(at..).and_then(FramePrefix::read) else { break };
             let from = at + FRAME_PREFIX_BYTES;
             let frame = Frame { whole: &whole, prefix, from, to: from + prefix.size as usize };
@@ -186,7 +186,7 @@ impl Session {
                 }
                 Some(end) => {
                     let refusal = Refusal::bad_frame_end(prefix.kind, frame.payload(), end);
-                    self.close_out_of_step(refusal, now_ms);
+                    self.close_out_of_sync(refusal, now_ms);
                     return;
                 }
                 None => return,
@@ -197,7 +197,7 @@ impl Session {
         }
     }
 
-    /// Whether the frame was taken: the others wait behind it.
+    /// Returns whether the frame was taken; the frames behind it wait.
     fn on_frame(&mut self, frame: &Frame<'_>, now_ms: u64) -> bool {
         if self.stage.is_over() {
             if let (0, Some(id)) = (frame.prefix.channel, frame.method_id()) {
@@ -232,10 +232,10 @@ impl Session {
         true
     }
 
-    /// Whether the frame was taken: not by a channel that waits for the broker.
+    /// Returns whether the frame was taken: not while its channel waits for the broker.
     fn on_channel_frame(&mut self, kind: FrameKind, frame: &Frame<'_>, now_ms: u64) -> bool {
         let number = frame.prefix.channel;
-        if self.core.alarm.stopped && self.has_to_wait(frame.method_id()) {
+        if self.core.alarm.stopped && self.must_wait(frame.method_id()) {
             return false;
         }
         let Some(channel) = self.channels.get_mut(&number) else {
@@ -254,7 +254,7 @@ impl Session {
             return true;
         }
         let core = &mut self.core;
-        // To blame is the message that is interrupted, or that a frame is a part of; nothing where there is none.
+        // Reported is the method of the interrupted message, or of the message that the frame belongs to; none if there is no such message.
         let begun = if channel.assembling.is_some() { BasicPublish::ID } else { MethodId::NONE };
         let (outcome, id) = match kind {
             FrameKind::Method => match channel.expects_method() {
@@ -284,11 +284,11 @@ impl Session {
         true
     }
 
-    /// A frame for a channel that is not open: it opens it, or is a mistake.
+    /// Handles a frame for a channel that is not open: opens it, or is an error.
     fn on_unopened(&mut self, kind: FrameKind, frame: &Frame<'_>, now_ms: u64) {
         let number = frame.prefix.channel;
         let id = frame.method_id().unwrap_or_default();
-        if number <= self.highest_channel && is_late(id) {
+        if number <= self.highest_channel && may_arrive_after_close(id) {
             return;
         }
         let (open, max) = (self.channels.len(), self.channel_max);
@@ -312,7 +312,7 @@ impl Session {
     }
 }
 
-/// What a client may still have sent when it heard that a channel is closed.
-fn is_late(id: MethodId) -> bool {
+/// Whether the method may arrive after the server closed the channel.
+fn may_arrive_after_close(id: MethodId) -> bool {
     matches!(id, BasicAck::ID | BasicNack::ID | BasicReject::ID | ChannelCloseOk::ID)
 }

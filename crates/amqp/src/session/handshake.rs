@@ -1,4 +1,4 @@
-//! From the first byte to an open connection, and the methods of channel 0.
+//! The handshake from the protocol header to an open connection, and the methods of channel 0.
 //!
 //! ```text
 //!   client  header      start_ok                tune_ok  open               (channels)          close                   end
@@ -16,28 +16,28 @@ use crate::settings::{AmqpSettings, Mechanism};
 use bytes::Bytes;
 use polylogue_api::Token;
 
-/// Where a connection is in its life.
+/// The stage of a connection's life.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// The protocol header is still to come.
+    /// The protocol header is awaited.
     Header,
     /// `connection.start` is sent.
     Starting,
-    /// The broker is asked who it is.
+    /// The broker checks the credentials.
     Authenticating { token: Token, mechanism: Mechanism },
     /// `connection.tune` is sent.
     Tuning,
-    /// `connection.open` is still to come.
+    /// `connection.open` is awaited.
     Opening,
-    /// The broker is asked for the virtual host.
+    /// The broker checks the virtual host.
     OpeningVhost { token: Token },
-    /// It is used; `secret` is a new secret that the broker is asked about.
+    /// It is open; `secret` is the token of a new secret that the broker is checking.
     Open { secret: Option<Token> },
-    /// The client has closed it; the broker is told.
+    /// The client has closed it; the broker's reply is outstanding.
     Ending { token: Token },
-    /// It is closed, and its end is waited for.
+    /// It is closed, and the peer's confirmation is awaited.
     Closing(Closing),
-    /// A login was refused, and the client cannot be told: it waits.
+    /// A login was refused, and the client lacks the capability to receive that: it is kept waiting.
     Silent { until_ms: u64 },
     /// It is over.
     Closed(CloseReason),
@@ -48,12 +48,12 @@ impl Stage {
         matches!(self, Stage::Open { .. } | Stage::Ending { .. })
     }
 
-    /// Whether nothing can be said any more but the end.
+    /// Whether nothing but the end can follow.
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Stage::Closing(_) | Stage::Silent { .. } | Stage::Closed(_))
     }
 
-    /// Whether the broker has something to clean up, and has not been told.
+    /// Whether the broker has state to clean up, and was not sent [`Request::CloseConnection`].
     pub(super) fn is_known_to_broker(&self) -> bool {
         matches!(self, Stage::OpeningVhost { .. } | Stage::Open { .. })
     }
@@ -69,7 +69,7 @@ impl Stage {
         )
     }
 
-    /// What RabbitMQ calls it.
+    /// RabbitMQ's name of the stage.
     fn name(&self) -> &'static str {
         match self {
             Stage::Header => "pre_init",
@@ -83,7 +83,7 @@ impl Stage {
         }
     }
 
-    /// The stage, if it waits for the reply to this token.
+    /// Takes the stage, if it waits for the reply to this token.
     pub(super) fn take_awaited(&mut self, token: Token) -> Option<Answered> {
         match self {
             Stage::Authenticating { token: awaited, mechanism } if *awaited == token => {
@@ -104,7 +104,7 @@ impl Stage {
     }
 }
 
-/// What of the handshake is answered.
+/// The step of the handshake that was answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answered {
     Login(Mechanism),
@@ -112,10 +112,10 @@ pub(super) enum Answered {
     End,
 }
 
-/// The header of AMQP 0-9, which is near enough.
+/// The header of AMQP 0-9, which is compatible.
 const HEADER_0_9: [u8; 8] = *b"AMQP\x01\x01\x00\x09";
 
-/// What RabbitMQ says that it can do, in its order. `crates/server/tests/it/capabilities.rs` does each of it.
+/// The capabilities that RabbitMQ announces, in its order. `crates/server/tests/it/capabilities.rs` tests each of them.
 const CAPABILITIES: [&str; 9] = [
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -158,7 +158,7 @@ fn capabilities(client_properties: &Table) -> Capabilities {
     can
 }
 
-/// Two parts, each behind a zero: RabbitMQ takes no authorisation identity.
+/// Parses a PLAIN response: two parts, each after a zero byte; like RabbitMQ, without an authorisation identity.
 fn plain(response: &Bytes) -> Result<Credentials, Refusal> {
     let mut parts = response.split(|byte| *byte == 0);
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -169,7 +169,7 @@ fn plain(response: &Bytes) -> Result<Credentials, Refusal> {
     }
 }
 
-/// A table without its size, with `LOGIN` and `PASSWORD`.
+/// Parses an AMQPLAIN response: a table without its size field, with `LOGIN` and `PASSWORD`.
 fn amqplain(response: Bytes) -> Result<Credentials, Refusal> {
     let table = Table::new(response).map_err(|_| Refusal::bad_amqplain_response())?;
     let text = |name| table.get(name).and_then(|value| value.as_longstr()).map(Bytes::copy_from_slice);
@@ -179,7 +179,7 @@ fn amqplain(response: Bytes) -> Result<Credentials, Refusal> {
     }
 }
 
-/// What the client has decided on must be within what was proposed; 0 is no limit.
+/// Checks that the client's choice is within the server's proposal; 0 is no limit.
 fn negotiated(field: &str, value: u32, min: u32, max: u32) -> Result<(), Refusal> {
     if value != 0 && value < min {
         return Err(Refusal::negotiated_below(field, value, min));
@@ -191,7 +191,7 @@ fn negotiated(field: &str, value: u32, min: u32, max: u32) -> Result<(), Refusal
 }
 
 impl Session {
-    /// The first eight bytes.
+    /// Handles the protocol header.
     pub(super) fn on_protocol_header(&mut self, header: [u8; 8]) {
         if header != PROTOCOL_HEADER && header != HEADER_0_9 {
             self.core.output.raw(&PROTOCOL_HEADER);
@@ -207,11 +207,11 @@ impl Session {
             mechanisms: Bytes::from(mechanisms.join(" ")),
             locales: Bytes::from_static(b"en_US"),
         };
-        self.say(start);
+        self.send(start);
         self.stage = Stage::Starting;
     }
 
-    /// A method of channel 0.
+    /// Handles a method of channel 0.
     pub(super) fn on_connection_method(&mut self, method: Method, now_ms: u64) {
         let id = method.id();
         if let Err(refusal) = self.connection_method(method) {
@@ -234,7 +234,7 @@ impl Session {
                 self.stage = Stage::Open { secret: Some(secret) };
                 Ok(())
             }
-            // RabbitMQ takes it only when it is open; a client that gives up earlier hears the same here
+            // RabbitMQ accepts it only on an open connection; this server answers it at any earlier stage.
             (_, Method::ConnectionClose(_)) => {
                 self.on_client_close();
                 Ok(())
@@ -259,7 +259,7 @@ impl Session {
             Mechanism::Plain => plain(&response)?,
             Mechanism::AmqPlain => amqplain(response)?,
             Mechanism::External => Credentials::External,
-            // What the client says of itself is for people to read (RFC 4505).
+            // The client's trace information is informational (RFC 4505).
             Mechanism::Anonymous => Credentials::Anonymous,
         };
         let token = self.core.ask(Request::Authenticate(credentials));
@@ -289,7 +289,7 @@ impl Session {
                     frame_max: settings.frame_bytes_max,
                     heartbeat: settings.heartbeat_seconds,
                 };
-                self.say(tune);
+                self.send(tune);
                 self.stage = Stage::Tuning;
             }
             (Answered::Login(mechanism), Reply::Refused(refusal)) if refusal.code == Code::AccessRefused => {
@@ -297,20 +297,20 @@ impl Session {
             }
             (Answered::Vhost, Reply::Done) => {
                 self.stage = Stage::Open { secret: None };
-                self.say(ConnectionOpenOk::default());
+                self.send(ConnectionOpenOk::default());
             }
-            // it is over anyway
-            (Answered::End, _) => self.client_is_done(now_ms),
+            // The connection is over anyway.
+            (Answered::End, _) => self.wait_for_client_close(now_ms),
             (Answered::Login(_), Reply::Refused(refusal)) => self.close(ConnectionStartOk::ID, refusal, now_ms),
             (Answered::Vhost, Reply::Refused(refusal)) => self.close(ConnectionOpen::ID, refusal, now_ms),
             (Answered::Login(_) | Answered::Vhost, _) => {
-                let refusal = Refusal::internal("the broker's reply is none to this request");
+                let refusal = Refusal::internal("the broker's reply does not match the request");
                 self.close(MethodId::NONE, refusal, now_ms);
             }
         }
     }
 
-    /// Whoever cannot be told waits: so nobody tries a thousand passwords a second.
+    /// A client that cannot receive the refusal is kept waiting, which also slows down password guessing.
     fn on_login_refused(&mut self, mechanism: Mechanism, now_ms: u64) {
         if self.core.peer.can.authentication_failure_close {
             self.close(MethodId::NONE, Refusal::login_refused(mechanism.name()), now_ms);

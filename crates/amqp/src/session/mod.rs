@@ -1,4 +1,4 @@
-//! One connection of an AMQP client, without the connection: bytes in, requests out, replies and events in, bytes out.
+//! A server-side AMQP connection without its socket: bytes in, requests out, replies and events in, bytes out.
 //!
 //! ```text
 //!   input ──▶ on_bytes ──▶ frames ──▶ connection (channel 0)            ──▶ poll_request ──▶ the broker
@@ -6,24 +6,22 @@
 //!   output ◀── poll_output ◀──── on_reply, on_event, on_deadline ◀──────────────────────────────┘
 //! ```
 //!
-//! What the server does with a session, in a loop:
-//! 1. while [`Session::wants_input`], read into the input, which may have to hold [`Session::input_bytes_max`], and call
-//!    [`Session::on_bytes`]; call it too after replies, events and output, as long as something is left in the input;
-//! 2. hand each [`Session::poll_request`] to the broker, until there is none, and each reply and event back: the contract is in
-//!    [`crate::request`];
+//! How the server drives a session, in a loop:
+//! 1. while [`Session::wants_input`], read into the input, which may have to hold [`Session::input_bytes_max`], and call [`Session::on_bytes`]; call
+//!    it also after replies, events and output, as long as bytes are left in the input;
+//! 2. pass each [`Session::poll_request`] to the broker, until there is none, and each reply and event back: the contract is in [`crate::request`];
 //! 3. when the last output is written, take the next with [`Session::poll_output`];
 //! 4. call [`Session::on_deadline`] at [`Session::next_deadline_ms`];
-//! 5. close when [`Session::close_reason`] has one. When the socket is gone before, tell the broker what
-//!    [`Request::CloseConnection`] would, unless the session has said it itself.
+//! 5. close when [`Session::close_reason`] is set. If the socket closes earlier, send the broker what [`Request::CloseConnection`] would, unless the
+//!    session has sent it already.
 //!
-//! **Order.** A channel whose last method waits for the broker takes nothing more; a frame for it holds up the frames behind
-//! it. So nothing is queued here but what was read already. Publishes and acknowledgements wait for no answer. But no frame is
-//! looked at before the broker has taken the request of the one before it: a publish that the broker refuses closes its channel
-//! before anything behind it has an effect, or an answer.
+//! **Order.** A channel whose last method waits for the broker processes nothing more; a frame for it blocks the frames behind it. So only input that
+//! was already read is queued here. Publishes and acknowledgements do not wait for a reply. But no frame is processed before the broker has taken the
+//! request of the frame before it: a publish that the broker refuses closes its channel before anything behind it has an effect or is answered.
 //!
-//! **Memory.** A connection holds what was read and not looked at (the server decides how much it reads), the messages that are
-//! not complete (`assembling_bytes_max`), 32 bytes for each delivery that is not settled (`unacked_per_channel_max`), and
-//! transactions (`tx_bytes_max`). What is read is cut into frames once and never copied, unless a transaction keeps it.
+//! **Memory.** A connection holds input that is not processed (the server limits how much it reads), incomplete messages (`assembling_bytes_max`), 32
+//! bytes for each unsettled delivery (`unacked_per_channel_max`), and transactions (`tx_bytes_max`). Input is split into frames once and not copied,
+//! unless a transaction keeps it.
 
 mod answers;
 mod bodies;
@@ -41,7 +39,7 @@ mod tx;
 mod unacked;
 
 pub use close::CloseReason;
-pub use publish::Said;
+pub use publish::ClientMessage;
 
 use self::channel::{Channel, Life};
 use self::core::Core;
@@ -58,31 +56,30 @@ use polylogue_api::Token;
 use polylogue_types::{Chunk, Map};
 use std::sync::Arc;
 
-/// What is kept of what a client says of itself. Bytes.
+/// The most bytes of client properties that are kept. Bytes.
 pub const CLIENT_PROPERTIES_BYTES_MAX: usize = 4 << 10;
 
-/// One connection of an AMQP client. See the [module](self) for how it is used.
+/// A server-side AMQP connection. See the [module](self) for how it is used.
 #[derive(Debug)]
 pub struct Session {
     core: Core,
     stage: Stage,
-    /// Whole frames that were read and not looked at.
+    /// Complete frames that were read and not yet processed.
     unread: Unread,
-    /// The broker has a request of which it is not known whether it was taken or refused: no frame is looked at meanwhile.
-    is_judged: bool,
-    /// The broker has not finished with a request that has no answer: no frame is looked at meanwhile.
+    /// The broker has a request whose acceptance is not known yet: no frame is processed meanwhile.
+    awaits_outcome: bool,
+    /// The broker has not finished a request without a reply: no frame is processed meanwhile.
     is_held: bool,
     channels: Map<u16, Box<Channel>>,
     next_life: u32,
-    /// No channel above this number was ever opened.
+    /// The highest channel number that was ever opened.
     highest_channel: u16,
     channel_max: u16,
     clock: Clock,
 }
 
 impl Session {
-    /// A connection that has just been made. `seed` makes the names that the server gives out; no two connections have the
-    /// same.
+    /// A new connection. `seed` determines the names that the server generates; it must differ between connections.
     #[must_use]
     pub fn new(settings: Arc<AmqpSettings>, seed: u128, now_ms: u64) -> Session {
         let channel_max = settings.channel_max;
@@ -91,7 +88,7 @@ impl Session {
             core: Core::new(settings, seed),
             stage: Stage::Header,
             unread: Unread::default(),
-            is_judged: false,
+            awaits_outcome: false,
             is_held: false,
             channels: Map::default(),
             next_life: 0,
@@ -101,72 +98,71 @@ impl Session {
         }
     }
 
-    /// Nothing has come for a while: lets go of memory that is not used.
-    pub fn rest(&mut self) {
-        self.core.rest();
+    /// The connection is idle: releases unused memory.
+    pub fn release_memory(&mut self) {
+        self.core.release_memory();
     }
 
-    /// What the client said of itself when it logged in, once: a copy of its own, empty where it was longer than
-    /// [`CLIENT_PROPERTIES_BYTES_MAX`]. For listings.
+    /// Takes the client properties that were sent at login, once; empty if they were longer than [`CLIENT_PROPERTIES_BYTES_MAX`]. For listings.
     pub fn take_client_properties(&mut self) -> Table {
         std::mem::take(&mut self.core.peer.client_properties)
     }
 
-    /// Takes whole frames from `input` as long as they can be used, and leaves the rest there.
+    /// Takes complete frames from `input` as long as they can be processed, and leaves the rest.
     pub fn on_bytes(&mut self, input: &mut BytesMut, now_ms: u64) {
         self.core.now_ms = now_ms;
-        self.clock.hear(input.len(), now_ms);
+        self.clock.on_input(input.len(), now_ms);
         self.take_input(input, now_ms);
-        self.clock.seen(input.len());
+        self.clock.on_parsed(input.len());
         self.resume(now_ms);
     }
 
-    /// Goes on with what was held up, until there is a request.
+    /// Continues with frames that had to wait, until there is a request.
     fn resume(&mut self, now_ms: u64) {
         self.take_frames(now_ms);
-        // Verdicts are collected over the frames of one read, as long as no request of their channel comes between.
-        if self.core.requests.is_empty() && !self.is_judged {
+        // Verdicts are collected over the frames of one read, until another request of their channel.
+        if self.core.requests.is_empty() && !self.awaits_outcome {
             self.core.flush();
         }
-        self.clock.listen(self.wants_input(), now_ms);
+        self.clock.set_reading(self.wants_input(), now_ms);
     }
 
-    /// Whether more input could be used now. While it is false, nothing should be read: the peer waits.
+    /// Whether more input can be processed now. While it is false, do not read: this is the back-pressure.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         self.takes_frames() && self.unread.is_empty()
     }
 
-    /// Holds back all frames, replies or not, until it is called with `false`: the broker goes on later with a request that it has taken,
-    /// and what is behind that waits for it.
+    /// Suspends the processing of frames, regardless of replies, until called with `false`: the broker is still working on a request that it has
+    /// taken, and later ones have to wait.
     pub fn hold(&mut self, is_held: bool, now_ms: u64) {
         if std::mem::replace(&mut self.is_held, is_held) != is_held {
-            self.clock.listen(self.wants_input(), now_ms);
+            self.clock.set_reading(self.wants_input(), now_ms);
         }
     }
 
-    /// Whether a channel is this one and in use: what happens on it has an effect.
+    /// Whether this channel exists and is open, so that its frames have an effect.
     #[must_use]
     pub fn is_in_use(&self, channel: ChannelRef) -> bool {
         self.channels.get(&channel.number).is_some_and(|open| open.me == channel && open.life == Life::Open)
     }
 
-    /// The next thing to ask the broker. By calling it again, or by a reply, the broker says that it has taken the one before, or has
-    /// refused it by [`Event::CloseChannel`]: only now the frames behind it are looked at.
+    /// Returns the next request for the broker. Calling it again, or a reply, means that the broker has taken the previous request, or has refused it
+    /// by [`Event::CloseChannel`]: only then later frames are processed.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
-        self.is_judged = false;
+        self.awaits_outcome = false;
         if self.core.requests.is_empty() {
             self.resume(self.core.now_ms);
         }
         let request = self.core.requests.pop_front();
-        self.is_judged = request.is_some();
+        self.awaits_outcome = request.is_some();
         request
     }
 
-    /// The broker's answer. One that nobody waits for any more is dropped.
+    /// Handles a reply of the broker. Replies that are no longer awaited are dropped.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now_ms: u64) {
         self.core.now_ms = now_ms;
-        self.is_judged = false;
+        self.awaits_outcome = false;
         match Core::channel_of(token) {
             0 => self.on_connection_reply(token, reply, now_ms),
             number => self.on_channel_reply(number, token, reply, now_ms),
@@ -185,7 +181,7 @@ impl Session {
         }
     }
 
-    /// What the broker says unasked. Events for a channel that is gone are dropped.
+    /// Handles an event of the broker. Events for a closed channel are dropped.
     pub fn on_event(&mut self, event: Event, now_ms: u64) {
         self.core.now_ms = now_ms;
         match event {
@@ -197,7 +193,7 @@ impl Session {
             }
             Event::Return { channel, exchange, routing_key, properties, payload } => {
                 if let Some((_, core)) = self.open_channel(channel) {
-                    core.give_back(channel, exchange, routing_key, &properties, &payload);
+                    core.return_message(channel, exchange, routing_key, &properties, &payload);
                 }
             }
             Event::Confirmed { channel, first, last } => self.on_outcome(channel, first, last, true),
@@ -214,22 +210,22 @@ impl Session {
             }
             Event::CloseConnection(refusal) => self.close(MethodId::NONE, refusal, now_ms),
             Event::Blocked(reason) if !self.stage.is_over() => {
-                if self.core.alarm.excuses_bodies() {
-                    self.excuse_bodies(now_ms);
+                if self.core.alarm.stops_body_timers() {
+                    self.restart_body_timers(now_ms);
                 }
                 self.core.blocked(reason);
             }
             Event::Unblocked if !self.stage.is_over() => {
                 self.core.unblocked();
-                self.excuse_bodies(now_ms);
+                self.restart_body_timers(now_ms);
             }
-            // nobody publishes any more
+            // The connection no longer publishes.
             Event::Blocked(_) | Event::Unblocked => {}
         }
         self.resume(now_ms);
     }
 
-    /// The channel, if it is this one and in use.
+    /// Returns the channel, if it exists and is open.
     fn open_channel(&mut self, wanted: ChannelRef) -> Option<(&mut Channel, &mut Core)> {
         let channel = self.channels.get_mut(&wanted.number)?;
         (channel.me == wanted && channel.life == Life::Open).then_some((&mut **channel, &mut self.core))
@@ -238,43 +234,43 @@ impl Session {
     fn on_outcome(&mut self, channel: ChannelRef, first: u64, last: u64, taken: bool) {
         let Some((open, core)) = self.open_channel(channel) else { return };
         let channel::Mode::Confirm(confirms) = &mut open.mode else { return };
-        let had_news = confirms.has_news();
+        let had_pending = confirms.has_pending();
         confirms.settle(first, last, taken);
-        if !had_news && confirms.has_news() {
-            core.news.push(channel.number);
+        if !had_pending && confirms.has_pending() {
+            core.pending_confirms.push(channel.number);
         }
     }
 
-    /// Outcomes of publishes become methods.
-    fn tell_news(&mut self) {
-        for number in std::mem::take(&mut self.core.news) {
+    /// Turns outcomes of publishes into methods.
+    fn flush_confirms(&mut self) {
+        for number in std::mem::take(&mut self.core.pending_confirms) {
             if let Some(channel) = self.channels.get_mut(&number)
                 && let channel::Mode::Confirm(confirms) = &mut channel.mode
             {
-                confirms.tell(|method| self.core.output.method(number, &method));
+                confirms.send_pending(|method| self.core.output.method(number, &method));
             }
         }
     }
 
-    /// Moves all that is to be written to the end of `out`, once the last of it is written. Whether there was anything.
+    /// Moves all output to the end of `out`; call it once the previous output is written. Whether there was any.
     pub fn poll_output(&mut self, out: &mut Vec<Chunk>, now_ms: u64) -> bool {
         self.core.now_ms = now_ms;
-        self.tell_news();
+        self.flush_confirms();
         let some = self.core.output.take(out);
         if some {
-            self.clock.said_ms = now_ms;
+            self.clock.last_write_ms = now_ms;
         }
         self.resume(now_ms);
         some
     }
 
-    /// Whether something waits to be written: the client has not taken what came before.
+    /// Whether output waits to be written: the client has not read the previous output.
     #[must_use]
     pub fn has_output(&self) -> bool {
         !self.core.output.is_empty()
     }
 
-    /// When [`Session::on_deadline`] wants to be called. Monotonic milliseconds.
+    /// When [`Session::on_deadline`] must be called. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         match &self.stage {
@@ -282,21 +278,24 @@ impl Session {
             Stage::Closing(Closing { until_ms, .. }) | Stage::Silent { until_ms } => Some(*until_ms),
             stage => {
                 let handshake = (!stage.is_open()).then(|| self.handshake_end_ms());
-                [handshake, self.clock.say_ms(), self.hear_ms(), self.core.bodies.due_ms()].into_iter().flatten().min()
+                [handshake, self.clock.heartbeat_due_ms(), self.peer_timeout_ms(), self.core.bodies.due_ms()]
+                    .into_iter()
+                    .flatten()
+                    .min()
             }
         }
     }
 
     fn handshake_end_ms(&self) -> u64 {
-        self.clock.born_ms.saturating_add(self.core.settings.handshake_ms_max)
+        self.clock.created_ms.saturating_add(self.core.settings.handshake_ms_max)
     }
 
-    /// When the client is taken for dead: after two heartbeats of silence, while it is listened to.
-    fn hear_ms(&self) -> Option<u64> {
-        self.clock.hear_ms(self.wants_input())
+    /// When the client is considered dead: after two heartbeat intervals without input, while this side reads.
+    fn peer_timeout_ms(&self) -> Option<u64> {
+        self.clock.peer_timeout_ms(self.wants_input())
     }
 
-    /// A deadline may have passed. Does nothing when none has.
+    /// Handles deadlines that have passed, if any.
     pub fn on_deadline(&mut self, now_ms: u64) {
         self.core.now_ms = now_ms;
         let passed = |deadline: Option<u64>| deadline.is_some_and(|deadline| deadline <= now_ms);
@@ -316,22 +315,22 @@ impl Session {
                 let is_open = stage.is_open();
                 if !is_open && passed(Some(self.handshake_end_ms())) {
                     self.end(CloseReason::HandshakeTimeout);
-                } else if passed(self.hear_ms()) {
+                } else if passed(self.peer_timeout_ms()) {
                     self.end(CloseReason::HeartbeatTimeout);
                 } else if passed(self.core.bodies.due_ms()) {
-                    self.give_up_late_bodies(now_ms);
-                } else if passed(self.clock.say_ms()) {
-                    // whatever waits to be written is a sign of life too
+                    self.time_out_bodies(now_ms);
+                } else if passed(self.clock.heartbeat_due_ms()) {
+                    // Output that waits to be written serves as a heartbeat.
                     if self.core.output.is_empty() {
                         self.core.output.heartbeat();
                     }
-                    self.clock.said_ms = now_ms;
+                    self.clock.last_write_ms = now_ms;
                 }
             }
         }
     }
 
-    /// Why the connection is to be closed now. What was to be said before has been taken by then.
+    /// Why the connection has to be closed now. All previous output has been taken by then.
     #[must_use]
     pub fn close_reason(&self) -> Option<&CloseReason> {
         match &self.stage {
@@ -340,8 +339,7 @@ impl Session {
         }
     }
 
-    /// Whether the broker may hand out deliveries on this channel: it is in use, remembers not too many that are not settled,
-    /// and what was handed out has been written.
+    /// Whether the broker may deliver on this channel: it is open, below its limit of unsettled deliveries, and earlier deliveries have been written.
     #[must_use]
     pub fn may_deliver(&self, channel: ChannelRef) -> bool {
         let settings = &self.core.settings;
@@ -350,8 +348,8 @@ impl Session {
         }) && self.core.output.len() < settings.output_bytes_max
     }
 
-    /// Of the deliveries on this channel that are not settled the oldest: whose it is, and when it was made, or a quarter of a second
-    /// after at the most. Milliseconds.
+    /// Returns the consumer and delivery time of the oldest unsettled delivery on this channel; the time may be up to a quarter of a second late.
+    /// Milliseconds.
     #[must_use]
     pub fn oldest_unacked(&self, channel: ChannelRef) -> Option<(ConsumerRef, u64)> {
         let channel = self.channels.get(&channel.number).filter(|open| open.me == channel)?;
@@ -359,27 +357,27 @@ impl Session {
         Some((oldest.consumer, oldest.made_ms()))
     }
 
-    /// Takes deliveries back that are not settled after as long as `patience_ms` says of each, by its consumer and place, and hands them to
-    /// `each`: what the client says of them later has no effect. Returns when the next one is due. Milliseconds.
+    /// Takes back deliveries that are unsettled for longer than `timeout_ms` returns for their consumer and place, and passes them to `each`: later
+    /// acknowledgements of them have no effect. Returns when the next one is due. Milliseconds.
     pub fn take_back_late(
         &mut self,
         channel: ChannelRef,
         now_ms: u64,
-        mut patience_ms: impl FnMut(ConsumerRef, Place) -> Option<u64>,
+        mut timeout_ms: impl FnMut(ConsumerRef, Place) -> Option<u64>,
         mut each: impl FnMut(ConsumerRef, Place),
     ) -> Option<u64> {
         let channel = self.channels.get_mut(&channel.number).filter(|open| open.me == channel)?;
-        let patience = |entry: &unacked::Unacked| patience_ms(entry.consumer, entry.place);
-        channel.unacked.take_back_late(now_ms, patience, |entry| each(entry.consumer, entry.place))
+        let timeout = |entry: &unacked::Unacked| timeout_ms(entry.consumer, entry.place);
+        channel.unacked.take_back_late(now_ms, timeout, |entry| each(entry.consumer, entry.place))
     }
 
-    /// Whether the client can be told that a consumer is gone ([`Event::Cancelled`]).
+    /// Whether the client accepts notifications that a consumer was cancelled ([`Event::Cancelled`]).
     #[must_use]
-    pub fn tells_cancellation(&self) -> bool {
+    pub fn notifies_cancellation(&self) -> bool {
         self.core.peer.can.consumer_cancel_notify
     }
 
-    /// How many deliveries on this channel are not settled.
+    /// How many deliveries on this channel are unsettled.
     #[must_use]
     pub fn unacked(&self, channel: ChannelRef) -> usize {
         let channel = self.channels.get(&channel.number).filter(|open| open.me == channel);
@@ -396,13 +394,13 @@ impl Session {
         }
     }
 
-    /// What is held of messages that are not complete, and of frames that were not looked at. Bytes.
+    /// Bytes held by incomplete messages and unprocessed frames. Bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.core.assembling_bytes + self.unread.len()
     }
 
-    /// How many channels are open, or on their way from or to that.
+    /// How many channels are open, being opened or being closed.
     #[must_use]
     pub fn channel_count(&self) -> usize {
         self.channels.len()
@@ -412,18 +410,18 @@ impl Session {
         self.stage.is_open()
     }
 
-    /// Replies to what the connection itself asked.
+    /// Handles replies to requests of the connection itself.
     fn on_connection_reply(&mut self, token: Token, reply: Reply, now_ms: u64) {
         match self.stage.take_awaited(token) {
             Some(stage) => self.on_handshake_reply(stage, reply, now_ms),
             None => {
                 if self.stage.take_secret(token) {
                     match reply {
-                        Reply::Done => self.say(crate::codec::ConnectionUpdateSecretOk {}),
-                        // What the old secret allowed is over.
+                        Reply::Done => self.send(crate::codec::ConnectionUpdateSecretOk {}),
+                        // The rights of the old secret end.
                         Reply::Authenticated { impersonator, .. } => {
                             self.core.peer.impersonator = impersonator;
-                            self.say(crate::codec::ConnectionUpdateSecretOk {});
+                            self.send(crate::codec::ConnectionUpdateSecretOk {});
                         }
                         _ => self.close(ConnectionUpdateSecret::ID, Refusal::secret_refused(), now_ms),
                     }

@@ -1,21 +1,21 @@
-//! Names that the server makes up, and what is taken out of those that clients send.
+//! Names that the server generates, and the cleaning of names that clients send.
 
 use crate::codec::ShortStr;
 use bytes::{Bytes, BytesMut};
 
-/// Makes names that do not repeat. They are no secrets: an address for replies comes from the broker.
+/// Generates names that do not repeat. They are not secret: reply addresses come from the broker.
 #[derive(Debug)]
 pub(super) struct Names {
     state: [u64; 2],
 }
 
 impl Names {
-    /// Names that follow from a seed: two connections with different seeds make different names.
+    /// Makes a generator; different seeds generate different names.
     pub(super) fn new(seed: u128) -> Names {
         Names { state: [seed as u64, (seed >> 64) as u64] }
     }
 
-    /// A step of SplitMix64 on one half of the state.
+    /// One step of SplitMix64 on one half of the state.
     fn next(&mut self, half: usize) -> u64 {
         let state = &mut self.state[half & 1];
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -24,13 +24,13 @@ impl Names {
         z ^ (z >> 31)
     }
 
-    /// `prefix-` and 16 bytes in URL-safe base64 without padding, as RabbitMQ writes its own: `amq.gen-Xa2...`.
+    /// Returns `prefix-` and 16 bytes in URL-safe base64 without padding, as RabbitMQ does: `amq.gen-Xa2...`.
     pub(super) fn make(&mut self, prefix: &str) -> ShortStr {
         const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         const DIGITS: u32 = 22;
         let bits = u128::from(self.next(0)) << 64 | u128::from(self.next(1));
         let digit = |at: u32| {
-            // 21 digits of 6 bits and one of 2
+            // 21 digits of 6 bits and one of 2.
             let value = if at < 21 { bits >> (122 - 6 * at) } else { bits << 4 };
             char::from(ALPHABET[(value & 63) as usize])
         };
@@ -42,7 +42,7 @@ impl Names {
     }
 }
 
-/// A name without line breaks: clients that read names from files send them.
+/// Removes line breaks from a name: clients that read names from files send them.
 pub(super) fn without_line_breaks(name: &ShortStr) -> ShortStr {
     let is_break = |byte: &u8| matches!(byte, b'\r' | b'\n');
     if !name.iter().any(is_break) {

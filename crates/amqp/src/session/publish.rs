@@ -1,4 +1,4 @@
-//! From `basic.publish`, a header frame and body frames to a message; what a client may say in it.
+//! Assembles messages from `basic.publish`, header and body frames, and checks them.
 
 use super::channel::{Channel, Mode};
 use super::core::Core;
@@ -7,27 +7,27 @@ use crate::refusal::Refusal;
 use crate::request::{Body, Publish, REPLY_PREFIX, REPLY_QUEUE, Request};
 use bytes::Bytes;
 
-/// The largest body that a header frame may announce, whatever the limit for messages is. Bytes.
+/// The largest body that a header frame may announce, independent of the configured limit. Bytes.
 const BODY_BYTES_MAX: u64 = 512 << 20;
 
-/// The largest `expiration`: RabbitMQ's timers end there. Milliseconds.
+/// The largest `expiration`: the limit of RabbitMQ's timers. Milliseconds.
 const EXPIRATION_MS_MAX: u64 = u32::MAX as u64;
 
 /// A message that is arriving.
 #[derive(Debug)]
 pub(super) enum Assembling {
-    /// Its header frame is next.
+    /// The header frame is awaited.
     Header(BasicPublish),
-    /// Body frames are next.
+    /// Body frames are awaited.
     Body {
         publish: BasicPublish,
         properties: Bytes,
-        /// What is still to come. Bytes. More than nothing.
+        /// Bytes still to arrive, at least 1.
         left: u64,
         pieces: Vec<Bytes>,
-        /// What is there. Bytes.
+        /// Bytes received.
         held: usize,
-        /// Since when it is waited for. Monotonic milliseconds.
+        /// When the body began. Monotonic milliseconds.
         since_ms: u64,
     },
 }
@@ -41,7 +41,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What a frame that is no part of a message would interrupt.
+    /// Refuses a frame that interrupts a message.
     pub(super) fn expects_method(&self) -> Result<(), Refusal> {
         match &self.assembling {
             None => Ok(()),
@@ -50,7 +50,7 @@ impl Channel {
         }
     }
 
-    /// A header frame.
+    /// Handles a header frame.
     pub(super) fn on_header(&mut self, core: &mut Core, header: ContentHeader) -> Result<(), Refusal> {
         let publish = match self.assembling.take() {
             None => return Err(Refusal::expected_method()),
@@ -85,7 +85,7 @@ impl Channel {
         Ok(())
     }
 
-    /// A body frame.
+    /// Handles a body frame.
     pub(super) fn on_body(&mut self, core: &mut Core, piece: Bytes) -> Result<(), Refusal> {
         let (publish, properties, left, mut pieces, held, since_ms) = match self.assembling.take() {
             None => return Err(Refusal::expected_method()),
@@ -123,7 +123,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The message that is arriving will not be.
+    /// Drops the incomplete message.
     pub(super) fn abandon_content(&mut self, core: &mut Core) {
         if let Some(Assembling::Body { held, .. }) = self.assembling.take() {
             core.assembling_bytes -= held;
@@ -131,18 +131,18 @@ impl Channel {
         }
     }
 
-    /// A message is complete.
+    /// Handles a complete message.
     fn on_message(&mut self, core: &mut Core, publish: BasicPublish, raw: Bytes, body: Body) -> Result<(), Refusal> {
         let properties = Properties::new(raw).map_err(|error| Refusal::bad_properties(&error))?;
         let properties = self.with_reply_address(properties)?;
         let BasicPublish { exchange, routing_key, mandatory, .. } = publish;
-        let said = Said { exchange, routing_key, mandatory, properties, body };
-        let mut publish = Publish::judged(said, &core.peer.user, core.peer.impersonator)?;
+        let message = ClientMessage { exchange, routing_key, mandatory, properties, body };
+        let mut publish = Publish::checked(message, &core.peer.user, core.peer.impersonator)?;
         match &mut self.mode {
             Mode::Plain => {}
             Mode::Confirm(confirms) => publish.seq = Some(confirms.number()),
             Mode::Tx(tx) => {
-                // What is refused is refused now, as by RabbitMQ, and not when it is committed.
+                // A refused message is refused now, as by RabbitMQ, and not at the commit.
                 let check = Request::CheckPublish(self.me, publish.without_body());
                 tx.publish(core, publish)?;
                 core.ask_for(self.me, check);
@@ -153,7 +153,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The pseudo queue of replies becomes the address of this channel's consumer of replies.
+    /// Replaces the pseudo reply queue by the address of the channel's reply consumer.
     fn with_reply_address(&self, properties: Properties) -> Result<Properties, Refusal> {
         let wanted = properties.text(Property::ReplyTo).is_some_and(|to| &to[..] == REPLY_QUEUE.as_bytes());
         if !wanted {
@@ -166,14 +166,14 @@ impl Channel {
     }
 }
 
-/// A message as a client says it.
+/// A message as the client sent it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Said {
+pub struct ClientMessage {
     /// The exchange; empty for the default one.
     pub exchange: ShortStr,
     /// The routing key.
     pub routing_key: ShortStr,
-    /// Whether it comes back when it reaches no queue.
+    /// Whether it is returned when it is routed to no queue.
     pub mandatory: bool,
     /// Its properties.
     pub properties: Properties,
@@ -182,12 +182,12 @@ pub struct Said {
 }
 
 impl Publish {
-    /// A message to publish, without a number; judged by what it says of itself, and by who says it.
+    /// Makes a publish request without a sequence number, after checking the message and its user.
     ///
     /// # Errors
-    /// 406 for an expiration that is none, a `CC` or `BCC` that is no array, and a `user_id` that is another user's.
-    pub fn judged(said: Said, user: &[u8], impersonator: bool) -> Result<Publish, Refusal> {
-        let Said { exchange, routing_key, mandatory, properties, body } = said;
+    /// 406 for an invalid expiration, for a `CC` or `BCC` that is not an array, and for another user's `user_id`.
+    pub fn checked(message: ClientMessage, user: &[u8], impersonator: bool) -> Result<Publish, Refusal> {
+        let ClientMessage { exchange, routing_key, mandatory, properties, body } = message;
         let expiration_ms = match properties.text(Property::Expiration) {
             Some(expiration) => Some(expiration_ms(&expiration)?),
             None => None,
@@ -197,7 +197,7 @@ impl Publish {
         Ok(Publish { seq: None, exchange, routing_key, mandatory, properties, expiration_ms, cc, bcc, body })
     }
 
-    /// The same with an empty body.
+    /// Returns the same message with an empty body.
     fn without_body(&self) -> Publish {
         Publish {
             seq: self.seq,
@@ -213,7 +213,7 @@ impl Publish {
     }
 }
 
-/// Nobody publishes in another's name, but those who may.
+/// Only an impersonator may set another user's `user_id`.
 fn check_user_id(user: &[u8], impersonator: bool, properties: &Properties) -> Result<(), Refusal> {
     match properties.text(Property::UserId) {
         Some(claimed) if claimed[..] != *user && !impersonator => Err(Refusal::user_id(&claimed, user)),
@@ -221,7 +221,7 @@ fn check_user_id(user: &[u8], impersonator: bool, properties: &Properties) -> Re
     }
 }
 
-/// The address of what a broker made up.
+/// Returns the reply address for a suffix that the broker generated.
 pub(super) fn reply_address(suffix: &ShortStr) -> ShortStr {
     let mut address = Vec::with_capacity(REPLY_PREFIX.len() + suffix.len());
     address.extend_from_slice(REPLY_PREFIX.as_bytes());
@@ -229,7 +229,7 @@ pub(super) fn reply_address(suffix: &ShortStr) -> ShortStr {
     ShortStr::cut(Bytes::from(address))
 }
 
-/// A number of milliseconds as text, as RabbitMQ reads and refuses it (`rabbit_basic:parse_expiration`).
+/// Parses an `expiration` in milliseconds with RabbitMQ's rules and errors (`rabbit_basic:parse_expiration`).
 fn expiration_ms(text: &ShortStr) -> Result<u64, Refusal> {
     let refused = |why: &str| Err(Refusal::invalid_expiration(text, why));
     let digits_from = usize::from(matches!(text.first(), Some(b'+' | b'-')));
@@ -242,7 +242,7 @@ fn expiration_ms(text: &ShortStr) -> Result<u64, Refusal> {
         return refused(&format!("{{leftover_string,{:?}}}", String::from_utf8_lossy(rest)));
     }
     let shown = String::from_utf8_lossy(number.strip_prefix(b"+").unwrap_or(number)).into_owned();
-    // a number of up to 254 digits: only a small one is taken
+    // A number of up to 254 digits: only a small one is accepted.
     let value = number
         .iter()
         .filter(|byte| byte.is_ascii_digit())
@@ -255,7 +255,7 @@ fn expiration_ms(text: &ShortStr) -> Result<u64, Refusal> {
     }
 }
 
-/// Takes further routing keys out of the headers `CC` and `BCC`; the latter leaves the message.
+/// Takes additional routing keys from the headers `CC` and `BCC`; the latter is removed from the message.
 fn carbon_copies(properties: Properties) -> Result<(Properties, Vec<Bytes>, Vec<Bytes>), Refusal> {
     let (mut cc, mut bcc) = (Vec::new(), Vec::new());
     let Some(headers) = properties.headers() else { return Ok((properties, cc, bcc)) };

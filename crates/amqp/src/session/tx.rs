@@ -1,4 +1,4 @@
-//! Transactions: what is published and settled waits here until it is committed.
+//! Transactions: publishes and settlements are kept here until they are committed.
 
 use super::channel::{Channel, Mode, Waiting};
 use super::core::Core;
@@ -8,17 +8,17 @@ use crate::refusal::Refusal;
 use crate::request::{Body, Publish, Request, Run, Verdict};
 use bytes::{Bytes, BytesMut};
 
-/// What waits. Its bytes are its own: they pin no buffers of the connection.
+/// The pending operations. Their bytes are copies: they do not retain buffers of the connection.
 #[derive(Debug, Default)]
 pub(super) struct Tx {
     publishes: Vec<Publish>,
-    /// Of all publishes. Bytes.
+    /// Size of all publishes. Bytes.
     bytes: usize,
     settled: Vec<(Verdict, Vec<Unacked>)>,
     settled_count: usize,
 }
 
-/// The same in memory of its own.
+/// Copies a publish out of the input buffer.
 fn owned(publish: Publish) -> Publish {
     let mut body = BytesMut::with_capacity(publish.body.len());
     for piece in publish.body.pieces() {
@@ -36,7 +36,7 @@ fn owned(publish: Publish) -> Publish {
     }
 }
 
-/// What a publish takes beside its body. Bytes.
+/// The memory of a publish apart from its body. Bytes.
 fn overhead(publish: &Publish) -> usize {
     let strings: [&ShortStr; 2] = [&publish.exchange, &publish.routing_key];
     let strings: usize = strings.into_iter().map(|string| string.len()).sum();

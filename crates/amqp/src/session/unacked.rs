@@ -1,4 +1,4 @@
-//! Deliveries that wait for their acknowledgement.
+//! Unacknowledged deliveries of a channel.
 
 use crate::request::{ConsumerRef, Place, Run};
 use std::collections::VecDeque;
@@ -6,25 +6,25 @@ use std::collections::VecDeque;
 /// One delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Unacked {
-    /// What the client settles it by.
+    /// The delivery tag.
     pub(super) tag: u64,
-    /// What the broker settles it by.
+    /// The broker's identification.
     pub(super) place: Place,
-    /// Who got it.
+    /// The consumer it was delivered to.
     pub(super) consumer: ConsumerRef,
-    /// When it was made, in steps of [`STEP_MS`], and [`LIVE`].
+    /// When it was delivered, in steps of [`STEP_MS`], and [`LIVE`].
     made: u32,
 }
 
-/// The lowest bit of [`Unacked::made`]. Cleared when it is settled out of its turn: it goes when all before it have gone.
+/// The lowest bit of [`Unacked::made`]. Cleared when the delivery is settled out of order: the entry is removed once all earlier ones are.
 const LIVE: u32 = 1;
-/// [`Unacked::made`] of a delivery that is not the client's any more, though it may still be settled.
+/// [`Unacked::made`] of a delivery that the broker has taken back; the client may still settle it, without effect.
 const VOID: u32 = u32::MAX;
-/// How exactly it is kept when a delivery was made: 31 bits last for 17 years. Milliseconds.
+/// Resolution of the delivery time: 31 bits last for 17 years. Milliseconds.
 const STEP_MS: u64 = 1 << 8;
 
 impl Unacked {
-    /// One that is made now.
+    /// A delivery made now.
     pub(super) fn new(tag: u64, place: Place, consumer: ConsumerRef, now_ms: u64) -> Unacked {
         Unacked { tag, place, consumer, made: (now_ms.div_ceil(STEP_MS) as u32) << 1 | LIVE }
     }
@@ -33,21 +33,21 @@ impl Unacked {
         self.made & LIVE != 0
     }
 
-    /// The broker has taken it back: what the client says of it has no effect.
+    /// Whether the broker has taken it back: settling it has no effect.
     pub(super) fn is_void(&self) -> bool {
         self.made | LIVE == VOID
     }
 
-    /// When it was made, or up to a step after. Milliseconds.
+    /// When it was delivered, or up to one step later. Milliseconds.
     pub(super) fn made_ms(&self) -> u64 {
         u64::from(self.made >> 1) * STEP_MS
     }
 }
 
-/// How many settled ones may be among the others before they are swept out, beyond as many as there are others.
+/// How many settled entries may remain beyond the number of live ones before they are removed.
 const SETTLED_SLACK: usize = 64;
 
-/// The deliveries of a channel that are not settled, by rising tag. Takes memory for at most twice as many as there are.
+/// The unsettled deliveries of a channel, by ascending tag. Memory is at most twice that of the live entries.
 #[derive(Debug, Default)]
 pub(super) struct Deliveries {
     entries: VecDeque<Unacked>,
@@ -59,23 +59,23 @@ impl Deliveries {
         self.live
     }
 
-    /// The oldest one.
+    /// Returns the oldest one.
     pub(super) fn oldest(&self) -> Option<&Unacked> {
         self.entries.front()
     }
 
-    /// Takes those back that have waited as long as `patience_ms` says of each, and hands them to `each`. Returns when the next one is
-    /// due. Milliseconds.
+    /// Takes back deliveries that are older than `timeout_ms` returns for them, and passes them to `each`. Returns when the next one is due.
+    /// Milliseconds.
     pub(super) fn take_back_late(
         &mut self,
         now_ms: u64,
-        mut patience_ms: impl FnMut(&Unacked) -> Option<u64>,
+        mut timeout_ms: impl FnMut(&Unacked) -> Option<u64>,
         mut each: impl FnMut(&Unacked),
     ) -> Option<u64> {
         let mut next_ms: Option<u64> = None;
         for entry in self.entries.iter_mut().filter(|entry| entry.is_live() && !entry.is_void()) {
-            let Some(patience_ms) = patience_ms(entry) else { continue };
-            let due_ms = entry.made_ms().saturating_add(patience_ms);
+            let Some(timeout_ms) = timeout_ms(entry) else { continue };
+            let due_ms = entry.made_ms().saturating_add(timeout_ms);
             if due_ms <= now_ms {
                 each(entry);
                 entry.made = VOID;
@@ -86,23 +86,23 @@ impl Deliveries {
         next_ms
     }
 
-    /// One more; its tag is above all others.
+    /// Adds a delivery with a higher tag than all others.
     pub(super) fn push(&mut self, delivery: Unacked) {
         self.entries.push_back(delivery);
         self.live += 1;
     }
 
-    /// Where the delivery is, if it is not settled.
+    /// Returns the position of an unsettled delivery.
     fn find(&self, tag: u64) -> Option<usize> {
         let at = match self.entries.front() {
-            // the usual case: in their order
+            // The usual case: settled in order.
             Some(front) if front.tag == tag => 0,
             _ => self.entries.binary_search_by_key(&tag, |entry| entry.tag).ok()?,
         };
         self.entries.get(at).filter(|entry| entry.is_live()).map(|_| at)
     }
 
-    /// Takes one out.
+    /// Removes one delivery.
     pub(super) fn take(&mut self, tag: u64) -> Option<Unacked> {
         let at = self.find(tag)?;
         let entry = self.entries.get_mut(at)?;
@@ -118,7 +118,7 @@ impl Deliveries {
         Some(taken)
     }
 
-    /// Hands all up to this one to `each`, in their order; all there are for tag 0. `None` when it is not among them.
+    /// Passes all deliveries up to this tag to `each`, in order; all of them for tag 0. `None` when the tag is not among them.
     pub(super) fn take_upto(&mut self, tag: u64, mut each: impl FnMut(Unacked)) -> Option<()> {
         let count = if tag == 0 { self.entries.len() } else { self.find(tag)? + 1 };
         for entry in self.entries.drain(..count).filter(Unacked::is_live) {
@@ -131,7 +131,7 @@ impl Deliveries {
         Some(())
     }
 
-    /// Puts back what was taken.
+    /// Puts deliveries back that were taken.
     pub(super) fn put_back(&mut self, taken: impl IntoIterator<Item = Unacked>) {
         self.entries.retain(Unacked::is_live);
         self.entries.extend(taken);
@@ -140,7 +140,7 @@ impl Deliveries {
     }
 }
 
-/// Adds a delivery to the ranges of those before it.
+/// Appends a delivery to the ranges of earlier ones.
 pub(super) fn add_to_runs(runs: &mut Vec<Run>, consumer: ConsumerRef, place: Place) {
     if let Some(last) = runs.last_mut() {
         let next = last.first.at.checked_add(last.count);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_knows_when_it_was_made() {
+    fn the_delivery_time_is_kept() {
         assert_eq!(size_of::<Unacked>(), 32);
         let mut deliveries = Deliveries::default();
         (1..=3).for_each(|tag| deliveries.push(delivery(tag)));
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_is_taken_back_once_and_may_still_be_settled() {
+    fn a_late_delivery_is_taken_back_once_and_may_still_be_settled() {
         let mut deliveries = Deliveries::default();
         (1..=4).for_each(|tag| deliveries.push(delivery(tag)));
         deliveries.take(2);
         let take_back = |deliveries: &mut Deliveries, now_ms| {
             let mut late = Vec::new();
-            let patience = |entry: &Unacked| (entry.tag != 1).then_some(500);
-            let next = deliveries.take_back_late(now_ms, patience, |entry| late.push(entry.tag));
+            let timeout = |entry: &Unacked| (entry.tag != 1).then_some(500);
+            let next = deliveries.take_back_late(now_ms, timeout, |entry| late.push(entry.tag));
             (late, next.map(|at| at / 1_000))
         };
         assert_eq!(take_back(&mut deliveries, 3_000), (vec![], Some(3)));

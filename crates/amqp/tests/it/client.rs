@@ -1,4 +1,4 @@
-//! The client against the server of the same crate, and against servers that mean harm.
+//! The client against the server of this crate, and against malicious servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::client_host;
@@ -71,7 +71,7 @@ fn a_message_goes_to_a_queue_and_comes_back_with_all_it_has() {
 }
 
 #[test]
-fn both_mechanisms_say_who_it_is_however_small_the_pieces_are() {
+fn both_mechanisms_log_in_with_any_fragmentation() {
     for (mechanism, piece) in [(Mechanism::Plain, 1), (Mechanism::AmqPlain, 3)] {
         let settings = ClientSettings {
             user: "me".into(),
@@ -83,13 +83,13 @@ fn both_mechanisms_say_who_it_is_however_small_the_pieces_are() {
         let mut pair = Pair::new(settings, AmqpSettings::default(), piece);
         assert_eq!(pair.events(), [ClientEvent::Open]);
         assert_eq!(pair.credentials, Some(Credentials::Password { user: "me".into(), password: "pass".into() }));
-        let said = pair.host.session.take_client_properties();
-        assert_eq!(said.get("connection_name").and_then(|name| name.as_longstr()), Some(&b"Shovel s"[..]));
+        let sent = pair.host.session.take_client_properties();
+        assert_eq!(sent.get("connection_name").and_then(|name| name.as_longstr()), Some(&b"Shovel s"[..]));
     }
 }
 
 #[test]
-fn who_is_not_let_in_hears_why() {
+fn a_refused_login_reports_the_reason() {
     let mut pair = Pair::new(ClientSettings::default(), AmqpSettings::default(), usize::MAX);
     pair.lets_in = false;
     pair.run();
@@ -108,7 +108,7 @@ fn who_is_not_let_in_hears_why() {
 }
 
 #[test]
-fn what_is_not_there_closes_the_channel_and_not_the_connection() {
+fn a_missing_queue_closes_the_channel_and_not_the_connection() {
     let mut pair = Pair::open();
     pair.client.ask(1, QueueDeclare { passive: true, ..declare("none") }).unwrap();
     assert_eq!(pair.client.ask(1, BasicQos::default()), Err(NotNow), "one thing at a time");
@@ -125,7 +125,7 @@ fn what_is_not_there_closes_the_channel_and_not_the_connection() {
 }
 
 #[test]
-fn a_server_that_says_wait_is_waited_for() {
+fn a_blocked_client_waits() {
     let mut pair = Pair::open();
     assert!(pair.client.may_publish(1) && !pair.client.may_publish(2));
     pair.host.event(Event::Blocked("low on disk".into()));
@@ -142,7 +142,7 @@ fn a_server_that_says_wait_is_waited_for() {
 }
 
 #[test]
-fn an_end_of_the_server_is_told_with_its_words() {
+fn a_close_by_the_server_is_reported_with_its_text() {
     let mut pair = Pair::open();
     pair.host.event(Event::CloseConnection(polylogue_amqp::refusal::Refusal::forced("bye")));
     pair.run();
@@ -154,7 +154,7 @@ fn an_end_of_the_server_is_told_with_its_words() {
 }
 
 #[test]
-fn silence_has_an_end_on_both_sides() {
+fn missing_heartbeats_end_the_connection_on_both_sides() {
     let settings = ClientSettings { heartbeat_seconds: 4, ..ClientSettings::default() };
     let mut pair = Pair::new(settings, AmqpSettings::default(), usize::MAX);
     assert_eq!(pair.events(), [ClientEvent::Open]);
@@ -175,7 +175,7 @@ fn feed(client: &mut Client, bytes: &[u8]) {
     client.on_bytes(&mut BytesMut::from(bytes), 1_000);
 }
 
-/// A client that is open, with channel 1 that has confirms, and nobody behind it.
+/// A client that is open, with channel 1 that has confirms, without a server.
 fn alone(settings: ClientSettings) -> Client {
     let mut client = Client::new(settings, 1_000);
     let start = ConnectionStart { version_minor: 9, mechanisms: "PLAIN".into(), ..Default::default() };
@@ -191,10 +191,10 @@ fn alone(settings: ClientSettings) -> Client {
     client
 }
 
-fn delivery(tag: u64, body: &[u8], said: u64) -> BytesMut {
+fn delivery(tag: u64, body: &[u8], sent: u64) -> BytesMut {
     let deliver = BasicDeliver { delivery_tag: tag, ..Default::default() };
     let mut out = frame_of(1, deliver);
-    encode_header(&mut out, 1, said, &[0, 0]);
+    encode_header(&mut out, 1, sent, &[0, 0]);
     for part in body.chunks(4_000) {
         out.extend_from_slice(&body_prefix(1, part.len() as u32));
         out.extend_from_slice(part);
@@ -204,22 +204,22 @@ fn delivery(tag: u64, body: &[u8], said: u64) -> BytesMut {
 }
 
 #[test]
-fn a_server_that_breaks_the_rules_loses_its_client() {
+fn a_protocol_violation_of_the_server_ends_the_connection() {
     let good = alone(ClientSettings::default());
     assert_eq!(good.end(), None);
     for (bytes, why) in [
-        (frame_of(1, BasicAck { delivery_tag: 1, multiple: false }), "a confirmation of 1"),
+        (frame_of(1, BasicAck { delivery_tag: 1, multiple: false }), "a confirm of 1"),
         (frame_of(2, BasicAck::default()), "channel 2 is not open"),
-        (frame_of(1, QueueDeclareOk::default()), "queue.declare_ok is not what comes next"),
-        (frame_of(0, ConnectionTune::default()), "connection.tune is not what comes next"),
+        (frame_of(1, QueueDeclareOk::default()), "unexpected method queue.declare_ok"),
+        (frame_of(0, ConnectionTune::default()), "unexpected method connection.tune"),
         (BytesMut::from(&[1u8, 0, 1, 0xff, 0, 0, 0][..]), "a frame has 4278190080 bytes"),
-        (BytesMut::from(&[9u8, 0, 1, 0, 0, 0, 0, 0xce][..]), "a frame of the kind 9"),
-        (BytesMut::from(&[8u8, 0, 0, 0, 0, 0, 0, 0][..]), "a frame does not end where it says"),
-        (delivery(0, b"", 0), "a delivery has the number 0"),
+        (BytesMut::from(&[9u8, 0, 1, 0, 0, 0, 0, 0xce][..]), "unexpected frame type 9"),
+        (BytesMut::from(&[8u8, 0, 0, 0, 0, 0, 0, 0][..]), "a frame has no valid end octet"),
+        (delivery(0, b"", 0), "invalid delivery tag 0"),
         (delivery(1, b"", 1 << 60), "a message has 1152921504606846976 bytes"),
-        (delivery(1, b"xxx", 2), "a body is longer than it says"),
-        ([delivery(2, b"", 0), delivery(2, b"", 0)].concat()[..].into(), "a delivery has the number 2"),
-        ([delivery(1, b"", 9), frame_of(1, BasicQosOk {})].concat()[..].into(), "a message is interrupted"),
+        (delivery(1, b"xxx", 2), "a body is longer than its header frame says"),
+        ([delivery(2, b"", 0), delivery(2, b"", 0)].concat()[..].into(), "invalid delivery tag 2"),
+        ([delivery(1, b"", 9), frame_of(1, BasicQosOk {})].concat()[..].into(), "a frame interrupts a message"),
     ] {
         let mut client = alone(ClientSettings::default());
         feed(&mut client, &bytes);
@@ -229,11 +229,11 @@ fn a_server_that_breaks_the_rules_loses_its_client() {
     }
     let mut other = Client::new(ClientSettings::default(), 0);
     feed(&mut other, b"AMQP\x03\x01\x00\x00");
-    assert!(other.end().unwrap().to_string().contains("it speaks AMQP 3 1 0 0"));
+    assert!(other.end().unwrap().to_string().contains("the server's protocol header is AMQP 3 1 0 0"));
 }
 
 #[test]
-fn a_client_holds_no_more_than_it_may() {
+fn the_memory_of_a_client_is_limited() {
     let settings = ClientSettings { events_bytes_max: 10_000, unconfirmed_max: 3, ..ClientSettings::default() };
     let mut client = alone(settings);
     let mut input = BytesMut::new();
@@ -253,7 +253,7 @@ fn a_client_holds_no_more_than_it_may() {
     feed(&mut client, &frame_of(1, BasicNack { delivery_tag: 2, multiple: true, requeue: false }));
     assert_eq!(client.poll_event(), Some(ClientEvent::Settled { channel: 1, first: 1, last: 2, taken: false }));
     assert!(client.may_publish(1));
-    // Frames are no larger than was agreed on.
+    // Frames are no larger than negotiated.
     client.publish(1, BasicPublish::default(), &[0, 0], Bytes::from(vec![7; 10_000])).unwrap();
     let mut out = Vec::new();
     client.poll_output(&mut out, 0);
@@ -266,9 +266,9 @@ fn a_client_holds_no_more_than_it_may() {
     assert_eq!(at, bytes.len());
 }
 
-/// A server that asks without end and reads no answer is not read on; one that reads gets all of them.
+/// A server that sends requests without end and reads no answer is not read any more; one that reads gets all answers.
 #[test]
-fn answers_that_nobody_reads_are_no_more_than_they_may_be() {
+fn unread_answers_are_limited() {
     const ASKED: usize = 200_000;
     let mut flow = BytesMut::new();
     (0..500).for_each(|_| flow.extend_from_slice(&frame_of(1, ChannelFlow { active: true })));
@@ -292,7 +292,7 @@ fn answers_that_nobody_reads_are_no_more_than_they_may_be() {
         }
         assert_eq!((answered, input.len(), client.end()), (ASKED * answer_bytes, 0, None));
     }
-    // A consumer that the server cancels over and over is no way around it.
+    // Repeated cancellation of a consumer by the server does not bypass the limit.
     let mut client = alone(ClientSettings { events_bytes_max: usize::MAX, ..ClientSettings::default() });
     let cancel = frame_of(1, BasicCancel { consumer_tag: "c".into(), nowait: false });
     let mut input = BytesMut::from(&cancel.repeat(20_000)[..]);
@@ -300,9 +300,9 @@ fn answers_that_nobody_reads_are_no_more_than_they_may_be() {
     assert!(!client.wants_input() && client.output_bytes() < (64 << 10) + 300, "{}", client.output_bytes());
 }
 
-/// Messages that wait keep what they take themselves, and not the buffers that they were read into.
+/// Waiting messages keep their own memory, not the input buffers.
 #[test]
-fn messages_that_wait_do_not_keep_the_input() {
+fn waiting_messages_do_not_retain_the_input_buffer() {
     const READ_BYTES: usize = 64 << 10;
     let mut client = alone(ClientSettings::default());
     let (mut input, mut tag) = (BytesMut::new(), 0);
@@ -321,8 +321,8 @@ fn messages_that_wait_do_not_keep_the_input() {
     assert_eq!(bodies.filter(|body| body == "small").count() as u64, tag);
 }
 
-/// Something that a server may say, right or wrong.
-fn said() -> impl Strategy<Value = BytesMut> {
+/// A frame that a server may send, valid or not.
+fn sent() -> impl Strategy<Value = BytesMut> {
     let channel = 0..3u16;
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| BytesMut::from(&bytes[..])),
@@ -343,16 +343,16 @@ fn said() -> impl Strategy<Value = BytesMut> {
             };
             frame_of(channel, method)
         }),
-        (1..9u64, 0..6_000usize, 0..6_000u64).prop_map(|(tag, len, said)| delivery(tag, &vec![7; len], said)),
+        (1..9u64, 0..6_000usize, 0..6_000u64).prop_map(|(tag, len, sent)| delivery(tag, &vec![7; len], sent)),
         Just(frames_of(1, BasicPublish::default(), &[0, 0], b"", 9)),
     ]
 }
 
 proptest! {
     #[test]
-    fn nothing_a_server_says_is_more_than_the_end(
+    fn no_input_from_a_server_panics(
         open in any::<bool>(),
-        all in prop::collection::vec((said(), 0..4u8), 0..30),
+        all in prop::collection::vec((sent(), 0..4u8), 0..30),
     ) {
         let settings = ClientSettings { events_bytes_max: 5_000, message_bytes_max: 5_000, ..ClientSettings::default() };
         let mut client = if open { alone(settings) } else { Client::new(settings, 1_000) };

@@ -1,4 +1,4 @@
-//! The codec against an independent one, the crate `amq-protocol`: what the one writes the other reads, and says the same.
+//! The codec against an independent one, the crate `amq-protocol`: each decodes what the other encodes, with the same result.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use polylogue_amqp::codec::*;
 use proptest::prelude::*;
 
-/// Frames as the other codec writes them.
+/// Encodes a frame with the other codec.
 fn their_bytes(frame: &AMQPFrame) -> Bytes {
     let out = gen_frame::<Vec<u8>>(frame)(Vec::new().into()).expect("it writes").into_inner().0;
     Bytes::from(out)
@@ -26,7 +26,7 @@ fn payload(frame: &Bytes) -> Bytes {
     frame.slice(FRAME_PREFIX_BYTES..frame.len() - 1)
 }
 
-/// Theirs, read by us, written by us, read by them.
+/// Encodes with theirs, decodes and encodes with ours, decodes with theirs.
 fn there_and_back(class: AMQPClass) -> Method {
     let frame = AMQPFrame::Method(7, class);
     let bytes = their_bytes(&frame);
@@ -333,8 +333,8 @@ fn header_body_and_heartbeat_frames() {
 
 #[test]
 fn the_table_of_methods_is_whole() {
-    // what is written above, counted: nothing is in our table that was not held against theirs, but `access.request`
-    // (they have it under another name) and its answer
+    // Counts the methods tested above: each method of our table was compared with theirs, except `access.request` (which has another name there) and
+    // its answer.
     assert_eq!(MethodId::ALL.len(), 14 + 6 + 2 + 8 + 10 + 18 + 2 + 6);
     for id in MethodId::ALL {
         assert!(id.name().is_some());

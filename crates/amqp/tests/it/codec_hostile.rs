@@ -1,4 +1,4 @@
-//! The codec against bytes that are no AMQP: an error each time, never a panic, and never memory for what is only claimed.
+//! The codec against invalid bytes: always an error, never a panic, and no allocation for a claimed length.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -17,9 +17,9 @@ fn arguments() -> Table {
         .build()
 }
 
-/// A method with every field filled, made of what the table of methods says is there.
+/// A method with every field filled, derived from the table of methods.
 fn filled(id: MethodId) -> Bytes {
-    // enough of each to fill any field: read as far as the method goes, cut there
+    // Enough bytes to fill any field; they are cut where the method ends.
     let name = |text: &'static str| ShortStr::from(text);
     let method: Method = match id {
         ConnectionStart::ID => ConnectionStart { server_properties: arguments(), ..ConnectionStart::default() }.into(),
@@ -95,8 +95,8 @@ fn each_truncation_of_properties_is_an_error() {
 }
 
 #[test]
-fn lengths_that_are_only_claimed_cost_nothing() {
-    // queue.declare whose table says that it has 4 GiB, and one whose text does
+fn claimed_lengths_allocate_nothing() {
+    // A queue.declare whose table claims 4 GiB, and one whose text does.
     let mut declare = BytesMut::from(&[0, 50, 0, 10, 0, 0, 1, b'q', 0][..]);
     declare.extend_from_slice(&[0xff; 4]);
     let mut text = BytesMut::from(&[0, 10, 0, 20][..]);
@@ -116,7 +116,7 @@ fn text_that_is_not_utf8_is_an_error() {
 }
 
 #[test]
-fn unknown_methods_are_told_from_broken_ones() {
+fn unknown_methods_are_distinguished_from_malformed_ones() {
     for (class, method) in [(0, 0), (10, 99), (99, 10), (40, 41)] {
         let bytes = Bytes::copy_from_slice(&[0, class, 0, method]);
         let id = MethodId::new(class.into(), method.into());

@@ -1,4 +1,4 @@
-//! Channels: their beginning and end, frames out of place, and what is refused.
+//! Channels: opening, closing, misplaced frames and refusals.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ fn frame(kind: u8, channel: u16, payload: &[u8]) -> BytesMut {
 }
 
 #[test]
-fn frames_out_of_place_cost_the_connection() {
+fn misplaced_frames_close_the_connection() {
     let publish = || frame_of(1, to_queue("q"));
     let with = |before: BytesMut, after: BytesMut| [&before[..], &after[..]].concat();
     let header = |class: u8, weight: u8, size: u64| {
@@ -91,7 +91,7 @@ fn frames_out_of_place_cost_the_connection() {
 }
 
 #[test]
-fn a_frame_that_does_not_end_is_told_and_nothing_after_it_is_looked_at() {
+fn a_bad_frame_end_is_reported_and_later_input_is_ignored() {
     let (mut host, _) = Host::open();
     let mut bytes = frame(1, 1, &[0, 20, 0, 20, 1]);
     let end = bytes.len() - 1;
@@ -106,7 +106,7 @@ fn a_frame_that_does_not_end_is_told_and_nothing_after_it_is_looked_at() {
 }
 
 #[test]
-fn what_is_on_no_channel() {
+fn frames_on_unopened_channels() {
     let (mut host, _) = Host::open();
     host.send(2, QueueDeclare::default());
     assert_eq!(host.closed(), (504, "CHANNEL_ERROR - expected 'channel.open'".into()));
@@ -122,7 +122,7 @@ fn what_is_on_no_channel() {
 }
 
 #[test]
-fn no_more_channels_than_agreed_on() {
+fn channels_are_limited_to_the_negotiated_maximum() {
     let settings = AmqpSettings { channel_max: 2, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     host.open_channel(9);
@@ -133,49 +133,49 @@ fn no_more_channels_than_agreed_on() {
 }
 
 #[test]
-fn a_number_comes_again_as_another_channel() {
+fn a_reused_number_is_another_channel() {
     let (mut host, first) = Host::open();
     host.send(1, ChannelClose::default());
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     let request = host.answer(Reply::Done);
     assert!(matches!(request, Request::CloseChannel(channel) if channel == first));
     assert_eq!(host.methods(), [ChannelCloseOk {}.into()]);
     let second = host.open_channel(1);
     assert_eq!((second.number, first.number), (1, 1));
     assert_ne!(second, first);
-    // what was on its way for the first meets nobody
+    // Events for the first channel are dropped.
     host.event(Event::Confirmed { channel: first, first: 1, last: 1 });
     let refusal = Refusal::not_transactional();
     host.event(Event::CloseChannel { channel: first, method: MethodId::NONE, refusal });
-    assert!(host.said().is_empty() && host.requests().is_empty());
+    assert!(host.sent().is_empty() && host.requests().is_empty());
     assert!(host.session.may_deliver(second) && !host.session.may_deliver(first));
 }
 
 #[test]
-fn a_channel_that_the_server_closed_hears_nothing_but_its_end() {
+fn a_channel_closed_by_the_server_ignores_all_but_close_ok() {
     let (mut host, channel) = Host::open();
     host.send(1, BasicAck { delivery_tag: 5, multiple: false });
     assert_eq!(host.closed_channel(), (406, "PRECONDITION_FAILED - unknown delivery tag 5".into()));
     let requests = host.requests();
     assert!(matches!(requests[..], [Request::CloseChannel(of)] if of == channel), "{requests:?}");
-    // what was on its way, frames that make no sense included
+    // Frames in flight, malformed ones included.
     host.publish(1, to_queue("q"), &BasicProperties::default(), b"body");
     host.feed(&frame(3, 1, b"half a message"));
     host.feed(&frame(1, 1, &[0, 99, 0, 1]));
     host.send(1, BasicNack { delivery_tag: 9, ..Default::default() });
     host.send(1, ChannelOpen::default());
-    assert!(host.said().is_empty() && host.requests().is_empty());
-    // the client closes too
+    assert!(host.sent().is_empty() && host.requests().is_empty());
+    // The client closes too.
     host.send(1, ChannelClose::default());
     assert_eq!(host.methods(), [ChannelCloseOk {}.into()]);
     host.send(1, ChannelCloseOk {});
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     assert_eq!(host.session.channel_count(), 0);
     host.open_channel(1);
 }
 
 #[test]
-fn the_close_names_the_method_that_failed() {
+fn channel_close_names_the_failed_method() {
     let (mut host, channel) = Host::open();
     host.send(1, QueuePurge { queue: "q".into(), ..Default::default() });
     host.answer(Reply::Refused(Refusal::new(Code::NotFound, "no queue 'q' in vhost '/'")));
@@ -185,7 +185,7 @@ fn the_close_names_the_method_that_failed() {
     let requests = host.requests();
     assert!(matches!(requests[..], [Request::CloseChannel(of)] if of == channel));
 
-    // a publish is refused when the broker comes to it
+    // A publish is refused when the broker processes it.
     let (mut host, channel) = Host::open();
     let refusal = Refusal::new(Code::NotFound, "no exchange 'x' in vhost '/'");
     host.event(Event::CloseChannel { channel, method: BasicPublish::ID, refusal });
@@ -193,7 +193,7 @@ fn the_close_names_the_method_that_failed() {
     let [Method::ChannelClose(close)] = &methods[..] else { panic!("{methods:?}") };
     assert_eq!((close.class_id, close.method_id, close.reply_code), (60, 40, 404));
 
-    // a hard code costs the connection wherever it comes from
+    // A hard error closes the connection, from any source.
     let (mut host, channel) = Host::open();
     let refusal = Refusal::not_implemented("x");
     host.event(Event::CloseChannel { channel, method: BasicPublish::ID, refusal });
@@ -201,7 +201,7 @@ fn the_close_names_the_method_that_failed() {
 }
 
 #[test]
-fn what_the_specification_has_and_rabbitmq_does_not() {
+fn options_that_rabbitmq_does_not_implement() {
     let cases: [(Method, &str); 5] = [
         (ChannelFlow { active: false }.into(), "active=false"),
         (BasicRecover { requeue: false }.into(), "requeue=false"),
@@ -217,7 +217,7 @@ fn what_the_specification_has_and_rabbitmq_does_not() {
 }
 
 #[test]
-fn small_talk() {
+fn channel_flow_and_qos_are_answered() {
     let (mut host, _) = Host::open();
     host.send(1, ChannelFlow { active: true });
     host.send(1, AccessRequest { realm: "/data".into(), ..Default::default() });
@@ -256,11 +256,11 @@ fn a_channel_that_waits_holds_its_frames_and_nothing_is_reordered() {
         .map(|request| if let Request::Publish(of, _) = request { of } else { panic!("{request:?}") })
         .collect();
     assert_eq!(channels, [channel, other]);
-    assert!(host.session.wants_input() && host.said().is_empty());
+    assert!(host.session.wants_input() && host.sent().is_empty());
 }
 
 #[test]
-fn while_the_client_is_held_up_it_is_not_taken_for_dead() {
+fn a_client_that_is_not_read_is_not_considered_dead() {
     let settings = AmqpSettings { heartbeat_seconds: 10, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     host.open_channel(1);
@@ -279,7 +279,7 @@ fn while_the_client_is_held_up_it_is_not_taken_for_dead() {
 }
 
 #[test]
-fn a_reply_that_is_none_to_the_request_is_the_servers_mistake() {
+fn a_mismatched_reply_is_an_internal_error() {
     let (mut host, _) = Host::open();
     host.send(1, QueuePurge { queue: "q".into(), ..Default::default() });
     host.answer(Reply::Done);
@@ -287,7 +287,7 @@ fn a_reply_that_is_none_to_the_request_is_the_servers_mistake() {
 }
 
 #[test]
-fn closing_a_channel_gives_back_what_it_had() {
+fn closing_a_channel_requeues_its_deliveries() {
     let (mut host, channel) = Host::open();
     let mut broker = Broker::of(channel);
     host.send(1, QueueDeclare { queue: "q".into(), ..Default::default() });
@@ -298,7 +298,7 @@ fn closing_a_channel_gives_back_what_it_had() {
     host.send(1, BasicConsume { queue: "q".into(), consumer_tag: "c".into(), ..Default::default() });
     broker.serve(&mut host);
     assert_eq!((broker.unsettled(), host.session.unacked(channel)), (3, 3));
-    host.said();
+    host.sent();
     host.send(1, BasicAck { delivery_tag: 2, multiple: false });
     let requests = host.requests();
     let run = Run { consumer: polylogue_amqp::request::ConsumerRef(1), first: Place { queue: 1, at: 2 }, count: 1 };
@@ -311,7 +311,7 @@ fn closing_a_channel_gives_back_what_it_had() {
 }
 
 #[test]
-fn properties_that_make_no_sense() {
+fn invalid_properties() {
     let (mut host, _) = Host::open();
     host.feed(&frames_of(1, to_queue("q"), &[0x20, 0, 0, 0, 0, 9], b"", usize::MAX));
     assert_eq!(host.closed(), (501, "FRAME_ERROR - cannot decode properties: field ends too early".into()));

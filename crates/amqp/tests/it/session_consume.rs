@@ -24,13 +24,13 @@ fn delivery(at: u64, body: impl Into<Bytes>) -> Delivery {
     }
 }
 
-/// A channel with a consumer.
+/// An open channel with a consumer.
 fn consuming(consume: BasicConsume) -> (Host, ChannelRef, ConsumerRef) {
     let (mut host, channel) = Host::open();
     host.send(1, consume);
     let request = host.answer(Reply::Done);
     let Request::Consume(_, consume) = request else { panic!("{request:?}") };
-    host.said();
+    host.sent();
     (host, channel, consume.consumer)
 }
 
@@ -38,11 +38,11 @@ fn acking() -> (Host, ChannelRef, ConsumerRef) {
     consuming(BasicConsume { queue: "q".into(), consumer_tag: "c".into(), ..Default::default() })
 }
 
-/// Hands out this many deliveries, with places from 1.
+/// Delivers this many messages, with places from 1.
 fn deliver(host: &mut Host, channel: ChannelRef, consumer: ConsumerRef, count: u64) {
     let deliveries = (1..=count).map(|at| delivery(at, "")).collect();
     host.event(Event::Deliver { channel, consumer, deliveries });
-    assert_eq!(contents(&host.said()).len() as u64, count);
+    assert_eq!(contents(&host.sent()).len() as u64, count);
 }
 
 fn settled(host: &mut Host) -> Vec<(Verdict, Vec<(u64, u64)>)> {
@@ -56,12 +56,12 @@ fn settled(host: &mut Host) -> Vec<(Verdict, Vec<(u64, u64)>)> {
 }
 
 #[test]
-fn deliveries_are_numbered_and_whole() {
+fn deliveries_are_numbered_and_complete() {
     let (mut host, channel, consumer) = acking();
     let large = Bytes::from(vec![5; 300_000]);
     let deliveries = vec![delivery(1, "one"), delivery(2, ""), delivery(3, large.clone())];
     host.event(Event::Deliver { channel, consumer, deliveries });
-    let contents = contents(&host.said());
+    let contents = contents(&host.sent());
     assert_eq!(contents.len(), 3);
     for (at, (method, properties, body)) in contents.iter().enumerate() {
         let tag = at as u64 + 1;
@@ -80,7 +80,7 @@ fn deliveries_are_numbered_and_whole() {
 }
 
 #[test]
-fn large_bodies_are_handed_on_and_not_copied() {
+fn large_bodies_are_passed_on_without_a_copy() {
     let (mut host, channel, consumer) = acking();
     let body = Bytes::from(vec![5; 200_000]);
     let payload = Payload::Many(vec![body.slice(..10).into(), body.slice(10..).into()]);
@@ -121,12 +121,12 @@ fn acknowledgements_become_verdicts() {
     assert_eq!(settled(&mut host), [(Verdict::RequeueFailed, vec![(9, 1)])]);
     host.send(1, BasicReject { delivery_tag: 10, requeue: false });
     assert_eq!(settled(&mut host), [(Verdict::Discard, vec![(10, 1)])]);
-    // all of them
+    // All of them.
     host.send(1, BasicAck { delivery_tag: 0, multiple: true });
     assert_eq!(settled(&mut host), [(Verdict::Ack, vec![(11, 10)])]);
-    // and all of none
+    // All of an empty set.
     host.send(1, BasicAck { delivery_tag: 0, multiple: true });
-    assert!(host.requests().is_empty() && host.said().is_empty());
+    assert!(host.requests().is_empty() && host.sent().is_empty());
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn acknowledgements_in_one_read_are_one_request() {
     }
     host.feed(&bytes);
     assert_eq!(settled(&mut host), [(Verdict::Ack, vec![(1, 1000)])]);
-    // but never past what comes between them on the channel
+    // But never across other requests of the channel.
     deliver(&mut host, channel, consumer, 3);
     let mut bytes = frame_of(1, BasicAck { delivery_tag: 1001, multiple: false });
     bytes.extend_from_slice(&frames_of(1, to_queue("q"), &[0, 0], b"", usize::MAX));
@@ -162,13 +162,13 @@ fn acknowledgements_in_one_read_are_one_request() {
 }
 
 #[test]
-fn tags_that_nothing_waits_under() {
+fn unknown_delivery_tags() {
     let methods: [Method; 6] = [
         BasicAck { delivery_tag: 3, multiple: false }.into(),
         BasicAck { delivery_tag: 3, multiple: true }.into(),
         BasicNack { delivery_tag: 3, ..Default::default() }.into(),
         BasicReject { delivery_tag: 3, requeue: true }.into(),
-        // twice
+        // Twice.
         BasicAck { delivery_tag: 1, multiple: false }.into(),
         BasicAck { delivery_tag: 1, multiple: true }.into(),
     ];
@@ -189,7 +189,7 @@ fn tags_that_nothing_waits_under() {
 }
 
 #[test]
-fn without_acknowledgement_nothing_waits() {
+fn automatic_acknowledgement_keeps_nothing() {
     let (mut host, channel, consumer) =
         consuming(BasicConsume { queue: "q".into(), consumer_tag: "c".into(), no_ack: true, ..Default::default() });
     deliver(&mut host, channel, consumer, 5);
@@ -199,7 +199,7 @@ fn without_acknowledgement_nothing_waits() {
 }
 
 #[test]
-fn everything_unsettled_comes_again() {
+fn basic_recover_requeues_everything_unsettled() {
     let (mut host, channel, consumer) = acking();
     deliver(&mut host, channel, consumer, 4);
     host.send(1, BasicAck { delivery_tag: 2, multiple: false });
@@ -208,17 +208,17 @@ fn everything_unsettled_comes_again() {
     assert_eq!(settled(&mut host), [(Verdict::Requeue, vec![(1, 1), (3, 2)])]);
     assert_eq!(host.methods(), [BasicRecoverOk {}.into()]);
     assert_eq!(host.session.unacked(channel), 0);
-    // the tags go on
+    // Tags continue.
     host.event(Event::Deliver { channel, consumer, deliveries: vec![delivery(1, "")] });
-    let contents = contents(&host.said());
+    let contents = contents(&host.sent());
     assert!(matches!(&contents[0].0, Method::BasicDeliver(deliver) if deliver.delivery_tag == 5));
     host.send(1, BasicRecoverAsync { requeue: true });
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     assert_eq!(settled(&mut host), [(Verdict::Requeue, vec![(1, 1)])]);
 }
 
 #[test]
-fn consumers_are_asked_for_with_what_was_said_before() {
+fn consumers_use_the_prefetch_and_queue_of_the_channel() {
     let (mut host, channel) = Host::open();
     let arguments = TableBuilder::new().with("x-priority", Value::I32(5)).build();
     host.send(1, BasicQos { prefetch_count: 7, ..Default::default() });
@@ -241,12 +241,12 @@ fn consumers_are_asked_for_with_what_was_said_before() {
     assert_eq!((of, &first), (channel, &expected));
     let methods = host.methods();
     assert_eq!(methods[1], BasicConsumeOk { consumer_tag: first.tag.clone() }.into());
-    // a prefetch for all together is the broker's, and no consumer's
+    // The broker enforces a shared prefetch, not the consumer.
     host.send(1, BasicQos { prefetch_count: 3, global: true, ..Default::default() });
     assert!(matches!(host.requests()[..], [Request::Qos(_, 3)]));
     host.send(1, BasicConsume { queue: "q".into(), consumer_tag: "c".into(), ..Default::default() });
     assert!(matches!(host.answer(Reply::Done), Request::Consume(_, second) if second.deliveries_max == 7));
-    // and goes with the next one for each
+    // A prefetch per consumer removes it.
     host.send(1, BasicQos::default());
     assert!(matches!(host.requests()[..], [Request::Qos(_, 0)]));
     host.send(1, BasicConsume { queue: "q".into(), consumer_tag: "d".into(), ..Default::default() });
@@ -255,7 +255,7 @@ fn consumers_are_asked_for_with_what_was_said_before() {
 }
 
 #[test]
-fn consumers_that_cannot_be() {
+fn refused_consumers() {
     let (mut host, _, _) = acking();
     host.send(1, BasicConsume { queue: "p".into(), consumer_tag: "c".into(), ..Default::default() });
     assert_eq!(host.closed(), (530, "NOT_ALLOWED - attempt to reuse consumer tag 'c'".into()));
@@ -265,7 +265,7 @@ fn consumers_that_cannot_be() {
     host.open_channel(1);
     host.send(1, BasicConsume { queue: "q".into(), ..Default::default() });
     host.answer(Reply::Done);
-    host.said();
+    host.sent();
     host.send(1, BasicConsume { queue: "q".into(), ..Default::default() });
     assert_eq!(host.closed(), (530, "NOT_ALLOWED - reached maximum (1) of consumers per channel".into()));
 
@@ -281,24 +281,24 @@ fn a_consumer_is_cancelled_by_the_client() {
     let (mut host, channel, consumer) = acking();
     deliver(&mut host, channel, consumer, 2);
     host.send(1, BasicCancel { consumer_tag: "c".into(), nowait: false });
-    // what was on its way comes before the end
+    // Deliveries in flight come before the end.
     host.event(Event::Deliver { channel, consumer, deliveries: vec![delivery(3, "")] });
-    assert_eq!(contents(&host.said()).len(), 1);
+    assert_eq!(contents(&host.sent()).len(), 1);
     assert!(matches!(host.answer(Reply::Done), Request::Cancel(_, of) if of == consumer));
     assert_eq!(host.methods(), [BasicCancelOk { consumer_tag: "c".into() }.into()]);
-    // what comes after it is given back
+    // Later deliveries are requeued.
     host.event(Event::Deliver { channel, consumer, deliveries: vec![delivery(4, ""), delivery(5, "")] });
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     assert_eq!(settled(&mut host), [(Verdict::Requeue, vec![(4, 2)])]);
-    // what was delivered before is still to be settled
+    // Earlier deliveries are still to be settled.
     host.send(1, BasicAck { delivery_tag: 3, multiple: true });
     assert_eq!(settled(&mut host), [(Verdict::Ack, vec![(1, 3)])]);
-    // one that is not there is no mistake
+    // Cancelling an unknown consumer is no error.
     host.send(1, BasicCancel { consumer_tag: "c".into(), nowait: false });
     assert_eq!(host.methods(), [BasicCancelOk { consumer_tag: "c".into() }.into()]);
     host.send(1, BasicCancel { consumer_tag: "d".into(), nowait: true });
-    assert!(host.said().is_empty() && host.requests().is_empty());
-    // and the tag may be used again
+    assert!(host.sent().is_empty() && host.requests().is_empty());
+    // The tag may be reused.
     host.send(1, BasicConsume { queue: "q".into(), consumer_tag: "c".into(), ..Default::default() });
     assert!(matches!(host.answer(Reply::Done), Request::Consume(_, again) if again.consumer != consumer));
 }
@@ -309,20 +309,20 @@ fn a_consumer_is_cancelled_by_the_broker() {
     host.event(Event::Cancelled { channel, consumer });
     assert_eq!(host.methods(), [BasicCancel { consumer_tag: "c".into(), nowait: true }.into()]);
     host.event(Event::Cancelled { channel, consumer });
-    assert!(host.said().is_empty());
-    // those who cannot be told are not told
+    assert!(host.sent().is_empty());
+    // Clients without the capability get no notification.
     let mut host = Host::open_with(AmqpSettings::default(), Table::EMPTY);
     let channel = host.open_channel(1);
     host.send(1, BasicConsume { queue: "q".into(), ..Default::default() });
     let request = host.answer(Reply::Done);
     let Request::Consume(_, consume) = request else { panic!("{request:?}") };
-    host.said();
+    host.sent();
     host.event(Event::Cancelled { channel, consumer: consume.consumer });
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
 }
 
 #[test]
-fn both_cancel_at_once() {
+fn both_sides_cancel_at_the_same_time() {
     let (mut host, channel, consumer) = acking();
     host.send(1, BasicCancel { consumer_tag: "c".into(), nowait: false });
     host.event(Event::Cancelled { channel, consumer });
@@ -340,13 +340,13 @@ fn gets() {
     host.send(1, BasicGet { queue: "q".into(), ..Default::default() });
     let got = Reply::Message(Some(Box::new((delivery(3, "body"), 7))));
     assert!(matches!(host.answer(got), Request::Get { no_ack: false, .. }));
-    let contents = contents(&host.said());
+    let contents = contents(&host.sent());
     let [(Method::BasicGetOk(ok), _, body)] = &contents[..] else { panic!("{contents:?}") };
     assert_eq!((ok.delivery_tag, ok.message_count, &body[..]), (1, 7, &b"body"[..]));
     assert_eq!(host.session.unacked(channel), 1);
     host.send(1, BasicGet { queue: "q".into(), no_ack: true, ..Default::default() });
     host.answer(Reply::Message(Some(Box::new((delivery(4, "body"), 6)))));
-    host.said();
+    host.sent();
     assert_eq!(host.session.unacked(channel), 1);
     host.send(1, BasicGet { queue: "q".into(), ..Default::default() });
     host.answer(Reply::Message(None));
@@ -358,7 +358,7 @@ fn gets() {
 }
 
 #[test]
-fn no_more_deliveries_than_can_be_remembered() {
+fn unsettled_deliveries_are_limited() {
     let settings = AmqpSettings { unacked_per_channel_max: 10, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     let channel = host.open_channel(1);
@@ -366,7 +366,7 @@ fn no_more_deliveries_than_can_be_remembered() {
     let request = host.answer(Reply::Done);
     let Request::Consume(_, consume) = request else { panic!("{request:?}") };
     assert_eq!(consume.deliveries_max, 10);
-    host.said();
+    host.sent();
     deliver(&mut host, channel, consume.consumer, 9);
     assert!(host.session.may_deliver(channel));
     deliver(&mut host, channel, consume.consumer, 1);
@@ -397,8 +397,8 @@ fn direct_replies() {
     host.publish(1, to_queue("server"), &ask, b"ask");
     host.send(1, BasicGet { queue: "server".into(), no_ack: true, ..Default::default() });
     broker.serve(&mut host);
-    let said = host.said();
-    let asked = contents(&said);
+    let sent = host.sent();
+    let asked = contents(&sent);
     let properties = BasicProperties::decode(&asked[0].1).unwrap();
     let address = properties.reply_to.clone().unwrap();
     assert!(address.starts_with(b"amq.rabbitmq.reply-to.") && address.len() > 22, "{address}");
@@ -410,11 +410,11 @@ fn direct_replies() {
         b"answer",
     );
     broker.serve(&mut host);
-    let answered = contents(&host.said());
+    let answered = contents(&host.sent());
     let [(Method::BasicDeliver(deliver), _, body)] = &answered[..] else { panic!("{answered:?}") };
     assert_eq!((&deliver.consumer_tag[..], &body[..]), (&b"r"[..], &b"answer"[..]));
     assert_eq!(host.session.unacked(channel), 0);
-    // cancelled, it takes no more
+    // After its cancellation it gets no more replies.
     host.send(1, BasicCancel { consumer_tag: "r".into(), nowait: false });
     assert_eq!(host.methods(), [BasicCancelOk { consumer_tag: "r".into() }.into()]);
     broker.serve(&mut host);
@@ -427,7 +427,7 @@ fn direct_replies() {
     let (mut host, _) = Host::open();
     host.send(1, consume("r", true));
     host.answer(Reply::ReplyAddress("a".into()));
-    host.said();
+    host.sent();
     host.send(1, consume("s", true));
     assert_eq!(host.closed_channel().1, "PRECONDITION_FAILED - reply consumer already set");
 }

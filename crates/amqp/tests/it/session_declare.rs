@@ -13,7 +13,7 @@ fn queue(messages: u32, consumers: u32) -> Reply {
 }
 
 #[test]
-fn a_queue_is_declared_and_an_empty_name_stands_for_it() {
+fn an_empty_queue_name_is_the_last_declared_queue() {
     let (mut host, channel) = Host::open();
     host.send(1, QueueDeclare { queue: "q\r\n1".into(), durable: true, exclusive: true, ..Default::default() });
     let request = host.answer(queue(7, 2));
@@ -61,7 +61,7 @@ fn a_queue_is_declared_and_an_empty_name_stands_for_it() {
 }
 
 #[test]
-fn a_name_that_is_left_open_is_made_up() {
+fn an_empty_name_is_generated_by_the_server() {
     let (mut host, _) = Host::open();
     host.send(1, QueueDeclare::default());
     let request = host.answer(queue(0, 0));
@@ -69,17 +69,17 @@ fn a_name_that_is_left_open_is_made_up() {
     assert!(wanted.server_named && wanted.name.starts_with(b"amq.gen-"));
     let methods = host.methods();
     assert!(matches!(&methods[..], [Method::QueueDeclareOk(ok)] if ok.queue == wanted.name));
-    // it may be looked for, and not declared again
+    // It may be checked for, and not declared again.
     host.send(1, QueueDeclare { queue: wanted.name.clone(), passive: true, ..Default::default() });
     assert!(matches!(host.answer(queue(0, 0)), Request::DeclareQueue(_, wanted) if wanted.passive));
-    host.said();
+    host.sent();
     host.send(1, QueueDeclare { queue: "amq.mine".into(), ..Default::default() });
     let expected = "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'";
     assert_eq!(host.closed_channel(), (403, expected.into()));
 }
 
 #[test]
-fn an_empty_name_without_a_queue_before() {
+fn an_empty_name_without_a_declared_queue() {
     let methods: [Method; 6] = [
         QueuePurge::default().into(),
         QueueDelete::default().into(),
@@ -96,7 +96,7 @@ fn an_empty_name_without_a_queue_before() {
 }
 
 #[test]
-fn without_waiting_nothing_is_said_and_the_name_is_kept() {
+fn nowait_sends_nothing_and_keeps_the_name() {
     let (mut host, _) = Host::open();
     host.send(1, QueueDeclare { queue: "q".into(), nowait: true, ..Default::default() });
     host.answer(queue(0, 0));
@@ -119,10 +119,10 @@ fn without_waiting_nothing_is_said_and_the_name_is_kept() {
             host.reply(token, reply);
             true
         }));
-        assert!(host.said().is_empty(), "{method:?}");
+        assert!(host.sent().is_empty(), "{method:?}");
     }
     host.send(1, ConfirmSelect { nowait: true });
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn exchanges() {
 }
 
 #[test]
-fn the_exchange_without_a_name_is_left_alone() {
+fn the_default_exchange_is_protected() {
     let methods: [Method; 8] = [
         ExchangeDeclare::default().into(),
         ExchangeDeclare { exchange: "\r\n".into(), ..Default::default() }.into(),
@@ -178,7 +178,7 @@ fn the_exchange_without_a_name_is_left_alone() {
 }
 
 #[test]
-fn the_queue_of_replies_is_only_looked_for() {
+fn the_reply_queue_is_only_checked_for() {
     let (mut host, _) = Host::open();
     host.send(1, QueueDeclare { queue: "amq.rabbitmq.reply-to".into(), ..Default::default() });
     let ok = QueueDeclareOk { queue: "amq.rabbitmq.reply-to".into(), message_count: 0, consumer_count: 1 };

@@ -1,4 +1,4 @@
-//! From the first byte to an open connection, and to its end.
+//! The handshake, the end of a connection, and heartbeats.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,21 +16,21 @@ fn authenticated() -> Reply {
     Reply::Authenticated { user: Bytes::from_static(b"guest"), impersonator: false }
 }
 
-/// As far as `connection.tune`.
+/// A connection up to `connection.tune`.
 fn tuning(properties: Table) -> Host {
     let mut host = Host::new();
     host.feed(&PROTOCOL_HEADER);
     host.start_ok(properties);
     host.answer(authenticated());
-    host.said();
+    host.sent();
     host
 }
 
 #[test]
-fn the_server_says_that_it_is_rabbitmq_and_what_it_can_do() {
+fn the_server_announces_rabbitmq_and_its_capabilities() {
     let mut host = Host::new();
     for byte in PROTOCOL_HEADER {
-        assert!(host.said().is_empty());
+        assert!(host.sent().is_empty());
         host.feed(&[byte]);
     }
     let methods = host.methods();
@@ -95,19 +95,19 @@ fn the_whole_handshake_in_one_read() {
 }
 
 #[test]
-fn what_is_not_amqp_0_9_1_is_told_what_is() {
+fn another_protocol_gets_the_header_of_amqp_0_9_1() {
     for header in
         [*b"AMQP\0\x01\0\0", *b"AMQP\x03\x01\0\0", *b"AMQP\0\0\x08\0", *b"GET / HT", *b"\x16\x03\x01\x02\0\x01\0\x01"]
     {
         let mut host = Host::new();
         host.feed(&header);
-        assert_eq!(host.said(), [Said::Raw(Bytes::from_static(&PROTOCOL_HEADER))]);
+        assert_eq!(host.sent(), [Sent::Raw(Bytes::from_static(&PROTOCOL_HEADER))]);
         assert_eq!(host.session.close_reason(), Some(&CloseReason::ProtocolHeader(header)));
         assert!(host.requests().is_empty());
         host.feed(b"more");
         assert!(host.input.is_empty());
     }
-    // 0-9 is near enough
+    // 0-9 is compatible.
     let mut host = Host::new();
     host.feed(b"AMQP\x01\x01\x00\x09");
     assert!(matches!(host.methods()[..], [Method::ConnectionStart(_)]));
@@ -142,7 +142,7 @@ fn a_password_is_never_shown() {
 }
 
 #[test]
-fn logins_that_make_no_sense() {
+fn malformed_logins() {
     let cases: [(&'static str, &'static [u8], &str); 8] = [
         ("MAGIC", b"", "COMMAND_INVALID - unknown authentication mechanism 'MAGIC'"),
         ("EXTERNAL", b"", "COMMAND_INVALID - invalid authentication mechanism 'EXTERNAL'"),
@@ -156,7 +156,7 @@ fn logins_that_make_no_sense() {
     for (mechanism, response, text) in cases {
         let mut host = Host::new();
         host.feed(&PROTOCOL_HEADER);
-        host.said();
+        host.sent();
         let response = Bytes::from_static(response);
         host.send(0, ConnectionStartOk { mechanism: mechanism.into(), response, ..Default::default() });
         assert_eq!(host.closed().1, text);
@@ -165,12 +165,12 @@ fn logins_that_make_no_sense() {
 }
 
 #[test]
-fn a_refused_login_is_told_to_those_who_can_take_it() {
+fn a_refused_login_is_reported_to_capable_clients() {
     let refused = || Reply::Refused(Refusal::new(Code::AccessRefused, "PLAIN login refused: user 'guest' is locked"));
     let mut host = Host::new();
     host.feed(&PROTOCOL_HEADER);
     host.start_ok(client_properties());
-    host.said();
+    host.sent();
     host.answer(refused());
     let (code, text) = host.closed();
     assert_eq!(code, 403);
@@ -179,21 +179,21 @@ fn a_refused_login_is_told_to_those_who_can_take_it() {
     host.send(0, ConnectionCloseOk {});
     assert!(matches!(host.session.close_reason(), Some(CloseReason::Refused(_))));
 
-    // the others wait
+    // Clients without the capability are kept waiting.
     let mut host = Host::new();
     host.feed(&PROTOCOL_HEADER);
     host.start_ok(Table::EMPTY);
-    host.said();
+    host.sent();
     host.answer(refused());
     host.pass(2_999);
-    assert_eq!((host.said(), host.session.close_reason()), (vec![], None));
+    assert_eq!((host.sent(), host.session.close_reason()), (vec![], None));
     host.pass(1);
     assert_eq!(host.session.close_reason(), Some(&CloseReason::LoginRefused));
-    assert!(host.said().is_empty() && host.requests().is_empty());
+    assert!(host.sent().is_empty() && host.requests().is_empty());
 }
 
 #[test]
-fn what_is_tuned_is_within_what_was_proposed() {
+fn tuned_values_are_within_the_proposal() {
     for (channel_max, frame_max, refused) in [
         (2047, 131_072, None),
         (1, 4096, None),
@@ -206,14 +206,14 @@ fn what_is_tuned_is_within_what_was_proposed() {
         let mut host = tuning(client_properties());
         host.send(0, ConnectionTuneOk { channel_max, frame_max, heartbeat: 0 });
         match refused {
-            None => assert!(host.said().is_empty()),
+            None => assert!(host.sent().is_empty()),
             Some(text) => assert_eq!(host.closed(), (530, format!("NOT_ALLOWED - {text}"))),
         }
     }
 }
 
 #[test]
-fn a_virtual_host_that_is_refused_costs_the_connection() {
+fn a_refused_virtual_host_closes_the_connection() {
     let mut host = tuning(client_properties());
     host.send(0, ConnectionTuneOk { channel_max: 7, frame_max: 4096, heartbeat: 0 });
     host.send(0, ConnectionOpen { virtual_host: "nowhere".into(), ..Default::default() });
@@ -226,7 +226,7 @@ fn a_virtual_host_that_is_refused_costs_the_connection() {
 fn methods_out_of_turn() {
     let mut host = Host::new();
     host.feed(&PROTOCOL_HEADER);
-    host.said();
+    host.sent();
     host.send(0, ConnectionOpen::default());
     assert_eq!(host.closed(), (504, "CHANNEL_ERROR - unexpected method in connection state starting".into()));
 
@@ -238,14 +238,14 @@ fn methods_out_of_turn() {
     host.send(0, BasicAck::default());
     assert_eq!(host.closed().0, 504);
 
-    // a channel before the connection is open
+    // A channel before the connection is open.
     let mut host = tuning(client_properties());
     host.send(1, ChannelOpen::default());
     assert_eq!(host.closed().0, 505);
 }
 
 #[test]
-fn whoever_takes_too_long_is_cut_off() {
+fn a_slow_handshake_times_out() {
     let mut host = Host::new();
     host.feed(b"AMQP");
     host.pass(9_999);
@@ -257,23 +257,23 @@ fn whoever_takes_too_long_is_cut_off() {
     host.pass(10_000);
     assert_eq!(host.session.close_reason(), Some(&CloseReason::HandshakeTimeout));
 
-    // one that is open has all the time
+    // An open connection has no handshake deadline.
     let (mut host, _) = Host::open();
     host.pass(15_000);
     assert_eq!(host.session.close_reason(), None);
 }
 
 #[test]
-fn signs_of_life() {
+fn heartbeats() {
     let settings = AmqpSettings { heartbeat_seconds: 10, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     host.pass(5_000);
-    assert_eq!(host.said(), [Said::Heartbeat]);
+    assert_eq!(host.sent(), [Sent::Heartbeat]);
     host.pass(4_999);
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     host.feed(&frame_of(1, ChannelOpen::default()));
     host.answer(Reply::Done);
-    // what was said is a sign too
+    // Output serves as a heartbeat.
     host.pass(4_999);
     assert_eq!(host.methods().len(), 1);
     let mut heartbeat = bytes::BytesMut::new();
@@ -281,7 +281,7 @@ fn signs_of_life() {
     host.feed(&heartbeat);
     host.pass(19_999);
     assert_eq!(host.session.close_reason(), None);
-    // any byte counts
+    // Any byte counts.
     host.feed(&heartbeat[..3]);
     host.pass(19_999);
     assert_eq!(host.session.close_reason(), None);
@@ -292,11 +292,11 @@ fn signs_of_life() {
 }
 
 #[test]
-fn without_heartbeats_silence_is_no_mistake() {
+fn without_heartbeats_silence_is_allowed() {
     let settings = AmqpSettings { heartbeat_seconds: 0, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     host.pass(1 << 40);
-    assert_eq!((host.said(), host.session.close_reason()), (vec![], None));
+    assert_eq!((host.sent(), host.session.close_reason()), (vec![], None));
     assert_eq!(host.session.next_deadline_ms(), None);
 }
 
@@ -304,15 +304,15 @@ fn without_heartbeats_silence_is_no_mistake() {
 fn the_client_closes() {
     let (mut host, _) = Host::open();
     host.send(0, ConnectionClose { reply_code: 200, ..Default::default() });
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     let request = host.answer(Reply::Done);
     assert!(matches!(request, Request::CloseConnection));
     assert_eq!(host.methods(), [ConnectionCloseOk {}.into()]);
     assert_eq!(host.session.channel_count(), 0);
-    // The socket was closed here, on what amqplib still had on its way, and it never read the answer.
+    // The socket used to be closed here, with input of amqplib unread, and amqplib never read the answer.
     host.publish(1, to_queue("q"), &BasicProperties::default(), b"late");
-    assert!(host.said().is_empty() && host.requests().is_empty());
-    // A piece of a frame stays where it is: whoever reads the socket has to know where the next one begins.
+    assert!(host.sent().is_empty() && host.requests().is_empty());
+    // An incomplete frame stays in the input: the reader of the socket has to know where the next frame begins.
     let mut piece = BytesMut::from(&b"\x03\0\x01\0\0\0\x09lat"[..]);
     host.session.on_bytes(&mut piece, host.now_ms);
     assert_eq!(piece.len(), 10);
@@ -326,26 +326,26 @@ fn the_client_closes() {
 }
 
 #[test]
-fn who_has_closed_the_connection_does_not_hold_up_the_servers_end() {
+fn a_closed_connection_does_not_delay_the_shutdown() {
     let (mut host, _) = Host::open();
     host.send(0, ConnectionClose { reply_code: 200, ..Default::default() });
     host.answer(Reply::Done);
-    host.said();
+    host.sent();
     host.event(Event::CloseConnection(Refusal::forced("broker is shutting down")));
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     assert_eq!(host.session.close_reason(), Some(&CloseReason::Client));
 }
 
 #[test]
-fn the_server_closes_and_hears_nothing_but_the_end() {
+fn a_connection_closed_by_the_server_ignores_all_but_close_ok() {
     let (mut host, _) = Host::open();
     host.event(Event::CloseConnection(Refusal::forced("bye")));
     assert_eq!(host.closed(), (320, "CONNECTION_FORCED - bye".into()));
     assert!(matches!(host.requests()[..], [Request::CloseConnection]));
     host.send(1, QueueDeclare::default());
     host.publish(1, to_queue("q"), &BasicProperties::default(), b"body");
-    assert!(host.said().is_empty() && host.requests().is_empty());
-    // both have closed
+    assert!(host.sent().is_empty() && host.requests().is_empty());
+    // Both sides have closed.
     host.send(0, ConnectionClose::default());
     assert_eq!(host.methods(), [ConnectionCloseOk {}.into()]);
     assert_eq!(host.session.close_reason(), None);
@@ -354,12 +354,12 @@ fn the_server_closes_and_hears_nothing_but_the_end() {
 }
 
 #[test]
-fn a_client_that_does_not_answer_a_close_is_cut_off() {
+fn an_unanswered_close_times_out() {
     for (heartbeat_seconds, wait_ms) in [(0, 30_000), (60, 30_000), (10, 10_000)] {
         let settings = AmqpSettings { heartbeat_seconds, ..Default::default() };
         let mut host = Host::open_with(settings, client_properties());
         host.event(Event::CloseConnection(Refusal::forced("bye")));
-        host.said();
+        host.sent();
         host.pass(wait_ms - 1);
         assert_eq!(host.session.close_reason(), None);
         host.pass(1);
@@ -367,15 +367,15 @@ fn a_client_that_does_not_answer_a_close_is_cut_off() {
     }
 }
 
-/// A server that stopped closed its sockets without a word: clients took that for a fault of the network.
+/// A server that shut down used to close its sockets without `connection.close`: clients took that for a network failure.
 #[test]
-fn a_server_that_stops_says_so_to_who_is_connected() {
+fn a_shutdown_is_sent_to_open_connections() {
     let (mut host, _) = Host::open();
     assert!(host.shut_down());
     let text = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";
     assert_eq!(host.closed(), (320, text.into()));
     assert!(matches!(host.requests()[..], [Request::CloseConnection]));
-    assert!(!host.shut_down(), "it is told once");
+    assert!(!host.shut_down(), "it is sent once");
     // A client that does not answer is not waited for long.
     host.pass(2_999);
     assert_eq!(host.session.close_reason(), None);
@@ -383,7 +383,7 @@ fn a_server_that_stops_says_so_to_who_is_connected() {
     assert_eq!(host.session.close_reason(), Some(&CloseReason::Refused(Refusal::shutdown())));
 
     let mut host = tuning(client_properties());
-    assert!(!host.shut_down() && host.said().is_empty(), "nobody is connected yet");
+    assert!(!host.shut_down() && host.sent().is_empty(), "the connection is not open yet");
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn a_new_secret() {
     let request = host.answer(Reply::Done);
     assert!(matches!(request, Request::UpdateSecret(secret) if &secret[..] == b"token"));
     assert_eq!(host.methods(), [ConnectionUpdateSecretOk {}.into()]);
-    // Whether a client may publish in the name of others is said anew.
+    // The new secret decides anew whether a client is an impersonator.
     for impersonator in [true, false] {
         host.send(0, update());
         host.answer(Reply::Authenticated { user: Bytes::from_static(b"guest"), impersonator });
@@ -411,12 +411,12 @@ fn a_new_secret() {
 }
 
 #[test]
-fn the_input_holds_the_largest_frame_that_is_taken() {
+fn the_input_holds_the_largest_accepted_frame() {
     let mut host = Host::new();
     assert_eq!(host.session.input_bytes_max(), 8192 + 8);
     host.feed(&PROTOCOL_HEADER);
-    host.said();
-    // a login of as many bytes, and eight more
+    host.sent();
+    // A login of as many bytes, and one of eight more.
     let mut start_ok = ConnectionStartOk { mechanism: "PLAIN".into(), ..Default::default() };
     let rest = host.session.input_bytes_max() - frame_of(0, start_ok.clone()).len();
     start_ok.response = Bytes::from([b"\0guest\0".to_vec(), vec![b'x'; rest - 7]].concat());
@@ -431,12 +431,12 @@ fn the_input_holds_the_largest_frame_that_is_taken() {
 }
 
 #[test]
-fn the_smallest_frames_of_a_client_bind_the_server_too() {
+fn a_small_frame_max_binds_the_server_too() {
     let mut host = tuning(client_properties());
     host.send(0, ConnectionTuneOk { channel_max: 7, frame_max: 4096, heartbeat: 0 });
     host.send(0, ConnectionOpen { virtual_host: "/".into(), ..Default::default() });
     host.answer(Reply::Done);
-    host.said();
+    host.sent();
     let channel = host.open_channel(1);
     let body = Bytes::from(vec![7; 10_000]);
     host.event(Event::Return {
@@ -446,12 +446,12 @@ fn the_smallest_frames_of_a_client_bind_the_server_too() {
         properties: Bytes::from_static(&[0, 0]),
         payload: body.clone().into(),
     });
-    let said = host.said();
+    let sent = host.sent();
     let sizes: Vec<_> =
-        said.iter().filter_map(|said| if let Said::Body(_, part) = said { Some(part.len()) } else { None }).collect();
+        sent.iter().filter_map(|sent| if let Sent::Body(_, part) = sent { Some(part.len()) } else { None }).collect();
     assert_eq!(sizes, [4088, 4088, 1824]);
-    assert_eq!(contents(&said)[0].2, body);
-    // and a frame of the client may be so large and eight bytes larger, and no more
+    assert_eq!(contents(&sent)[0].2, body);
+    // A frame of the client may exceed that by eight bytes, and no more.
     host.feed(&FramePrefix { kind: 3, channel: 1, size: 4097 }.to_bytes());
     assert_eq!(host.closed(), (501, "FRAME_ERROR - type 3, all octets = <<>>: {frame_too_large,4097,4088}".into()));
 }

@@ -1,4 +1,4 @@
-//! What a session allocates: nothing while it is silent, and never by the message.
+//! Allocations of a session: none while it is idle, and none per message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -25,16 +25,16 @@ fn feed(host: &mut Host, bytes: &[u8], requests: &mut Vec<(u64, Request)>) -> u6
 }
 
 #[test]
-fn a_new_connection_costs_itself() {
+fn the_memory_of_a_new_connection() {
     let settings = Arc::new(AmqpSettings::default());
     let cost = measure(|| drop(Session::new(settings.clone(), 1, 1)));
     assert_eq!(cost.count_total, 0);
     assert!(size_of::<Session>() <= 1024, "{} bytes", size_of::<Session>());
 }
 
-/// RabbitMQ takes about 100 KB for one: a buffer that was used once must not be kept.
+/// RabbitMQ takes about 100 KB per connection: a buffer that was used once must not be kept.
 #[test]
-fn an_open_connection_that_is_silent_keeps_little() {
+fn an_idle_connection_keeps_little_memory() {
     let mut open = None;
     let cost = measure(|| open = Some(Host::open()));
     assert!(cost.bytes_current <= 8 << 10, "{} bytes", cost.bytes_current);
@@ -55,7 +55,7 @@ fn publishes_are_not_copied_and_not_allocated_for() {
 }
 
 #[test]
-fn confirms_cost_nothing_by_the_message() {
+fn confirms_allocate_nothing_per_message() {
     let (mut host, channel) = Host::open();
     host.send(1, ConfirmSelect { nowait: true });
     let message = frames_of(1, to_queue("queue"), &[0, 0], b"", usize::MAX).repeat(1000);
@@ -127,6 +127,6 @@ fn a_hundred_thousand_deliveries_take_32_bytes_each() {
         })
         .bytes_current;
     }
-    // a deque doubles
+    // A deque doubles.
     assert!((0..2 * 32 * 131_072).contains(&kept), "{kept} bytes");
 }

@@ -1,4 +1,4 @@
-//! Publishing: from frames to messages, what may be in them, outcomes, transactions, alarms.
+//! Publishing: assembly of messages, their checks, outcomes, transactions and alarms.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -21,7 +21,7 @@ fn none() -> BasicProperties {
     BasicProperties::default()
 }
 
-/// A channel on which outcomes are told.
+/// A channel with confirms.
 fn confirming() -> (Host, ChannelRef) {
     let (mut host, channel) = Host::open();
     host.send(1, ConfirmSelect { nowait: false });
@@ -30,7 +30,7 @@ fn confirming() -> (Host, ChannelRef) {
 }
 
 #[test]
-fn a_message_is_what_was_sent_however_it_is_cut() {
+fn a_message_is_intact_with_any_fragmentation() {
     let properties = BasicProperties {
         delivery_mode: Some(2),
         priority: Some(3),
@@ -56,7 +56,7 @@ fn a_message_is_what_was_sent_however_it_is_cut() {
         assert_eq!((message.properties.delivery_mode, message.properties.priority), (Some(2), Some(3)));
         assert_eq!(message.body.pieces().concat(), body);
         assert_eq!(matches!(message.body, Body::One(_)), body_max == 1000);
-        assert!(host.said().is_empty() && host.session.held_bytes() == 0);
+        assert!(host.sent().is_empty() && host.session.held_bytes() == 0);
     }
 }
 
@@ -77,13 +77,13 @@ fn many_messages_in_one_read() {
 }
 
 #[test]
-fn outcomes_are_told_once_and_in_few_words() {
+fn outcomes_are_sent_once_and_combined() {
     let (mut host, channel) = confirming();
     for _ in 0..10 {
         host.publish(1, to_queue("q"), &none(), b"");
     }
     assert_eq!((host.requests().len(), host.session.unconfirmed(channel)), (10, 10));
-    // what comes together is told together: events first, then output
+    // Outcomes of one read are sent together: events first, then output.
     for (first, last) in [(2, 3), (1, 1), (4, 4)] {
         host.session.on_event(Event::Confirmed { channel, first, last }, host.now_ms);
     }
@@ -94,17 +94,17 @@ fn outcomes_are_told_once_and_in_few_words() {
     host.event(Event::Confirmed { channel, first: 7, last: 8 });
     let nack = BasicNack { delivery_tag: 5, multiple: false, requeue: false };
     assert_eq!(host.methods(), [ack(7, false), ack(8, false), nack.into()]);
-    // nobody is told twice, nor of what was never published
+    // No outcome is sent twice, nor for numbers that were never assigned.
     host.event(Event::Rejected { channel, first: 1, last: 8 });
     host.event(Event::Confirmed { channel, first: 11, last: 99 });
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     host.event(Event::Confirmed { channel, first: 9, last: 10 });
     assert_eq!(host.methods(), [ack(10, true)]);
     assert_eq!(host.session.unconfirmed(channel), 0);
 }
 
 #[test]
-fn what_was_confirmed_is_told_before_the_channel_is_closed() {
+fn confirms_are_sent_before_the_channel_is_closed() {
     let (mut host, channel) = confirming();
     host.publish(1, to_queue("q"), &none(), b"");
     host.publish(1, to_queue("q"), &none(), b"");
@@ -117,16 +117,16 @@ fn what_was_confirmed_is_told_before_the_channel_is_closed() {
 }
 
 #[test]
-fn a_message_comes_back_before_its_confirm() {
+fn a_message_is_returned_before_its_confirm() {
     let (mut host, channel) = confirming();
     let mut broker = Broker::of(channel);
     let publish = BasicPublish { mandatory: true, ..to_queue("nowhere") };
     let properties = BasicProperties { message_id: Some("m".into()), ..none() };
     host.publish(1, publish, &properties, b"body");
     broker.serve(&mut host);
-    let mut said = host.said();
-    assert_eq!(said.pop(), Some(Said::Method(1, BasicAck { delivery_tag: 1, multiple: false }.into())));
-    let contents = contents(&said);
+    let mut sent = host.sent();
+    assert_eq!(sent.pop(), Some(Sent::Method(1, BasicAck { delivery_tag: 1, multiple: false }.into())));
+    let contents = contents(&sent);
     let [(Method::BasicReturn(back), back_properties, body)] = &contents[..] else { panic!("{contents:?}") };
     let expected = BasicReturn {
         reply_code: 312,
@@ -139,7 +139,7 @@ fn a_message_comes_back_before_its_confirm() {
 }
 
 #[test]
-fn what_may_not_be_in_a_message() {
+fn invalid_messages_are_refused() {
     let text = TableBuilder::new().with_text("CC", "k").build();
     let blind = TableBuilder::new().with("BCC", Value::Bool(true)).build();
     for (properties, text) in [
@@ -176,7 +176,7 @@ fn what_may_not_be_in_a_message() {
 }
 
 #[test]
-fn further_routing_keys() {
+fn cc_and_bcc_routing_keys() {
     let headers = TableBuilder::new()
         .with_text("a", "1")
         .with_texts("CC", &["c1", "c2"])
@@ -188,7 +188,7 @@ fn further_routing_keys() {
     let message = published(host.request().1);
     assert_eq!((message.cc, message.bcc), (vec![Bytes::from("c1"), Bytes::from("c2")], vec![Bytes::from("b1")]));
     assert_eq!(message.properties.headers(), Some(headers.without("BCC")));
-    // without a blind copy the bytes stay as they came
+    // Without BCC the bytes are unchanged.
     let headers = headers.without("BCC");
     let properties = BasicProperties { headers: Some(headers), ..none() };
     host.publish(1, to_queue("q"), &properties, b"");
@@ -197,7 +197,7 @@ fn further_routing_keys() {
 }
 
 #[test]
-fn a_message_that_is_too_large_costs_its_channel() {
+fn a_message_that_is_too_large_closes_its_channel() {
     let (mut host, _) = Host::open();
     let mut bytes = frame_of(1, to_queue("q"));
     encode_header(&mut bytes, 1, (16 << 20) + 1, &[0, 0]);
@@ -211,7 +211,7 @@ fn a_message_that_is_too_large_costs_its_channel() {
 }
 
 #[test]
-fn messages_that_are_begun_and_not_completed_have_a_limit_over_all_channels() {
+fn incomplete_messages_are_limited_over_all_channels() {
     let settings = AmqpSettings { assembling_bytes_max: 10_000, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     for number in 1..=3 {
@@ -219,7 +219,7 @@ fn messages_that_are_begun_and_not_completed_have_a_limit_over_all_channels() {
         let whole = frames_of(number, to_queue("q"), &[0, 0], &[7; 8_000], 4_000);
         host.feed(&whole[..whole.len() - 4_000 - FRAME_OVERHEAD_BYTES]);
         if number < 3 {
-            assert!(host.said().is_empty() && host.session.held_bytes() > 0, "{number}");
+            assert!(host.sent().is_empty() && host.session.held_bytes() > 0, "{number}");
         }
     }
     let (code, text) = host.closed();
@@ -231,17 +231,17 @@ fn messages_that_are_begun_and_not_completed_have_a_limit_over_all_channels() {
 }
 
 #[test]
-fn completed_messages_do_not_count_as_begun_ones() {
+fn complete_messages_do_not_count_as_incomplete() {
     let settings = AmqpSettings { assembling_bytes_max: 10_000, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     host.open_channel(1);
     let whole = frames_of(1, to_queue("q"), &[0, 0], &[7; 8_000], 1_000);
     for _ in 0..10 {
         host.feed(&whole);
-        // one that is given up in the middle does not count either
+        // An abandoned message does not count either.
         host.send(1, ChannelFlow { active: true });
     }
-    assert_eq!((host.requests().len(), host.said().len()), (10, 10));
+    assert_eq!((host.requests().len(), host.sent().len()), (10, 10));
     host.feed(&whole[..whole.len() / 2]);
     host.event(Event::CloseChannel {
         channel: ChannelRef { number: 1, life: 1 },
@@ -262,14 +262,14 @@ fn a_transaction_waits_for_its_commit() {
     host.send(1, TxSelect {});
     host.send(1, BasicGet { queue: "q".into(), ..Default::default() });
     broker.serve(&mut host);
-    host.said();
+    host.sent();
     host.publish(1, to_queue("q"), &none(), b"inside");
     host.send(1, BasicAck { delivery_tag: 1, multiple: false });
-    // it may be published, and no more is asked
+    // It may be published, and nothing more is requested.
     let requests = host.requests();
     assert!(matches!(&requests[..], [Request::CheckPublish(_, publish)] if publish.body.is_empty()), "{requests:?}");
     assert_eq!((broker.unsettled(), host.session.unacked(channel)), (1, 0));
-    // taken back, the delivery waits again
+    // After a rollback the delivery is unsettled again.
     host.send(1, TxRollback {});
     assert_eq!(host.methods(), [TxRollbackOk {}.into()]);
     assert_eq!(host.session.unacked(channel), 1);
@@ -282,22 +282,22 @@ fn a_transaction_waits_for_its_commit() {
     assert_eq!((of, publishes.len(), settled.len()), (channel, 1, 1));
     assert_eq!((&publishes[0].body, publishes[0].seq), (&Body::One(Bytes::from("again")), None));
     assert_eq!((settled[0].0, settled[0].1[0].count), (Verdict::RequeueFailed, 1));
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
     host.reply(token, Reply::Done);
     assert_eq!(host.methods(), [TxCommitOk {}.into()]);
-    // nothing to commit is done at once
+    // An empty commit is answered immediately.
     host.send(1, TxCommit {});
     assert_eq!(host.methods(), [TxCommitOk {}.into()]);
     assert!(host.requests().is_empty());
 }
 
 #[test]
-fn a_transaction_that_is_not_taken_whole() {
+fn a_partially_committed_transaction() {
     let (mut host, _) = Host::open();
     host.send(1, TxSelect {});
     host.publish(1, to_queue("q"), &none(), b"");
     host.send(1, TxCommit {});
-    host.said();
+    host.sent();
     host.request();
     let (token, _) = host.request();
     host.reply(token, Reply::Refused(Refusal::partial_tx()));
@@ -318,7 +318,7 @@ fn transactions_and_confirms_do_not_mix() {
     for (methods, text) in modes {
         let (mut host, _) = Host::open();
         for method in methods {
-            host.said();
+            host.sent();
             host.send(1, method);
         }
         assert_eq!(host.closed_channel(), (406, format!("PRECONDITION_FAILED - {text}")));
@@ -331,12 +331,12 @@ fn transactions_have_limits() {
     let select = |host: &mut Host| {
         host.open_channel(1);
         host.send(1, TxSelect {});
-        host.said();
+        host.sent();
     };
     let mut host = Host::open_with(settings.clone(), client_properties());
     select(&mut host);
     (0..3).for_each(|_| host.publish(1, to_queue("q"), &none(), b""));
-    assert_eq!((host.requests().len(), host.said().len()), (3, 0));
+    assert_eq!((host.requests().len(), host.sent().len()), (3, 0));
     host.publish(1, to_queue("q"), &none(), b"");
     assert_eq!(host.closed_channel().1, "PRECONDITION_FAILED - transaction is larger than 3 messages");
 
@@ -349,13 +349,13 @@ fn transactions_have_limits() {
 }
 
 #[test]
-fn while_something_runs_short_publishers_wait_and_consumers_do_not() {
+fn an_alarm_blocks_publishers_and_not_consumers() {
     let (mut host, _) = Host::open();
     host.event(Event::Blocked("low on memory".into()));
-    assert!(host.said().is_empty() && host.session.wants_input());
+    assert!(host.sent().is_empty() && host.session.wants_input());
     host.send(1, BasicQos::default());
-    assert_eq!(host.said().len(), 1);
-    // the first message is still taken
+    assert_eq!(host.sent().len(), 1);
+    // The first message is still taken.
     let mut bytes = frames_of(1, to_queue("q"), &[0, 0], b"body", usize::MAX);
     bytes.extend_from_slice(&frame_of(1, BasicQos::default()));
     host.feed(&bytes[..bytes.len() - 20]);
@@ -363,28 +363,28 @@ fn while_something_runs_short_publishers_wait_and_consumers_do_not() {
     assert_eq!(host.methods(), blocked);
     assert!(host.session.wants_input(), "what has begun holds memory until it is whole");
     host.feed(&bytes[bytes.len() - 20..]);
-    assert!(host.said().is_empty() && !host.session.wants_input());
+    assert!(host.sent().is_empty() && !host.session.wants_input());
     assert_eq!(host.requests().len(), 1);
     host.event(Event::Unblocked);
     assert_eq!(host.methods(), [ConnectionUnblocked {}.into(), BasicQosOk {}.into()]);
     assert!(host.session.wants_input());
-    // one that has published before is told at once
+    // A client that has published before is notified immediately.
     host.event(Event::Blocked("low on memory".into()));
     assert_eq!(host.methods(), blocked);
     assert!(host.session.wants_input());
     host.event(Event::Blocked("low on memory & disk".into()));
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
 }
 
-/// A message of 16 MiB of which all but the last piece has come on this channel.
+/// A message of 16 MiB of which all but the last part has arrived on this channel.
 fn begin_body(host: &mut Host, channel: u16) {
     let whole = frames_of(channel, to_queue("q"), &[0, 0], &[b'x'; 10_000], 4_000);
     host.feed(&whole[..whole.len() - 2_008]);
 }
 
-/// It was waited for as long as its connection was there: 128 MiB of a connection raised the alarm for memory, and held it.
+/// A body used to be waited for as long as its connection was open: 128 MiB of a connection raised the memory alarm, and kept it raised.
 #[test]
-fn a_body_that_does_not_come_costs_its_channel() {
+fn a_body_timeout_closes_its_channel() {
     let settings = AmqpSettings { heartbeat_seconds: 0, ..Default::default() };
     let body_ms_max = settings.body_ms_max;
     let mut host = Host::open_with(settings, client_properties());
@@ -400,17 +400,17 @@ fn a_body_that_does_not_come_costs_its_channel() {
     let text = "PRECONDITION_FAILED - message body on channel 1 timed out. Timeout value used: 60000 ms";
     assert_eq!(host.closed_channel(), (406, text.to_owned()));
     assert_eq!((host.session.held_bytes(), host.session.take_late_bodies()), (8_000, 1));
-    // One that comes is never late.
+    // A body that keeps arriving is never late.
     let whole = frames_of(2, to_queue("q"), &[0, 0], &[b'x'; 10_000], 4_000);
     host.requests();
     host.feed(&whole[whole.len() - 2_008..]);
     host.pass(10 * body_ms_max);
     assert_eq!((host.requests().len(), host.session.take_late_bodies()), (1, 0));
-    assert!(host.said().is_empty());
+    assert!(host.sent().is_empty());
 }
 
 #[test]
-fn while_memory_runs_short_a_connection_with_a_body_that_does_not_come_pays_first() {
+fn a_body_timeout_under_low_memory_closes_the_connection() {
     let settings = AmqpSettings { heartbeat_seconds: 0, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     host.open_channel(1);
@@ -421,7 +421,7 @@ fn while_memory_runs_short_a_connection_with_a_body_that_does_not_come_pays_firs
     host.event(Event::Blocked("low on disk & memory".into()));
     host.pass(1);
     assert!(host.session.held_bytes() > 0);
-    host.said();
+    host.sent();
     host.pass(10_000);
     let text = "RESOURCE_ERROR - low on memory: a message body timed out. Timeout value used: 10000 ms";
     assert_eq!(host.closed(), (506, text.to_owned()));
@@ -429,29 +429,29 @@ fn while_memory_runs_short_a_connection_with_a_body_that_does_not_come_pays_firs
 }
 
 #[test]
-fn who_cannot_be_told_of_a_shortage_is_only_held_up() {
+fn a_client_without_the_capability_is_blocked_without_notice() {
     let mut host = Host::open_with(AmqpSettings::default(), Table::EMPTY);
     host.open_channel(1);
     host.event(Event::Blocked("low on disk".into()));
     host.publish(1, to_queue("q"), &none(), b"");
-    assert!(host.said().is_empty() && !host.session.wants_input());
+    assert!(host.sent().is_empty() && !host.session.wants_input());
     host.event(Event::Unblocked);
-    assert!(host.said().is_empty() && host.session.wants_input());
+    assert!(host.sent().is_empty() && host.session.wants_input());
     assert_eq!(host.requests().len(), 1);
 }
 
 #[test]
-fn a_shortage_from_before_the_connection_was_open() {
+fn an_alarm_raised_before_the_connection_opened() {
     let mut host = Host::new();
     host.event(Event::Blocked("low on disk".into()));
-    assert!(host.said().is_empty() && host.session.wants_input());
+    assert!(host.sent().is_empty() && host.session.wants_input());
     let mut host = Host::open_with(AmqpSettings::default(), client_properties());
     host.event(Event::Blocked("low on disk".into()));
     host.open_channel(1);
     host.publish(1, to_queue("q"), &none(), b"");
     assert!(matches!(host.methods()[..], [Method::ConnectionBlocked(_)]));
     assert_eq!(host.requests().len(), 1);
-    // the end is said all the same
+    // The end is sent nevertheless.
     host.event(Event::CloseConnection(Refusal::forced("bye")));
     assert_eq!(host.closed().0, 320);
     assert!(matches!(host.requests()[..], [Request::CloseConnection]));
@@ -460,7 +460,7 @@ fn a_shortage_from_before_the_connection_was_open() {
 }
 
 #[test]
-fn who_does_not_read_is_not_listened_to() {
+fn a_client_that_does_not_read_is_not_read() {
     let settings = AmqpSettings { output_bytes_max: 1000, ..Default::default() };
     let mut host = Host::open_with(settings, client_properties());
     let channel = host.open_channel(1);

@@ -1,5 +1,5 @@
-//! A client that does anything it may, cut into any pieces, against a broker that holds the session to its contract: no
-//! message is lost, none is settled twice, and each publish gets its outcome.
+//! A client that performs arbitrary valid steps, fragmented arbitrarily, against a broker that checks the session's contract: no message is lost,
+//! none is settled twice, and each publish gets its outcome.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -36,7 +36,7 @@ enum Step {
         queue: usize,
         no_ack: bool,
     },
-    /// Settles the delivery at this place among those that the client has.
+    /// Settles the delivery at this position among the client's unsettled ones.
     Settle {
         channel: u16,
         at: usize,
@@ -53,7 +53,7 @@ enum Step {
         channel: u16,
         queue: usize,
     },
-    /// The broker gets to work only now.
+    /// The broker processes its requests only now.
     Serve,
 }
 
@@ -74,18 +74,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a client knows.
+/// The client's state.
 #[derive(Debug, Default)]
 struct Client {
     next_body: u64,
     published: BTreeSet<u64>,
-    /// Publishes of each channel without an outcome, and the next number.
+    /// Unconfirmed publishes of each channel, and the next sequence number.
     unconfirmed: BTreeMap<u16, (BTreeSet<u64>, u64)>,
-    /// Deliveries of each channel that it has to settle: tag and message.
+    /// Unsettled deliveries of each channel: tag and message.
     have: BTreeMap<u16, BTreeMap<u64, u64>>,
-    /// Consumers that settle by receiving.
+    /// Consumers with automatic acknowledgement.
     no_ack: BTreeSet<ShortStr>,
-    /// The gets of each channel that are not answered: whether they settle by receiving.
+    /// Unanswered gets of each channel: whether acknowledgement is automatic.
     gets: BTreeMap<u16, Vec<bool>>,
     consumers: BTreeMap<u16, Vec<ShortStr>>,
     done: BTreeSet<u64>,
@@ -93,10 +93,10 @@ struct Client {
 }
 
 impl Client {
-    fn hear(&mut self, said: &[Said]) {
-        let mut contents = contents_by_channel(said);
-        for one in said {
-            let Said::Method(channel, method) = one else { continue };
+    fn on_output(&mut self, sent: &[Sent]) {
+        let mut contents = contents_by_channel(sent);
+        for one in sent {
+            let Sent::Method(channel, method) = one else { continue };
             let (unconfirmed, _) = self.unconfirmed.entry(*channel).or_default();
             match method {
                 Method::BasicAck(ack) if ack.multiple => *unconfirmed = unconfirmed.split_off(&(ack.delivery_tag + 1)),
@@ -129,7 +129,7 @@ impl Client {
         assert!(held + usize::from(self.done.contains(&message)) == 1, "{message} is had twice");
     }
 
-    /// The frames of a step, and what the client knows by sending them.
+    /// Returns the frames of a step, and updates the client's state.
     fn act(&mut self, step: &Step) -> Vec<u8> {
         match *step {
             Step::Publish { channel, queue, size } => {
@@ -192,7 +192,7 @@ impl Client {
     fn settle(&mut self, channel: u16, at: usize, multiple: bool, how: u8) -> Vec<u8> {
         let have = self.have.entry(channel).or_default();
         let Some(tag) = have.keys().nth(at % have.len().max(1)).copied() else { return Vec::new() };
-        // a rejection is always of one
+        // A rejection is always of one delivery.
         let multiple = multiple && how != 3;
         let settled: Vec<u64> = match multiple {
             true => {
@@ -216,14 +216,14 @@ impl Client {
     }
 }
 
-/// The numbers of the messages on each channel, in their order.
-fn contents_by_channel(said: &[Said]) -> BTreeMap<u16, Vec<u64>> {
+/// Returns the numbers of the messages on each channel, in order.
+fn contents_by_channel(sent: &[Sent]) -> BTreeMap<u16, Vec<u64>> {
     let mut bodies: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
     let mut left: BTreeMap<u16, u64> = BTreeMap::new();
-    for one in said {
+    for one in sent {
         match one {
-            Said::Header(channel, header) => drop(left.insert(*channel, header.body_size)),
-            Said::Body(channel, part) => {
+            Sent::Header(channel, header) => drop(left.insert(*channel, header.body_size)),
+            Sent::Body(channel, part) => {
                 let left = left.get_mut(channel).unwrap();
                 if bodies_begin(part, *left) {
                     let number = u64::from_be_bytes(*part.first_chunk().unwrap());
@@ -256,63 +256,63 @@ fn run(steps: &[Step], piece: usize, serve_each: bool) {
         host.send(1, QueueDeclare { queue: queue.into(), ..Default::default() });
     }
     broker_serve_first(&mut broker, &mut host);
-    client.hear(&host.said());
+    client.on_output(&host.sent());
     for step in steps {
         let sent = client.act(step);
-        // a step that depends on what the client has must not cross what is on its way to it
+        // A step that depends on the client's state must not cross output in flight to it.
         let crosses = matches!(step, Step::Recover { .. } | Step::Reopen { .. });
         for bytes in sent.chunks(piece) {
             host.feed(bytes);
         }
         if crosses || serve_each || matches!(step, Step::Serve) {
             broker.serve(&mut host);
-            let said = host.said();
+            let sent = host.sent();
             if crosses {
-                forget_crossed(&mut client, step, &said);
+                forget_crossed(&mut client, step, &sent);
             } else {
-                client.hear(&said);
+                client.on_output(&sent);
             }
         }
     }
     finish(&mut host, &mut broker, &mut client);
 }
 
-/// `channel.open` is asked of the broker by hand: the host has no open channel yet.
+/// Asks the broker for `channel.open` directly: the host has no open channel yet.
 fn broker_serve_first(broker: &mut Broker, host: &mut Host) {
     broker.serve(host);
     assert_eq!(host.session.channel_count(), 3);
 }
 
-/// Of what was said while the step was on its way, only what came after its answer counts.
-fn forget_crossed(client: &mut Client, step: &Step, said: &[Said]) {
+/// Of the output while the step was in flight, only what followed its answer counts.
+fn forget_crossed(client: &mut Client, step: &Step, sent: &[Sent]) {
     let (channel, answer) = match step {
         Step::Recover { channel } => (*channel, BasicRecoverOk::ID),
         Step::Reopen { channel } => (*channel, ChannelCloseOk::ID),
         _ => unreachable!("only these cross"),
     };
-    let at = said
+    let at = sent
         .iter()
-        .position(|said| matches!(said, Said::Method(of, method) if *of == channel && method.id() == answer));
-    let (before, after) = said.split_at(at.expect("the step is answered"));
-    client.hear(before);
+        .position(|sent| matches!(sent, Sent::Method(of, method) if *of == channel && method.id() == answer));
+    let (before, after) = sent.split_at(at.expect("the step is answered"));
+    client.on_output(before);
     if answer == BasicRecoverOk::ID {
         client.have.entry(channel).or_default().clear();
     } else {
         client.forget(channel);
     }
-    client.hear(after);
+    client.on_output(after);
 }
 
 fn finish(host: &mut Host, broker: &mut Broker, client: &mut Client) {
     broker.serve(host);
-    client.hear(&host.said());
+    client.on_output(&host.sent());
     for (channel, (unconfirmed, _)) in &client.unconfirmed {
         assert!(unconfirmed.is_empty(), "no outcome on {channel}: {unconfirmed:?}");
     }
     for channel in 1..4 {
         host.send(channel, ChannelClose::default());
         broker.serve(host);
-        forget_crossed(client, &Step::Reopen { channel }, &host.said());
+        forget_crossed(client, &Step::Reopen { channel }, &host.sent());
     }
     assert_eq!((broker.unsettled(), host.session.channel_count(), host.session.held_bytes()), (0, 0, 0));
     if !client.deleted {
@@ -322,7 +322,7 @@ fn finish(host: &mut Host, broker: &mut Broker, client: &mut Client) {
     assert_eq!(host.session.close_reason(), None);
 }
 
-/// A frame of any kind, whose payload begins as a method or a header does.
+/// A frame of any type, whose payload begins like a method or a header.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let id = proptest::sample::select(MethodId::ALL);
     (0u8..9, 0u16..4, id, proptest::collection::vec(any::<u8>(), 0..30), any::<bool>()).prop_map(
@@ -352,8 +352,8 @@ proptest! {
         for frame in frames {
             host.feed(&frame);
             broker.serve(&mut host);
-            // whole frames, or the host panics
-            host.said();
+            // Complete frames, or the host panics.
+            host.sent();
         }
         host.pass(100_000);
         prop_assert!(host.session.held_bytes() < 10_000);

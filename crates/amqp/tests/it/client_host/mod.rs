@@ -1,4 +1,4 @@
-//! A client of this crate beside a server of this crate, without a socket between them.
+//! A client and a server of this crate, connected without a socket.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its own part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -11,18 +11,18 @@ use polylogue_amqp::codec::*;
 use polylogue_amqp::request::{Credentials, Reply, Request};
 use polylogue_amqp::settings::AmqpSettings;
 
-/// Both sides.
+/// Both sides of a connection.
 #[derive(Debug)]
 pub struct Pair {
     pub client: Client,
     pub input: BytesMut,
     pub host: Host,
     pub broker: Broker,
-    /// How much goes over at a time. Bytes.
+    /// How many bytes are transferred at a time. Bytes.
     pub piece: usize,
-    /// What the server was told of who it is.
+    /// The credentials that the server received.
     pub credentials: Option<Credentials>,
-    /// What the server answers to that.
+    /// The server's reply to them.
     pub lets_in: bool,
     pub events: Vec<ClientEvent>,
 }
@@ -41,7 +41,7 @@ impl Pair {
         }
     }
 
-    /// One that is open, with channel 1.
+    /// An open connection with channel 1.
     pub fn open() -> Pair {
         let mut pair = Pair::new(ClientSettings::default(), AmqpSettings::default(), usize::MAX);
         pair.run();
@@ -51,7 +51,7 @@ impl Pair {
         pair
     }
 
-    /// Lets both speak until nobody has anything more to say.
+    /// Transfers bytes in both directions until neither side has output.
     pub fn run(&mut self) {
         loop {
             let (mut chunks, mut moved) = (Vec::new(), false);
@@ -80,7 +80,7 @@ impl Pair {
     }
 
     fn serve(&mut self) {
-        // Who logs in is none of the broker's business.
+        // The broker of these tests does not handle logins.
         while !self.client.is_open() {
             let Some((token, request)) = self.host.session.poll_request() else { break };
             let reply = match request {
@@ -98,13 +98,13 @@ impl Pair {
         self.broker.serve(&mut self.host);
     }
 
-    /// What the client was told since this was asked last.
+    /// Returns the client's events since the last call.
     pub fn events(&mut self) -> Vec<ClientEvent> {
         self.run();
         std::mem::take(&mut self.events)
     }
 
-    /// The only thing that the client was told: an answer on channel 1.
+    /// Returns the client's only event: an answer on channel 1.
     pub fn answer(&mut self) -> Method {
         let events = self.events();
         let [ClientEvent::Reply(1, method)] = &events[..] else { panic!("{events:?}, {:?}", self.client.end()) };

@@ -1,5 +1,5 @@
-//! A broker of queues and nothing else, that holds a session to its side of the contract: it panics when a session settles
-//! what it does not have, or uses a channel that it has not opened.
+//! A broker with queues only, which checks the session's side of the contract: it panics when a session settles a delivery that it does not have, or
+//! uses a channel that is not open.
 
 use super::Host;
 use bytes::{Bytes, BytesMut};
@@ -43,14 +43,14 @@ pub struct Broker {
     refused: BTreeSet<ChannelRef>,
     consumers: BTreeMap<(ChannelRef, ConsumerRef), Consumer>,
     replies: BTreeMap<(ChannelRef, ConsumerRef), ShortStr>,
-    /// What is delivered and not settled: by queue and number.
+    /// Unsettled deliveries: by queue and number.
     out: BTreeMap<(u64, u64), (ChannelRef, ConsumerRef, ShortStr, Message)>,
     closed: bool,
     next_queue: u64,
-    /// Publishes whose outcome is kept back, for tests of outcomes out of order.
+    /// Publishes whose outcome is delayed, for tests of outcomes out of order.
     pub hold_confirms: bool,
     pub held: Vec<(ChannelRef, u64)>,
-    /// All that was published, in its order.
+    /// All published messages, in order.
     pub published: Vec<Publish>,
 }
 
@@ -61,12 +61,12 @@ fn joined(body: &Body) -> Bytes {
 }
 
 impl Broker {
-    /// One that knows a channel that was opened without it.
+    /// A broker that knows a channel that was opened without it.
     pub fn of(channel: ChannelRef) -> Broker {
         Broker { channels: BTreeSet::from([channel]), ..Broker::default() }
     }
 
-    /// Answers all there is, until there is nothing.
+    /// Answers requests until there are none.
     pub fn serve(&mut self, host: &mut Host) {
         loop {
             while let Some((token, request)) = host.poll_request() {
@@ -80,12 +80,12 @@ impl Broker {
         }
     }
 
-    /// How many messages are ready.
+    /// Returns how many messages are ready.
     pub fn ready(&self, queue: &'static str) -> usize {
         self.queues.get(&ShortStr::from(queue)).map_or(0, |queue| queue.ready.len())
     }
 
-    /// How many deliveries are not settled.
+    /// Returns how many deliveries are unsettled.
     pub fn unsettled(&self) -> usize {
         self.out.len()
     }
@@ -137,7 +137,7 @@ impl Broker {
             Request::Qos(..) => return None,
             Request::Consume(channel, consume) => self.consume(channel, consume),
             Request::Cancel(channel, consumer) => {
-                // it may have gone with its queue
+                // It may have been deleted with its queue.
                 self.consumers.remove(&(channel, consumer));
                 self.queues.values_mut().for_each(|queue| queue.consumers.retain(|at| *at != (channel, consumer)));
                 Reply::Done
@@ -266,19 +266,19 @@ impl Broker {
         &publish.exchange[..] == b"missing"
     }
 
-    /// Refuses a message. Nothing that the client sent behind it on its channel may be asked for.
+    /// Refuses a message. No request may follow for later frames of its channel.
     fn refuse_publish(&mut self, host: &mut Host, channel: ChannelRef, publish: &Publish) {
         let refusal = Refusal::missing(Named { kind: Kind::Exchange, name: &publish.exchange, vhost: b"/" });
         host.event(Event::CloseChannel { channel, method: BasicPublish::ID, refusal });
         loop {
             match host.poll_request() {
                 Some((_, Request::CloseChannel(of))) if of == channel => return self.end(channel),
-                // Bytes that make no sense came before the broker took the publish.
+                // Malformed bytes came before the broker took the publish.
                 Some((token, request @ Request::CloseConnection)) => {
                     let reply = self.on_connection_request(request);
                     return host.reply(token, reply);
                 }
-                // Another channel, which was closed before, goes on.
+                // Another channel, which was closed before, continues.
                 Some((token, request)) if channel_of(&request).is_some_and(|of| of != channel) => {
                     if let Some(reply) = self.on_request(host, request) {
                         host.reply(token, reply);
@@ -289,7 +289,7 @@ impl Broker {
         }
     }
 
-    /// A message to a consumer of replies.
+    /// Delivers a message to a reply consumer.
     fn reply(&mut self, host: &mut Host, key: &ShortStr, properties: &Bytes, body: &Bytes) -> bool {
         let address = key.strip_prefix(REPLY_PREFIX.as_bytes());
         let to = self.replies.iter().find(|(_, of)| address == Some(&of[..])).map(|(at, _)| *at);
@@ -363,7 +363,7 @@ impl Broker {
         delivery
     }
 
-    /// Hands out what can be handed out; whether there was anything.
+    /// Delivers all that can be delivered; whether there was anything.
     fn deliver(&mut self, host: &mut Host) -> bool {
         let at: Vec<_> = self.consumers.keys().copied().collect();
         let mut any = false;
@@ -392,7 +392,7 @@ impl Broker {
         any
     }
 
-    /// Refuses a channel, as for an acknowledgement that did not come in time.
+    /// Closes a channel, as for an acknowledgement timeout.
     pub fn refuse_any(&mut self, host: &mut Host) {
         if let Some(channel) = self.channels.iter().find(|channel| !self.refused.contains(channel)).copied() {
             self.refused.insert(channel);

@@ -1,4 +1,4 @@
-//! A client and a server around a session, without a socket: bytes go in as frames, and come out as frames.
+//! A client and a server around a session, without a socket: frames in, frames out.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its own part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -13,9 +13,9 @@ use polylogue_amqp::settings::AmqpSettings;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What the session says.
+/// A frame that the session sends.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Said {
+pub enum Sent {
     Method(u16, Method),
     Header(u16, ContentHeader),
     Body(u16, Bytes),
@@ -23,7 +23,7 @@ pub enum Said {
     Raw(Bytes),
 }
 
-/// A session with what the server keeps for it.
+/// A session with the state that the server keeps for it.
 #[derive(Debug)]
 pub struct Host {
     pub session: Session,
@@ -33,7 +33,7 @@ pub struct Host {
     pub settings: Arc<AmqpSettings>,
 }
 
-/// What a client that can do everything says of itself.
+/// The properties of a client with all capabilities.
 pub fn client_properties() -> Table {
     let mut capabilities = TableBuilder::new();
     for name in ["consumer_cancel_notify", "connection.blocked", "basic.nack", "authentication_failure_close"] {
@@ -53,7 +53,7 @@ impl Host {
         Host::with(AmqpSettings::default())
     }
 
-    /// A connection that is open, without channels.
+    /// An open connection without channels.
     pub fn open_with(settings: AmqpSettings, properties: Table) -> Host {
         let mut host = Host::with(settings);
         host.feed(&PROTOCOL_HEADER);
@@ -67,12 +67,12 @@ impl Host {
         let (token, request) = host.request();
         assert!(matches!(request, Request::OpenVhost(_)), "{request:?}");
         host.reply(token, Reply::Done);
-        let said = host.said();
-        assert!(matches!(said.last(), Some(Said::Method(0, Method::ConnectionOpenOk(_)))), "{said:?}");
+        let sent = host.sent();
+        assert!(matches!(sent.last(), Some(Sent::Method(0, Method::ConnectionOpenOk(_)))), "{sent:?}");
         host
     }
 
-    /// A connection with a channel.
+    /// An open connection with a channel.
     pub fn open() -> (Host, ChannelRef) {
         let mut host = Host::open_with(AmqpSettings::default(), client_properties());
         let channel = host.open_channel(1);
@@ -94,34 +94,34 @@ impl Host {
         channel
     }
 
-    /// Bytes from the client.
+    /// Feeds bytes from the client.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         self.session.on_bytes(&mut self.input, self.now_ms);
         self.take();
     }
 
-    /// A method from the client.
+    /// Feeds a method from the client.
     pub fn send(&mut self, channel: u16, method: impl Into<Method>) {
         self.feed(&frame_of(channel, method));
     }
 
-    /// A message from the client.
+    /// Feeds a message from the client.
     pub fn publish(&mut self, channel: u16, publish: BasicPublish, properties: &BasicProperties, body: &[u8]) {
         self.feed(&frames_of(channel, publish, &properties.encode(), body, usize::MAX));
     }
 
-    /// The next request, which there is.
+    /// Returns the next request; panics if there is none.
     pub fn request(&mut self) -> (u64, Request) {
         self.poll_request().expect("a request")
     }
 
-    /// All requests.
+    /// Returns all requests.
     pub fn requests(&mut self) -> Vec<Request> {
         std::iter::from_fn(|| self.poll_request()).map(|(_, request)| request).collect()
     }
 
-    /// The next request, and what the session says meanwhile.
+    /// Returns the next request, and collects the output meanwhile.
     pub fn poll_request(&mut self) -> Option<(u64, Request)> {
         let mut request = self.session.poll_request();
         if request.is_none() && !self.input.is_empty() {
@@ -150,14 +150,14 @@ impl Host {
         self.go_on();
     }
 
-    /// The server stops; whether the client is told.
+    /// Shuts the server down; whether the client is notified.
     pub fn shut_down(&mut self) -> bool {
-        let told = self.session.shut_down(self.now_ms);
+        let notified = self.session.shut_down(self.now_ms);
         self.go_on();
-        told
+        notified
     }
 
-    /// Time goes by, and deadlines are kept.
+    /// Advances the time, and handles deadlines.
     pub fn pass(&mut self, ms: u64) {
         let until = self.now_ms + ms;
         while let Some(deadline) = self.session.next_deadline_ms().filter(|deadline| *deadline <= until) {
@@ -172,7 +172,7 @@ impl Host {
         self.take();
     }
 
-    /// What the server does after anything: look at the rest of the input, write.
+    /// What the server does after each event: processes the rest of the input, writes the output.
     fn go_on(&mut self) {
         if !self.input.is_empty() {
             self.session.on_bytes(&mut self.input, self.now_ms);
@@ -188,19 +188,19 @@ impl Host {
         }
     }
 
-    /// The bytes of what was said since this was asked last.
+    /// Returns the bytes written since the last call.
     pub fn written(&mut self) -> BytesMut {
         self.take();
         self.output.split()
     }
 
-    /// What was said since this was asked last. Whole frames, or the host panics.
-    pub fn said(&mut self) -> Vec<Said> {
+    /// Returns the frames sent since the last call. Panics on incomplete frames.
+    pub fn sent(&mut self) -> Vec<Sent> {
         let whole = self.output.split().freeze();
-        let (mut at, mut said) = (0, Vec::new());
+        let (mut at, mut sent) = (0, Vec::new());
         while at < whole.len() {
             if whole[at..].starts_with(b"AMQP") {
-                said.push(Said::Raw(whole.slice(at..at + 8)));
+                sent.push(Sent::Raw(whole.slice(at..at + 8)));
                 at += 8;
                 continue;
             }
@@ -210,37 +210,37 @@ impl Host {
             let max = self.settings.frame_bytes_max as usize;
             assert!(max == 0 || to + 1 - at <= max, "a frame of {} bytes", to + 1 - at);
             let payload = whole.slice(from..to);
-            said.push(match FrameKind::from_octet(prefix.kind).expect("a frame of some kind") {
-                FrameKind::Method => Said::Method(prefix.channel, Method::decode(&payload).expect("a method")),
+            sent.push(match FrameKind::from_octet(prefix.kind).expect("a frame of some kind") {
+                FrameKind::Method => Sent::Method(prefix.channel, Method::decode(&payload).expect("a method")),
                 FrameKind::Header => {
                     let header = ContentHeader::read(Reader::new(&payload)).expect("a header");
                     Properties::new(header.properties.clone()).expect("properties");
-                    Said::Header(prefix.channel, header)
+                    Sent::Header(prefix.channel, header)
                 }
-                FrameKind::Body => Said::Body(prefix.channel, payload),
-                FrameKind::Heartbeat => Said::Heartbeat,
+                FrameKind::Body => Sent::Body(prefix.channel, payload),
+                FrameKind::Heartbeat => Sent::Heartbeat,
             });
             at = to + 1;
         }
-        said
+        sent
     }
 
-    /// What was said, where it is nothing but methods.
+    /// Returns the methods sent since the last call; panics on other frames.
     pub fn methods(&mut self) -> Vec<Method> {
-        let said = self.said();
-        said.into_iter()
-            .map(|said| if let Said::Method(_, method) = said { method } else { panic!("{said:?}") })
+        let sent = self.sent();
+        sent.into_iter()
+            .map(|sent| if let Sent::Method(_, method) = sent { method } else { panic!("{sent:?}") })
             .collect()
     }
 
-    /// The only thing that was said: a channel was closed. Its code and text.
+    /// Expects that the only output is the close of a channel; returns its code and text.
     pub fn closed_channel(&mut self) -> (u16, String) {
         let methods = self.methods();
         let [Method::ChannelClose(close)] = &methods[..] else { panic!("{methods:?}") };
         (close.reply_code, close.reply_text.to_string())
     }
 
-    /// The only thing that was said: the connection was closed. Its code and text.
+    /// Expects that the only output is the close of the connection; returns its code and text.
     pub fn closed(&mut self) -> (u16, String) {
         let methods = self.methods();
         let [Method::ConnectionClose(close)] = &methods[..] else { panic!("{methods:?}") };
@@ -254,7 +254,7 @@ pub fn frame_of(channel: u16, method: impl Into<Method>) -> BytesMut {
     out
 }
 
-/// A message in its frames, none with more body than `body_max`.
+/// A message in its frames, each with at most `body_max` bytes of body.
 pub fn frames_of(channel: u16, publish: BasicPublish, properties: &[u8], body: &[u8], body_max: usize) -> BytesMut {
     let mut out = frame_of(channel, publish);
     encode_header(&mut out, channel, body.len() as u64, properties);
@@ -266,25 +266,25 @@ pub fn frames_of(channel: u16, publish: BasicPublish, properties: &[u8], body: &
     out
 }
 
-/// To a queue by its name.
+/// A publish to a queue by its name.
 pub fn to_queue(queue: &'static str) -> BasicPublish {
     BasicPublish { routing_key: queue.into(), ..BasicPublish::default() }
 }
 
-/// The messages among what was said: method, properties and body.
-pub fn contents(said: &[Said]) -> Vec<(Method, Bytes, Bytes)> {
-    let mut said: VecDeque<Said> = said.iter().cloned().collect();
+/// Returns the messages in the output: method, properties and body.
+pub fn contents(sent: &[Sent]) -> Vec<(Method, Bytes, Bytes)> {
+    let mut sent: VecDeque<Sent> = sent.iter().cloned().collect();
     let mut contents = Vec::new();
-    while let Some(next) = said.pop_front() {
-        let Said::Method(channel, method) = next else { panic!("{next:?} without a method") };
+    while let Some(next) = sent.pop_front() {
+        let Sent::Method(channel, method) = next else { panic!("{next:?} without a method") };
         if !method.has_content() {
             continue;
         }
-        let Some(Said::Header(of, header)) = said.pop_front() else { panic!("no header") };
+        let Some(Sent::Header(of, header)) = sent.pop_front() else { panic!("no header") };
         assert_eq!(of, channel);
         let mut body = BytesMut::new();
         while (body.len() as u64) < header.body_size {
-            let Some(Said::Body(of, part)) = said.pop_front() else { panic!("no body") };
+            let Some(Sent::Body(of, part)) = sent.pop_front() else { panic!("no body") };
             assert_eq!(of, channel);
             body.extend_from_slice(&part);
         }
