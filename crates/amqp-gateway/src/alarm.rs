@@ -1,22 +1,22 @@
-//! What publishers may have to wait for.
+//! Resource alarms, which block publishers.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What a server can be short of.
+/// A resource of the server that may be short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
-    /// Room on the disk.
+    /// Disk space.
     Disk = 1,
     /// Memory.
     Memory = 2,
 }
 
-/// What it is short of now.
+/// The alarms that are raised.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms(AtomicU8);
 
 impl Alarms {
-    /// It is short of that, or no longer. Whether that is news.
+    /// Raises or clears an alarm. Returns whether it changed.
     pub(crate) fn set(&self, of: Resource, on: bool) -> bool {
         let bit = of as u8;
         let before = match on {
@@ -26,7 +26,7 @@ impl Alarms {
         (before & bit != 0) != on
     }
 
-    /// The reason of `connection.blocked`, where publishers are to wait (`rabbit_reader:blocked_by_message`).
+    /// The reason for `connection.blocked`, if an alarm is raised (`rabbit_reader:blocked_by_message`).
     pub(crate) fn reason(&self) -> Option<&'static str> {
         let all = self.0.load(Ordering::Acquire);
         let is_on = |of: Resource| all & of as u8 != 0;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_of_them_comes_and_goes_by_itself() {
+    fn alarms_are_independent() {
         let alarms = Alarms::default();
         assert_eq!((alarms.reason(), alarms.set(Resource::Disk, false)), (None, false));
         assert!(alarms.set(Resource::Memory, true) && !alarms.set(Resource::Memory, true));

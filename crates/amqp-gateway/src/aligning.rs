@@ -1,11 +1,11 @@
-//! What follows for queues from policies: their settings in the directory, and those of their topics.
+//! Effects of policy changes on queues: their settings in the directory, and those of their topics.
 //!
 //! ```text
-//!   policy committed ──> realigns ──piece──> directory, unchecked ──piece──> asked ──catalog shows it──> settled: its author is answered
+//!   policy committed ──> realigns ──batch──> directory, unchecked ──batch──> asked ──catalog shows it──> settled: the author gets the reply
 //! ```
 //!
-//! A policy may match 100,000 queues. Both pieces are bounded, so that the machine is never kept from its other callers for long, and only one
-//! piece of topics is on its way at a time, so that the log is never filled with them.
+//! A policy may match 100,000 queues. Both kinds of batches are bounded, so that the machine is not blocked for its other callers, and only one batch
+//! of topics is in flight at a time, so that the log's queue is not filled.
 
 use crate::convert::topic_config;
 use crate::directory::{Directory, topic_of};
@@ -15,9 +15,9 @@ use polylogue_router::QueueId;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Topics that one piece looks at, and so changes, at the most.
+/// The most topics that one batch checks and changes.
 const TOPICS_PER_PIECE_MAX: usize = 256;
-/// When topics are looked at again that did not become what they were asked to. Milliseconds.
+/// When topics that did not get the requested settings are checked again. Milliseconds.
 const ASK_AGAIN_MS: u64 = 1_000;
 
 /// A caller with its reply.
@@ -26,21 +26,21 @@ pub(crate) type Answer = (Caller, Box<dyn Any + Send>);
 /// See the module.
 #[derive(Default, Debug)]
 pub(crate) struct Aligning {
-    /// Policies whose queues were not all looked at.
+    /// Policy changes whose queues were not all visited.
     realigns: VecDeque<Realign>,
-    /// Queues whose topics may have other settings than hold for them.
+    /// Queues whose topics may have outdated settings.
     unchecked: BTreeSet<QueueId>,
-    /// The same, of queues whose topics are being made.
+    /// The same, for queues whose topics are being created.
     missing: VecDeque<QueueId>,
-    /// What topics were asked to become and, by the catalog, are not yet.
+    /// The requested settings of topics that the catalog does not show yet.
     asked: BTreeMap<QueueId, TopicConfig>,
-    /// When these are looked at again. Monotonic milliseconds.
+    /// When these are checked again. Monotonic milliseconds.
     asked_until_ms: Option<u64>,
-    /// Callers who changed policies by the call under way.
+    /// Callers who change policies in the current call.
     planned: Vec<Caller>,
-    /// Callers who changed policies and were not answered.
+    /// Callers who changed policies and have no reply yet.
     authors: BTreeSet<Caller>,
-    /// Answers to them, whose records are committed.
+    /// Replies to them whose records are committed.
     held: Vec<Answer>,
 }
 
@@ -54,7 +54,7 @@ impl Aligning {
         self.realigns.extend(left);
     }
 
-    /// Nothing is known of what topics are and were asked to become: all of them are looked at.
+    /// The state of topics and of requested changes is unknown: all topics are checked.
     pub(crate) fn check_all(&mut self, model: &Model) {
         self.unchecked = model.world().queues().map(|queue| queue.id).collect();
         self.missing.clear();
@@ -62,37 +62,37 @@ impl Aligning {
         self.asked_until_ms = None;
     }
 
-    /// A queue is gone.
+    /// A queue was deleted.
     pub(crate) fn forget(&mut self, queue: QueueId) {
         self.unchecked.remove(&queue);
         self.asked.remove(&queue);
     }
 
-    /// The caller changes policies, by the call under way.
+    /// The caller changes policies in the current call.
     pub(crate) fn planned_by(&mut self, caller: Caller) {
         self.planned.push(caller);
         self.authors.insert(caller);
     }
 
-    /// The log has taken what the last call proposed, or else refused it.
+    /// The log has accepted or refused the proposals of the last call.
     pub(crate) fn called(&mut self, taken: bool) {
         for caller in self.planned.drain(..).filter(|_| !taken) {
             self.authors.remove(&caller);
         }
     }
 
-    /// The caller is gone, or is answered by the host.
+    /// The caller disconnected, or gets its reply from the host.
     pub(crate) fn gone(&mut self, caller: Caller) {
         self.authors.remove(&caller);
     }
 
-    /// What was proposed is void; the host answers its callers.
+    /// Proposals were dropped; the host replies to their callers.
     pub(crate) fn writer_lost(&mut self) {
         self.planned.clear();
         self.authors.clear();
     }
 
-    /// When [`Aligning::piece`] has something to do; 0 for at once. Monotonic milliseconds.
+    /// When [`Aligning::piece`] has work; 0 for immediately. Monotonic milliseconds.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         let more = !self.realigns.is_empty() && self.unchecked.len() < TOPICS_PER_PIECE_MAX;
         match self.asked.is_empty() {
@@ -102,7 +102,7 @@ impl Aligning {
         }
     }
 
-    /// Looks at some queues of the policies that changed.
+    /// Visits a batch of queues of the changed policies.
     pub(crate) fn piece(&mut self, model: &Model, directory: &Directory, now_ms: u64) {
         if !self.asked.is_empty() && *self.asked_until_ms.get_or_insert(now_ms + ASK_AGAIN_MS) <= now_ms {
             self.unchecked.extend(std::mem::take(&mut self.asked).into_keys());
@@ -124,7 +124,7 @@ impl Aligning {
         }
     }
 
-    /// Changes of topics, when those that were asked for before are made.
+    /// Returns the next batch of topic changes, once the previous ones are done.
     pub(crate) fn topic_changes(&mut self, directory: &Directory, catalog: &dyn Catalog) -> Vec<TopicChange> {
         self.asked.retain(|id, wanted| catalog.topic(&topic_of(*id)).is_some_and(|topic| *topic.config != *wanted));
         if !self.asked.is_empty() {
@@ -144,7 +144,7 @@ impl Aligning {
             let Some(id) = self.unchecked.pop_first() else { break };
             let Some(entry) = directory.queue(id) else { continue };
             let Some(topic) = catalog.topic(&topic_of(id)) else {
-                // It is being made, perhaps of what held before.
+                // Its topic is being created, possibly with older settings.
                 self.missing.push_back(id);
                 continue;
             };
@@ -158,8 +158,8 @@ impl Aligning {
         changes
     }
 
-    /// Of answers to what is committed, and those kept before: the ones that may leave. A policy holds for the next message after its author
-    /// was answered.
+    /// Takes replies to committed records, adds those held before, and returns the ones that may be sent. A policy is effective for the next message
+    /// after its author got the reply.
     pub(crate) fn due(&mut self, committed: Vec<Answer>) -> Vec<Answer> {
         let mut due = Vec::new();
         for (caller, reply) in committed {

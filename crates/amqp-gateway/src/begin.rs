@@ -1,6 +1,5 @@
-//! Where reading begins for an exchange that names a topic: at the ends that the partitions have when the exchange is declared. Whoever
-//! declares it has that noted before the declaration is answered, so that all that is produced afterwards comes;
-//! [`crate::FromTopics`] does so where nobody else has.
+//! The start positions of an exchange that names a topic: the ends of the partitions when the exchange is declared. The declaring connection records
+//! them before it replies, so that all records produced afterwards are published; [`crate::FromTopics`] does so for other exchanges.
 
 use crate::connection::Connection;
 use crate::management::managed;
@@ -12,17 +11,17 @@ use polylogue_router::{Entry, ExchangeId};
 use polylogue_types::PartitionId;
 use std::sync::Arc;
 
-/// The topic of this name, if it is a log.
+/// Returns the topic of this name, if it is a log.
 pub(crate) fn log_named(catalog: &dyn Catalog, name: &str) -> Option<Arc<TopicInfo>> {
     catalog.topic(name).filter(|topic| topic.config.queue.is_none() && !topic.internal)
 }
 
-/// The partitions of that topic that there are.
+/// Returns the existing partitions of that topic.
 pub(crate) fn partitions_named(catalog: &dyn Catalog, name: &str) -> Vec<PartitionId> {
     log_named(catalog, name).iter().flat_map(|topic| &topic.partitions).map(|partition| partition.id).collect()
 }
 
-/// Has it noted that reading begins at the ends of these partitions, unless it has begun. One that is gone has no size.
+/// Records that reading begins at the ends of these partitions, unless it has begun. A deleted partition has no size.
 pub(crate) fn begin(exchange: ExchangeId, partitions: &[PartitionId], sizes: &[Option<PartitionSize>]) -> Request {
     let there = partitions.iter().zip(sizes).filter_map(|(partition, size)| Some((partition.0, (*size)?)));
     let at = there.map(|(partition, size)| (partition, size.high_watermark.0)).chain([(READS_BEGUN, 0)]).collect();
@@ -30,7 +29,7 @@ pub(crate) fn begin(exchange: ExchangeId, partitions: &[PartitionId], sizes: &[O
 }
 
 impl Connection {
-    /// An exchange that names a topic is new.
+    /// A new exchange names a topic.
     pub(crate) fn begin_reading(&mut self, token: Token, name: &[u8]) {
         let routes = self.directory.router().load();
         let Some(Entry::Exchange(route)) = routes.entry(self.vhost, name) else {

@@ -1,4 +1,4 @@
-//! Transactions: what is published and settled in one takes effect when it is committed.
+//! Transactions: publishes and settlements take effect at the commit.
 
 use crate::connection::Connection;
 use crate::convert::unavailable;
@@ -11,19 +11,19 @@ use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
 use polylogue_api::{Ack, PublishError, PublishMessage, PublishRequest, Request, SettleError, SettleRequest, Token};
 
-/// Messages of a transaction, some of which have their queues.
+/// The messages of a transaction, of which the first ones are routed.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) token: Token,
     pub(crate) channel: ChannelRef,
     pub(crate) publishes: Vec<Publish>,
     pub(crate) settled: Vec<(amqp::Verdict, Vec<amqp::Run>)>,
-    /// The messages of the first publishes; none for a reply, which goes elsewhere.
+    /// The messages of the first publishes; `None` for a direct reply, which is not published to queues.
     pub(crate) messages: Vec<Option<PublishMessage>>,
 }
 
 impl Connection {
-    /// Finds the queues of the messages of a transaction, or goes on with that, and publishes them when all have theirs.
+    /// Routes the messages of a transaction, or continues routing, and publishes them once all are routed.
     pub(crate) fn commit_on(&mut self, mut commit: Box<Commit>, mut reaching: Option<Box<Reaching>>, is_later: bool) {
         let steps = self.turn.steps;
         while let Some(publish) = commit.publishes.get(commit.messages.len()) {
@@ -67,7 +67,7 @@ impl Connection {
         }
         let messages: Vec<_> = messages.into_iter().flatten().collect();
         if messages.is_empty() {
-            // What is only settled waits for no room on the disk.
+            // Settlements alone do not wait for disk space.
             return self.commit_settles(token, channel, &settled, &[]);
         }
         let targets = more_targets(&messages);
@@ -80,7 +80,7 @@ impl Connection {
     }
 
     pub(crate) fn commit_settled(&mut self, token: Token, results: &[Result<(), SettleError>]) {
-        // What is not held any more is nobody's loss: its queue is gone, or it goes to others.
+        // A delivery that is no longer held is no error: its queue was deleted, or it was delivered to others.
         let failed = results.iter().find_map(|result| match result {
             Err(SettleError::Unavailable(why)) => Some(unavailable(*why)),
             _ => None,
@@ -104,7 +104,7 @@ impl Connection {
         }
         self.ask(Request::Settle(SettleRequest { settlements, wait: true }), Waits::CommitSettled(token));
         for (_, runs) in settled {
-            self.let_go(channel, runs);
+            self.remove_settled(channel, runs);
         }
         self.give_where_starved();
     }

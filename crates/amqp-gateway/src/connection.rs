@@ -1,4 +1,4 @@
-//! One connection of an AMQP client: the session, its channels as the broker sees them, and what they wait for.
+//! A client connection: the session, its channels on the broker's side, and pending operations.
 
 use crate::counts::Tally;
 use crate::deliver::{Cancelled, Consumer, Pull};
@@ -27,17 +27,17 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A channel as the broker sees it.
+/// A channel on the broker's side.
 #[derive(Debug, Default)]
 pub(crate) struct Channel {
     pub(crate) consumers: Map<ConsumerRef, Consumer>,
-    /// Those that take messages one by one (`basic.get`), by queue and whether they settle by it.
+    /// Single takes (`basic.get`), by queue and whether acknowledgement is automatic.
     pub(crate) pulls: Map<(PartitionId, bool), Pull>,
-    /// How many deliveries of all consumers together may wait for their settlement; 0 for any number.
+    /// The most unsettled deliveries of all consumers together; 0 for no limit.
     pub(crate) qos: u16,
-    /// That as the broker keeps it, over all queues; from the first time on that there is a limit.
+    /// The broker's shared limit for it, over all queues; set once there is a limit.
     pub(crate) limit: Option<Arc<SharedLimit>>,
-    /// Consumers that were cancelled, as long as the client has something to settle for them.
+    /// Cancelled consumers that still have unsettled deliveries.
     pub(crate) cancelled: Map<ConsumerRef, Cancelled>,
     pub(crate) replies: Option<Replies>,
     /// Something was published on it.
@@ -45,19 +45,19 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// The broker's name for who gets messages under this number.
+    /// The broker's id of this consumer.
     pub(crate) fn id_of(&self, consumer: ConsumerRef) -> Option<ConsumerId> {
         let replies = self.replies.as_ref().filter(|replies| replies.consumer == consumer).map(|replies| replies.id);
         self.consumers.get(&consumer).map(|consumer| consumer.id).or(replies)
     }
 }
 
-/// Who is at the other end of a connection inside of this process, and has to prove nothing.
+/// The identity of a connection from inside this process, which is not authenticated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Insider {
-    /// Whoever runs the broker, who may do everything.
+    /// The operator of the broker, who has all permissions.
     Operator,
-    /// A user, with the user's permissions.
+    /// A user, with the user's own permissions.
     User(ByteString),
 }
 
@@ -67,66 +67,66 @@ pub struct Connection {
     pub(crate) session: Session,
     pub(crate) settings: Arc<AmqpSettings>,
     pub(crate) id: u64,
-    /// The client is on this machine, and so is all that reaches the listener.
+    /// The client is on this machine, and the listener is a loopback one.
     pub(crate) is_local: bool,
-    /// From where somebody asks who has no connection.
+    /// The address of a caller without a connection.
     pub(crate) asks_from: Option<IpAddr>,
-    /// Who is told of logins, and says how long one that failed has to wait for its answer.
+    /// Checks credentials, is notified of logins, and determines how long a failed one is delayed.
     pub(crate) authority: Option<Arc<dyn Authority>>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) user: ByteString,
-    /// What it may do, where it logged in by a token.
+    /// The rights of a login by token.
     pub(crate) token: Option<TokenRights>,
-    /// Nobody in particular, who may do everything: the operator of this broker.
+    /// The operator of this broker, who has all permissions and is no user.
     pub(crate) is_operator: bool,
-    /// Who it is, whatever the client says when it logs in.
+    /// A fixed identity, which overrides the client's credentials.
     pub(crate) insider: Option<Insider>,
-    /// Who the client is by its certificate.
+    /// The user name in the client's certificate.
     pub(crate) certificate: Option<ByteString>,
-    /// What is published is in all of its queues or, where one is full, in none ([`polylogue_api::PublishMessage::all_or_none`]).
+    /// A publish is in all of its queues or, if one is full, in none ([`polylogue_api::PublishMessage::all_or_none`]).
     pub(crate) all_or_none: bool,
     pub(crate) vhost: VhostId,
     pub(crate) vhost_name: ByteString,
     pub(crate) channels: Map<ChannelRef, Channel>,
     pub(crate) consumers: Map<ConsumerId, (ChannelRef, ConsumerRef)>,
     pub(crate) waiting: Map<Token, Waits>,
-    /// What is looked at again, and when. Monotonic milliseconds.
+    /// Deferred operations, with their times. Monotonic milliseconds.
     pub(crate) later: VecDeque<(u64, Waits)>,
-    /// No acknowledgement is late before. Monotonic milliseconds.
+    /// No acknowledgement is late before this time. Monotonic milliseconds.
     pub(crate) acks_due_ms: Option<u64>,
-    /// A consumer could not be given what it is owed, because its channel has had as many deliveries as it may.
+    /// A consumer could not get owed credit, because its channel is at its limit of deliveries.
     pub(crate) is_starved: bool,
-    /// Consumers that are owed credit, each once.
+    /// Consumers that are owed credit, without duplicates.
     pub(crate) owing: VecDeque<(ChannelRef, ConsumerRef)>,
-    /// When they get it, however little it is. Monotonic milliseconds.
+    /// When they get it, even if it is little. Monotonic milliseconds.
     pub(crate) credit_due_ms: Option<u64>,
     pub(crate) batch: Batch,
     pub(crate) turn: Turn,
-    /// What is counted of its messages.
+    /// Counters of its messages.
     pub(crate) tally: Tally,
-    /// The channel on which something was published last.
+    /// The channel of the last publish.
     pub(crate) publisher: Option<ChannelRef>,
     pub(crate) scratch: Scratch,
-    /// Exchanges that the user may publish to, by rights of this number: at most [`crate::publish::ALLOWED_MAX`].
+    /// Exchanges that the user may publish to, as of this version of permissions: at most [`crate::publish::ALLOWED_MAX`].
     pub(crate) allowed: (u64, Map<Bytes, ()>),
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
     pub(crate) now: Now,
     closed: bool,
-    /// Where the connection comes from, where that is to be shown.
+    /// The addresses of the connection, if listings are to show it.
     pub(crate) ends: Option<Ends>,
-    /// What listings show of it, once it is in a virtual host.
+    /// The entry in listings, once the connection is in a virtual host.
     pub(crate) shown: Option<Entry>,
-    /// The session knows that publishers are to wait.
+    /// The session knows that publishers are blocked.
     blocked: bool,
-    /// What a session would be told, where there is none behind this connection.
-    pub(crate) said: Option<VecDeque<Said>>,
+    /// Replies and events for a caller without a session, captured instead of sent.
+    pub(crate) captured: Option<VecDeque<Said>>,
 }
 
 impl Connection {
-    /// A connection that has just been made; `id` is its own for the life of the process, `seed` a number that nobody can guess. The first
-    /// user may log in only where `is_local`: the client has a loopback address, and the listener too.
+    /// A new connection; `id` is unique for the life of the process, `seed` an unguessable number. The first user may log in only if `is_local`:
+    /// client and listener have loopback addresses.
     #[must_use]
     pub fn new(
         settings: Arc<AmqpSettings>,
@@ -177,58 +177,58 @@ impl Connection {
             ends: None,
             shown: None,
             blocked: false,
-            said: None,
+            captured: None,
         }
     }
 
-    /// The same connection, shown in listings as one between these ends.
+    /// Sets the addresses that listings show.
     #[must_use]
     pub fn between(self, ends: Ends) -> Connection {
         Connection { ends: Some(ends), ..self }
     }
 
-    /// The same connection, whose logins are told to somebody who slows down those that fail.
+    /// Sets an authority that is notified of logins and slows down failed ones.
     #[must_use]
     pub fn watched_by(self, authority: Arc<dyn Authority>) -> Connection {
         Connection { authority: Some(authority), ..self }
     }
 
-    /// The same connection, of a client whose certificate says who it is: it may log in by that (`EXTERNAL`).
+    /// Sets the user name of the client's certificate, which allows login by `EXTERNAL`.
     #[must_use]
     pub fn certified_as(self, name: &str) -> Connection {
         Connection { certificate: Some(name.into()), ..self }
     }
 
-    /// The same connection, of somebody inside of this process: whatever the client says when it logs in is right.
+    /// Sets a fixed identity inside this process, regardless of the client's credentials.
     #[must_use]
     pub fn of(self, insider: Insider) -> Connection {
         Connection { insider: Some(insider), ..self }
     }
 
-    /// Somebody wants it to end: the client is told so, and why.
+    /// Closes the connection with a reason for the client.
     pub fn end(&mut self, why: &str, now: Now) {
         self.now = now;
         self.event(amqp::Event::CloseConnection(Refusal::forced(why)));
         self.serve();
     }
 
-    /// The server stops. Whether the client is told so, and given time to answer; else there is nothing to wait for.
+    /// The server shuts down. Returns whether the client was notified and gets time to answer; otherwise there is nothing to wait for.
     pub fn shut_down(&mut self, now: Now) -> bool {
         self.now = now;
-        let told = self.session.shut_down(now.monotonic_ms);
+        let reported = self.session.shut_down(now.monotonic_ms);
         self.serve();
-        told
+        reported
     }
 
-    /// Publishers are to wait for room on the disk or for memory, or no longer.
+    /// A resource alarm was raised or cleared.
     pub fn on_alarm(&mut self, now: Now) {
         self.now = now;
-        self.look_at_alarm();
+        self.update_alarm();
         self.serve();
     }
 
-    /// Tells the session when it is to hold back what its client publishes.
-    pub(crate) fn look_at_alarm(&mut self) {
+    /// Updates whether the session blocks publishers.
+    pub(crate) fn update_alarm(&mut self) {
         let alarm = self.directory.alarm();
         if std::mem::replace(&mut self.blocked, alarm.is_some()) != alarm.is_some() {
             self.event(match alarm {
@@ -238,21 +238,21 @@ impl Connection {
         }
     }
 
-    /// Takes whole frames from `input` and leaves the rest there.
+    /// Takes complete frames from `input` and leaves the release_memory.
     pub fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
         self.now = now;
         loop {
             let before = input.len();
             self.session.on_bytes(input, now.monotonic_ms);
             self.serve();
-            // A frame may be allowed by what was answered: larger ones are once the client has agreed on a size.
+            // A reply may allow further frames: larger ones once the frame size is negotiated.
             if input.is_empty() || input.len() == before || !self.takes_input() {
                 return;
             }
         }
     }
 
-    /// Whether more input could be used now.
+    /// Whether more input can be processed now.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         self.takes_input() && self.batch.unanswered_bytes < UNANSWERED_BYTES_MAX && !self.is_in_flow()
@@ -262,12 +262,12 @@ impl Connection {
         self.session.wants_input() && self.unfinished().is_none() && self.takes_targets()
     }
 
-    /// The next thing to ask the broker.
+    /// Returns the next request for the broker.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.requests.pop_front()
     }
 
-    /// The broker's answer.
+    /// Handles a reply of the broker.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
         self.now = now;
         if let Some(waits) = self.waiting.remove(&token) {
@@ -276,7 +276,7 @@ impl Connection {
         self.serve();
     }
 
-    /// What the broker says later.
+    /// Handles an event of the broker.
     pub fn on_event(&mut self, event: Event, now: Now) {
         self.now = now;
         match event {
@@ -287,7 +287,7 @@ impl Connection {
         self.serve();
     }
 
-    /// Moves all that is to be written to the end of `out`. Whether there was anything.
+    /// Moves all output to the end of `out`. Whether there was any.
     pub fn poll_output(&mut self, out: &mut Vec<Chunk>, now: Now) -> bool {
         self.now = now;
         let some = self.session.poll_output(out, now.monotonic_ms);
@@ -298,27 +298,27 @@ impl Connection {
         some
     }
 
-    /// When [`Connection::on_deadline`] wants to be called. Monotonic milliseconds.
+    /// When [`Connection::on_deadline`] must be called. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let later = self.later.iter().map(|(at, _)| *at).min();
         [self.session.next_deadline_ms(), later, self.acks_due_ms, self.credit_due_ms].into_iter().flatten().min()
     }
 
-    /// A deadline may have passed.
+    /// Handles deadlines that have passed.
     pub fn on_deadline(&mut self, now: Now) {
         self.now = now;
         self.session.on_deadline(now.monotonic_ms);
-        self.directory.bodies_were_late(self.session.take_late_bodies());
+        self.directory.count_late_bodies(self.session.take_late_bodies());
         if self.credit_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
             self.credit_due_ms = None;
-            // Credit is for what was written. What waits is taken when the client reads on, and its time begins then.
+            // Credit follows writes. Pending credit is granted when the client reads again, and its time starts then.
             if !self.session.has_output() {
                 self.give_all_credit();
             }
         }
         if self.acks_due_ms.is_some_and(|at| at <= now.monotonic_ms) {
-            self.look_for_late_acks();
+            self.check_late_acks();
         }
         for (at, waits) in std::mem::take(&mut self.later) {
             if at <= now.monotonic_ms {
@@ -330,56 +330,56 @@ impl Connection {
         self.serve();
     }
 
-    /// Nothing has come for a while: lets go of memory that is not used.
+    /// The connection is idle: releases unused memory.
     pub fn rest(&mut self) {
         self.session.release_memory();
         self.requests.shrink_to_fit();
         self.waiting.shrink_to_fit();
         self.later.shrink_to_fit();
         self.owing.shrink_to_fit();
-        self.batch.rest();
-        self.turn.rest();
+        self.batch.release_memory();
+        self.turn.release_memory();
         self.scratch = Scratch::default();
     }
 
-    /// Who has logged in.
+    /// The authenticated user.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         Some(&*self.user).filter(|user| !user.is_empty())
     }
 
-    /// Why the connection is to be closed now.
+    /// Why the connection has to be closed now.
     #[must_use]
     pub fn close_reason(&self) -> Option<String> {
         self.session.close_reason().map(|reason| format!("{reason:?}"))
     }
 
-    /// The socket is gone: what the broker is to be told. Replies lead nowhere.
+    /// The socket is closed: returns the last request for the broker. Its reply is ignored.
     pub fn on_closed(&mut self) -> Option<(Token, Request)> {
         if self.user.is_empty() {
             return None;
         }
-        // What is not taken yet is not there.
+        // Work that was not taken yet is dropped.
         self.turn.work.clear();
-        // Nobody will be there to try it again.
-        let lonely = self.waiting.values().filter_map(|waits| match waits {
-            Waits::Lonely(queue, _) => Some(*queue),
+        // No later attempt will be made by this connection.
+        let auto_deletes = self.waiting.values().filter_map(|waits| match waits {
+            Waits::AutoDelete(queue, _) => Some(*queue),
             _ => None,
         });
-        self.directory.left_alone(lonely);
+        self.directory.consumers_left(auto_deletes);
         if std::mem::replace(&mut self.closed, true) {
             return None;
         }
         let queues: Vec<_> = self.channels.values().flat_map(|open| open.consumers.values()).collect();
         queues.iter().for_each(|consumer| consumer.entry.used(self.now));
-        self.directory.left_alone(queues.iter().map(|consumer| consumer.entry.queue.id));
+        self.directory.consumers_left(queues.iter().map(|consumer| consumer.entry.queue.id));
         let who = Who { owner: owner(self.id), ..Who::broker() };
         let gone = AmqpAsk::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
         self.next_token += 1;
         Some((self.next_token, Request::Machine(MachineId::Amqp, Box::new(gone))))
     }
 
-    /// Does what the session asks for, and hands what was published to the broker.
+    /// Processes requests of the session, and sends publishes to the broker.
     pub(crate) fn serve(&mut self) {
         while self.takes_requests() {
             match self.session.poll_request() {
@@ -391,26 +391,26 @@ impl Connection {
         self.flush_batch();
     }
 
-    /// Does something else than publishing.
+    /// Processes a request other than a publish.
     fn serve_one(&mut self, token: Token, request: amqp::Request) {
         self.turn.charge(REQUEST_STEPS);
-        // What was published before is there for what comes behind it.
+        // Earlier publishes must be visible to later requests.
         self.flush_batch();
-        match self.not_matched(&request) {
+        match self.slow_matches(&request) {
             slow if slow.is_empty() => self.begin(token, request),
             slow => self.turn.work.push_back(Work::Match(slow, token, Box::new(request))),
         }
     }
 
-    /// Asks the broker, and notes what waits for the answer.
+    /// Sends a request to the broker and records the pending operation.
     pub(crate) fn ask(&mut self, request: Request, waits: Waits) {
         self.next_token += 1;
         self.waiting.insert(self.next_token, waits);
         self.requests.push_back((self.next_token, request));
     }
 
-    /// Tells the broker something that has no answer, or one that nobody waits for.
-    pub(crate) fn tell(&mut self, request: Request) {
+    /// Sends a request whose reply, if any, is ignored.
+    pub(crate) fn notify_broker(&mut self, request: Request) {
         self.next_token += 1;
         self.requests.push_back((self.next_token, request));
     }
@@ -419,7 +419,7 @@ impl Connection {
         self.ask(Request::Machine(MachineId::Amqp, Box::new(ask)), waits);
     }
 
-    /// Asks the declared world to change.
+    /// Requests a change of the metadata.
     pub(crate) fn change(&mut self, command: Command, waits: Waits) {
         let who = self.who();
         self.ask_machine(AmqpAsk::Do(who, Box::new(command)), waits);
@@ -431,15 +431,15 @@ impl Connection {
     }
 
     pub(crate) fn reply(&mut self, token: Token, reply: amqp::Reply) {
-        match &mut self.said {
-            Some(said) => said.push_back(Said::Reply(reply)),
+        match &mut self.captured {
+            Some(captured) => captured.push_back(Said::Reply(reply)),
             None => self.session.on_reply(token, reply, self.now.monotonic_ms),
         }
     }
 
     pub(crate) fn event(&mut self, event: amqp::Event) {
-        match &mut self.said {
-            Some(said) => said.push_back(Said::Event(event)),
+        match &mut self.captured {
+            Some(captured) => captured.push_back(Said::Event(event)),
             None => self.session.on_event(event, self.now.monotonic_ms),
         }
     }
@@ -459,9 +459,9 @@ mod tests {
         ScramCredential, ScramMechanism, ScramUser, Ticket, Turn,
     };
 
-    /// A publisher that was faster than the disk filled the log's queue, and everybody's writes were refused.
+    /// A publisher that was faster than the disk filled the log's queue, and all writes were refused.
     #[test]
-    fn a_publisher_with_too_much_on_its_way_is_not_read_until_some_of_it_is_there() {
+    fn a_publisher_at_its_unanswered_limit_is_not_read() {
         let directory = AmqpMachine::new(Limits::default()).directory();
         let now = Now::default();
         let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, now);
@@ -474,36 +474,38 @@ mod tests {
         assert!(connection.wants_input());
     }
 
-    /// RabbitMQ asks only those of its backends whose logins expire, and its own does not. Here each new secret was refused.
+    /// RabbitMQ asks only those of its backends whose logins expire, which its own does not. Each new secret used to be refused here.
     #[test]
     fn a_login_that_does_not_expire_needs_no_new_secret() {
         let directory = AmqpMachine::new(Limits::default()).directory();
         let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
-        connection.said = Some(VecDeque::new());
+        connection.captured = Some(VecDeque::new());
         connection.begin(1, amqp::Request::UpdateSecret("new".into()));
-        let said = connection.said.take().expect("no session");
-        assert!(matches!(said.front(), Some(Said::Reply(amqp::Reply::Done))), "{said:?}");
+        let captured = connection.captured.take().expect("no session");
+        assert!(matches!(captured.front(), Some(Said::Reply(amqp::Reply::Done))), "{captured:?}");
     }
 
-    /// Shovels are somebody without a password: nobody else may be, and a user stays within the user's permissions.
+    /// Shovels have no password: no other connection may be without one, and a user keeps the user's permissions.
     #[test]
-    fn who_is_inside_is_who_it_is() {
+    fn an_insider_keeps_its_identity() {
         let mut world = World::new();
         world.act(Command::PutVhost(polylogue_amqp_model::PutVhost { name: "other".into(), ..Default::default() }));
         let credentials = || Credentials::Password { user: "x".into(), password: "y".into() };
         for (insider, asked) in [(Insider::Operator, false), (Insider::User("guest".into()), true)] {
             let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
             let connection = Connection::new(Arc::default(), directory, topics, 9, false, 1, Now::default());
-            let said = Some(VecDeque::new());
-            let mut connection = Connection { said, ..connection.of(insider.clone()) };
+            let captured = Some(VecDeque::new());
+            let mut connection = Connection { captured, ..connection.of(insider.clone()) };
             connection.begin(1, amqp::Request::Authenticate(credentials()));
-            let said = connection.said.as_mut().and_then(VecDeque::pop_front);
-            let Some(Said::Reply(amqp::Reply::Authenticated { impersonator, .. })) = said else { panic!("{said:?}") };
+            let captured = connection.captured.as_mut().and_then(VecDeque::pop_front);
+            let Some(Said::Reply(amqp::Reply::Authenticated { impersonator, .. })) = captured else {
+                panic!("{captured:?}")
+            };
             assert_eq!(impersonator, insider == Insider::Operator);
             assert_eq!(connection.who().user.is_none(), insider == Insider::Operator);
             for vhost in ["/", "other"] {
                 connection.begin(2, amqp::Request::OpenVhost(vhost.into()));
-                // The declared world says whether a user may; the operator may.
+                // The metadata decides whether a user may; the operator may.
                 assert_eq!(connection.poll_request().is_some(), asked, "{insider:?} {vhost}");
                 if !asked {
                     assert_eq!(refused(&mut connection), None);
@@ -514,11 +516,11 @@ mod tests {
             if !asked {
                 assert!(refused(&mut connection).is_some_and(|why| why.contains("none")));
             }
-            assert!(connection.on_closed().is_some(), "its exclusive queues go with it");
+            assert!(connection.on_closed().is_some(), "its exclusive queues are deleted");
         }
     }
 
-    /// Everybody knows the first user's password.
+    /// The first user's password is public.
     #[test]
     fn the_first_user_logs_in_from_this_machine_only() {
         let mut world = World::new();
@@ -532,14 +534,14 @@ mod tests {
             ("other", "guest", false, true),
             ("other", "Guest", false, false),
             ("other", "", true, false),
-            ("nobody", "guest", true, false),
+            ("unknown", "guest", true, false),
         ] {
             let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
             let connection = Connection::new(Arc::default(), directory, topics, 7, is_local, 1, Now::default());
-            let mut connection = Connection { said: Some(VecDeque::new()), ..connection };
+            let mut connection = Connection { captured: Some(VecDeque::new()), ..connection };
             let credentials = Credentials::Password { user: user.into(), password: password.into() };
             connection.begin(1, amqp::Request::Authenticate(credentials));
-            match connection.said.as_mut().and_then(VecDeque::pop_front) {
+            match connection.captured.as_mut().and_then(VecDeque::pop_front) {
                 Some(Said::Reply(amqp::Reply::Authenticated { user: name, .. })) => {
                     assert!(is_in && name == user && &*connection.user == user, "{user}, local: {is_local}");
                 }
@@ -549,7 +551,7 @@ mod tests {
         }
     }
 
-    /// It logged in with Kafka's protocol and at polylogue's API, by a password and by SCRAM, and there was no way to keep it out of AMQP.
+    /// It could log in with Kafka's protocol and at polylogue's API, by a password and by SCRAM, and could not be kept out of AMQP.
     #[test]
     fn the_first_user_logs_in_over_amqp_only_and_where_that_is_allowed() {
         let mut world = World::new();
@@ -574,9 +576,9 @@ mod tests {
         assert!(!machine.directory().lets_guest() && world.directory.lets_guest());
     }
 
-    /// Whoever could declare a queue could write to every topic of Kafka through it, and read every one through an exchange.
+    /// A user who could declare a queue could write to every topic of Kafka through it, and read every one through an exchange.
     #[test]
-    fn a_topic_of_kafka_is_reached_by_who_may_reach_it() {
+    fn access_to_kafka_topics_needs_permission() {
         let mut world = World::new();
         let no_tags = PutUser { name: "ann".into(), password: None, scram: Vec::new(), tags: Some(Vec::new()) };
         world.act(Command::PutUser(no_tags));
@@ -610,12 +612,12 @@ mod tests {
         let no_administrator =
             PutUser { name: "guest".into(), password: None, scram: Vec::new(), tags: Some(Vec::new()) };
         world.act(Command::PutUser(no_administrator));
-        assert_eq!(check(&world, "guest", Operation::Write).map_err(|_| ()), Err(()), "the tag is gone");
+        assert_eq!(check(&world, "guest", Operation::Write).map_err(|_| ()), Err(()), "the tag was removed");
     }
 
-    /// Whoever guesses passwords had an answer at once, again and again.
+    /// Password guesses were answered immediately, any number of times.
     #[test]
-    fn a_login_that_failed_is_answered_after_a_while() {
+    fn a_failed_login_is_answered_after_a_delay() {
         #[derive(Debug)]
         struct Slow(Mutex<Vec<String>>, Mutex<u64>);
         impl Authority for Slow {
@@ -653,58 +655,64 @@ mod tests {
             }
         }
         let world = World::new();
-        let told = Arc::new(Slow(Mutex::default(), Mutex::default()));
+        let reported = Arc::new(Slow(Mutex::default(), Mutex::default()));
         let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
         let connection = Connection::new(Arc::default(), directory, topics, 7, true, 1, Now::default());
-        let connection = connection.watched_by(told.clone());
-        let mut connection = Connection { said: Some(VecDeque::new()), ..connection };
+        let connection = connection.watched_by(reported.clone());
+        let mut connection = Connection { captured: Some(VecDeque::new()), ..connection };
         let mut log_in = |password: &'static str| {
             let credentials = Credentials::Password { user: "guest".into(), password: password.into() };
             connection.begin(1, amqp::Request::Authenticate(credentials));
-            let at_once = connection.said.as_mut().and_then(VecDeque::pop_front);
+            let at_once = connection.captured.as_mut().and_then(VecDeque::pop_front);
             let due = connection.next_deadline_ms().filter(|_| at_once.is_none());
             connection.on_deadline(Now { monotonic_ms: due.unwrap_or(0), wall_ms: 0 });
-            (due, at_once.or_else(|| connection.said.as_mut().and_then(VecDeque::pop_front)))
+            (due, at_once.or_else(|| connection.captured.as_mut().and_then(VecDeque::pop_front)))
         };
-        let (due, said) = log_in("wrong");
-        assert!(due == Some(70) && matches!(said, Some(Said::Reply(amqp::Reply::Refused(_)))), "{due:?} {said:?}");
-        let (due, said) = log_in("guest");
-        assert!(due.is_none() && matches!(said, Some(Said::Reply(amqp::Reply::Authenticated { .. }))), "{said:?}");
-        assert_eq!(*told.0.lock(), ["guest PLAIN the name or the password is wrong", "guest PLAIN"]);
-        // And whoever did not wait for the answer had the next one looked at at once.
-        *told.1.lock() = 30;
+        let (due, captured) = log_in("wrong");
+        assert!(
+            due == Some(70) && matches!(captured, Some(Said::Reply(amqp::Reply::Refused(_)))),
+            "{due:?} {captured:?}"
+        );
+        let (due, captured) = log_in("guest");
+        assert!(
+            due.is_none() && matches!(captured, Some(Said::Reply(amqp::Reply::Authenticated { .. }))),
+            "{captured:?}"
+        );
+        assert_eq!(*reported.0.lock(), ["guest PLAIN the name or the password is wrong", "guest PLAIN"]);
+        // A client that did not wait for the answer had its next attempt checked immediately.
+        *reported.1.lock() = 30;
         let wrong = Credentials::Password { user: "guest".into(), password: "x".into() };
         connection.begin(1, amqp::Request::Authenticate(wrong));
         for at_ms in [30, 60] {
-            assert_eq!((connection.next_deadline_ms(), told.0.lock().len()), (Some(at_ms), 2), "it is not looked at");
-            *told.1.lock() = if at_ms == 30 { 30 } else { 0 };
+            assert_eq!((connection.next_deadline_ms(), reported.0.lock().len()), (Some(at_ms), 2), "it is not checked");
+            *reported.1.lock() = if at_ms == 30 { 30 } else { 0 };
             connection.on_deadline(Now { monotonic_ms: at_ms, wall_ms: 0 });
         }
-        assert_eq!((connection.next_deadline_ms(), told.0.lock().len()), (Some(60 + 70), 3));
-        // One that is pushed out of the line is told so at once.
-        *told.1.lock() = u64::MAX;
+        assert_eq!((connection.next_deadline_ms(), reported.0.lock().len()), (Some(60 + 70), 3));
+        // An attempt that is pushed out of the queue is answered immediately.
+        *reported.1.lock() = u64::MAX;
         let right = Credentials::Password { user: "guest".into(), password: "guest".into() };
         connection.begin(2, amqp::Request::Authenticate(right));
         assert!(refused(&mut connection).is_some_and(|why| why.contains("ACCESS_REFUSED")));
-        assert_eq!(told.0.lock().len(), 3, "it is not looked at");
+        assert_eq!(reported.0.lock().len(), 3, "it is not checked");
     }
 
     fn refused(connection: &mut Connection) -> Option<String> {
-        match connection.said.as_mut().expect("no session").pop_front() {
+        match connection.captured.as_mut().expect("no session").pop_front() {
             Some(Said::Reply(amqp::Reply::Refused(why))) => Some(why.reply_text().to_string()),
             Some(Said::Reply(amqp::Reply::Done)) => None,
             other => panic!("{other:?}"),
         }
     }
 
-    /// A connection whose user is known and whose virtual host is to be opened.
-    fn arriving(world: &World, id: u64, settings: AmqpSettings) -> Connection {
+    /// A connection whose user is known, before its virtual host is opened.
+    fn before_open(world: &World, id: u64, settings: AmqpSettings) -> Connection {
         let at = std::net::SocketAddr::from(([127, 0, 0, 1], 5672));
         let ends = Ends { peer: at, local: at };
         let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
         let connection = Connection::new(Arc::new(settings), directory, topics, id, true, 1, Now::default());
-        let said = Some(VecDeque::new());
-        Connection { user: "guest".into(), said, ..connection.between(ends) }
+        let captured = Some(VecDeque::new());
+        Connection { user: "guest".into(), captured, ..connection.between(ends) }
     }
 
     fn open_vhost(world: &World, connection: &mut Connection) -> Option<String> {
@@ -719,18 +727,18 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_virtual_hosts_users_and_the_node_hold_for_who_comes() {
+    fn limits_of_virtual_hosts_users_and_the_node_apply_to_new_connections() {
         use polylogue_amqp_model::{UserLimit, VhostLimit};
         let mut world = World::new();
         world.act(Command::SetVhostLimit("/".into(), VhostLimit::Connections, Some(2)));
         let settings = AmqpSettings { channels_max: 4, ..AmqpSettings::default() };
         let mut open = Vec::new();
         for id in 0..2 {
-            let mut connection = arriving(&world, id, settings.clone());
+            let mut connection = before_open(&world, id, settings.clone());
             assert_eq!(open_vhost(&world, &mut connection), None);
             open.push(connection);
         }
-        let mut third = arriving(&world, 3, settings.clone());
+        let mut third = before_open(&world, 3, settings.clone());
         let why = "NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (2) is reached";
         assert_eq!(open_vhost(&world, &mut third).as_deref(), Some(why));
         world.act(Command::SetVhostLimit("/".into(), VhostLimit::Connections, Some(-1)));
@@ -738,7 +746,7 @@ mod tests {
         let why = "NOT_ALLOWED - Connection refused for user 'guest': user connection limit (2) is reached";
         assert_eq!(open_vhost(&world, &mut third).as_deref(), Some(why));
         drop(open.pop());
-        assert_eq!(open_vhost(&world, &mut third), None, "one has gone");
+        assert_eq!(open_vhost(&world, &mut third), None, "one has disconnected");
         world.act(Command::SetUserLimit("guest".into(), UserLimit::Channels, Some(2)));
         assert_eq!((open_channel(&mut third, 1), open_channel(&mut open[0], 1)), (None, None));
         let why = "NOT_ALLOWED - number of channels opened for user 'guest' has reached the maximum allowed user limit of (2)";
@@ -753,20 +761,20 @@ mod tests {
     }
 
     #[test]
-    fn who_is_connected_and_who_comes_hears_once_that_the_server_is_short_of_something() {
+    fn connections_are_notified_once_of_an_alarm() {
         let world = World::new();
-        let mut connection = arriving(&world, 1, AmqpSettings::default());
+        let mut connection = before_open(&world, 1, AmqpSettings::default());
         assert_eq!(open_vhost(&world, &mut connection), None);
         let events = |connection: &mut Connection| {
-            let said = connection.said.as_mut().expect("no session").drain(..);
-            said.map(|said| format!("{said:?}")).collect::<Vec<_>>()
+            let captured = connection.captured.as_mut().expect("no session").drain(..);
+            captured.map(|captured| format!("{captured:?}")).collect::<Vec<_>>()
         };
         assert!(world.directory.set_alarm(Resource::Disk, true));
         connection.on_alarm(Now::default());
         connection.on_alarm(Now::default());
-        let said = events(&mut connection);
-        assert!(said.len() == 1 && said[0].contains("low on disk"), "{said:?}");
-        let mut late = arriving(&world, 2, AmqpSettings::default());
+        let captured = events(&mut connection);
+        assert!(captured.len() == 1 && captured[0].contains("low on disk"), "{captured:?}");
+        let mut late = before_open(&world, 2, AmqpSettings::default());
         assert_eq!(open_vhost(&world, &mut late), None);
         assert_eq!(events(&mut late).len(), 1);
         world.directory.set_alarm(Resource::Memory, true);

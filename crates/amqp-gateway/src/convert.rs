@@ -1,4 +1,4 @@
-//! Words of the session in the words of the declared world, and back.
+//! Conversions between types of the session and types of the metadata.
 
 use bytestring::ByteString;
 use polylogue_amqp::codec::{Properties, ShortStr, Table, Value};
@@ -11,17 +11,17 @@ use polylogue_api::{
 };
 use polylogue_router::{Argument, Hops, MessageView, Property, ValueRef};
 
-/// A name as the declared world has it. What is not UTF-8 cannot be a name there.
+/// Converts a name for the metadata. Names there are UTF-8.
 pub(crate) fn name(short: &ShortStr) -> Result<ByteString, Refusal> {
     std::str::from_utf8(short.as_ref()).map(ByteString::from).map_err(|_| Refusal::malformed_utf8())
 }
 
-/// Arguments as they came.
+/// Converts arguments unchanged.
 pub(crate) fn arguments(table: &Table) -> Result<Vec<Argument>, Refusal> {
     decode_table(table.raw()).map_err(|_| Refusal::cannot_decode(table.raw()))
 }
 
-/// What the declared world refuses.
+/// Converts a refusal of the metadata.
 pub(crate) fn refusal(refused: Refused) -> Refusal {
     let code = match refused.code {
         ModelCode::AccessRefused => Code::AccessRefused,
@@ -30,41 +30,41 @@ pub(crate) fn refusal(refused: Refused) -> Refusal {
         ModelCode::PreconditionFailed => Code::PreconditionFailed,
         ModelCode::NotAllowed => Code::NotAllowed,
         ModelCode::NotImplemented => Code::NotImplemented,
-        // Only what comes over the management API is judged so.
+        // Only management requests get this code.
         ModelCode::BadRequest => Code::InternalError,
     };
     Refusal::new(code, refused.text)
 }
 
-/// What is refused because the broker could not.
+/// Converts a failure of the broker.
 pub(crate) fn unavailable(why: Unavailable) -> Refusal {
     let text = match why {
         Unavailable::StorageFull => "no room on the disk",
         Unavailable::Unknown => "the outcome is not known",
-        // It passes: only the channel goes.
+        // Temporary: only the channel is closed.
         Unavailable::NotCommitted | Unavailable::Busy => {
             return Refusal::new(Code::PreconditionFailed, "the broker is busy, try again");
         }
         Unavailable::TooLarge => {
-            return Refusal::new(Code::PreconditionFailed, "it is larger than a record of the log may be");
+            return Refusal::new(Code::PreconditionFailed, "the request is larger than a record of the log may be");
         }
         Unavailable::Stopping => return Refusal::forced("broker is shutting down"),
     };
     Refusal::internal(text)
 }
 
-/// What is refused because it could not be done with messages of a queue.
+/// Converts a failure to settle or take messages of a queue.
 pub(crate) fn unsettled(why: SettleError, queue: Named<'_>) -> Refusal {
     match why {
         SettleError::Unavailable(why) => unavailable(why),
-        // It was deleted meanwhile: RabbitMQ looks again and finds none.
+        // It was deleted meanwhile: RabbitMQ looks it up again and finds none.
         SettleError::UnknownQueue => Refusal::missing(queue),
-        // Who takes messages went with its queue's writer, and comes back with the next channel.
+        // The consumer was lost with its queue's writer; it is attached again on the next channel.
         SettleError::NotHeld => unavailable(Unavailable::NotCommitted),
     }
 }
 
-/// What is refused because a consumer could not come.
+/// Converts a failure to attach a consumer.
 pub(crate) fn unattached(why: AttachError, queue: Named<'_>) -> Refusal {
     match why {
         AttachError::UnknownQueue => Refusal::missing(queue),
@@ -73,8 +73,8 @@ pub(crate) fn unattached(why: AttachError, queue: Named<'_>) -> Refusal {
     }
 }
 
-/// The settings of a stream's topic: it keeps what its retention keeps, and nothing is settled. Segments are the log's own affair, and
-/// filters need no room.
+/// The settings of a stream's topic: retention decides what is kept, and nothing is settled. Segment sizes are decided by the log, and filters need
+/// no space.
 fn stream_config(settings: &QueueSettings) -> TopicConfig {
     TopicConfig {
         retention_ms: settings.max_age_ms.into_iter().chain(settings.retention_ms).min(),
@@ -100,7 +100,7 @@ pub(crate) fn topic_config(queue: &Queue, settings: &QueueSettings) -> TopicConf
         },
         early: classic,
         dead_letters: settings.dead_letter_exchange.is_some(),
-        // So many failures are allowed, and the next one is one too many (`rabbit_fifo:return_one`).
+        // This many failures are allowed, and the next one exceeds the limit (`rabbit_fifo:return_one`).
         failures_max: settings.delivery_limit.map(|limit| u16::try_from(limit).unwrap_or(u16::MAX).saturating_add(1)),
         retry: settings.delayed_retry,
         length_max: settings.max_length,
@@ -122,10 +122,10 @@ pub(crate) fn topic_config(queue: &Queue, settings: &QueueSettings) -> TopicConf
     }
 }
 
-/// The header in which links of federation say where they took a message from: an array of tables, the last link first.
+/// The header in which federation links record the sources of a message: an array of tables, the last link first.
 pub const RECEIVED_FROM: &str = "x-received-from";
 
-/// What routing looks at in a message.
+/// The parts of a message that routing reads.
 pub(crate) struct View {
     headers: Option<Table>,
     correlation_id: Option<ShortStr>,
@@ -182,15 +182,15 @@ impl MessageView for View {
     }
 }
 
-/// What the headers of a message say of the links that it came over.
+/// Evaluates the headers in which federation links record the sources of a message.
 #[must_use]
 pub fn hops(headers: &Table, cluster: &[u8], vhost: &[u8]) -> Hops {
     let mut hops = Hops::default();
     let Some(links) = headers.get(RECEIVED_FROM) else { return hops };
     for (_, link) in links.elements() {
-        let said = |name: &str| link.fields().find(|field| field.name == name.as_bytes())?.value.as_longstr();
+        let field_of = |name: &str| link.fields().find(|field| field.name == name.as_bytes())?.value.as_longstr();
         hops.count += 1;
-        hops.seen |= said("cluster-name") == Some(cluster) && said("vhost") == Some(vhost);
+        hops.seen |= field_of("cluster-name") == Some(cluster) && field_of("vhost") == Some(vhost);
     }
     hops
 }

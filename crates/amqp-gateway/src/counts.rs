@@ -1,72 +1,72 @@
-//! What is counted of AMQP, in the way in which RabbitMQ counts it: its own metrics are made of this.
+//! AMQP counters with RabbitMQ's definitions, from which its metrics are derived.
 //!
-//! A connection counts in memory of its own ([`Tally`]) and adds that up for everybody once a turn: a message costs a few additions that nobody
-//! else sees, a turn one atomic addition for each number that is another than before.
+//! A connection counts in its own memory ([`Tally`]) and adds the counters to the shared ones once per turn: a message costs a few local additions, a
+//! turn one atomic addition for each changed counter.
 
 use polylogue_amqp_model::QueueKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is counted of everything together.
+/// A counter over all queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
-    /// Messages that publishers sent and might send.
+    /// Messages received from publishers with permission.
     Received,
-    /// Of these, those whose publishers wait to hear of them.
+    /// Those with publisher confirms.
     ReceivedConfirm,
-    /// Queues that messages of publishers reached.
+    /// Queues that messages of publishers were routed to.
     Routed,
-    /// Messages that reached no queue and are gone.
+    /// Messages that were routed to no queue and dropped.
     Dropped,
-    /// Messages that reached no queue and went back.
+    /// Messages that were routed to no queue and returned.
     Returned,
-    /// Messages whose publishers heard that they are safe.
+    /// Messages that were confirmed.
     Confirmed,
-    /// Messages whose publishers wait no more, whatever they heard.
+    /// Messages with an outcome, confirmed or not.
     Settled,
-    /// Bytes of the bodies that were received.
+    /// Bytes of the received bodies.
     ReceivedBytes,
     /// Declarations of queues that were answered.
     QueuesDeclared,
-    /// Queues that were made.
+    /// Queues that were created.
     QueuesCreated,
-    /// Queues that went.
+    /// Queues that were deleted.
     QueuesDeleted,
-    /// Clients that came into a virtual host.
+    /// Connections that opened a virtual host.
     ConnectionsOpened,
-    /// Clients that went.
+    /// Connections that ended.
     ConnectionsClosed,
     /// Channels that were opened.
     ChannelsOpened,
     /// Channels that were closed.
     ChannelsClosed,
-    /// Steps that routing what publishers sent took.
+    /// Steps taken to route messages of publishers.
     RoutingSteps,
-    /// How often a turn of a connection ended before a message had its queues.
+    /// How often a turn of a connection ended before a message was routed.
     RoutingPauses,
-    /// Pieces of messages with more queues than go to the log at once.
+    /// Batches of messages with more queues than one request may have.
     FanoutPieces,
-    /// How often such a message waited until some of its pieces were there.
+    /// How often such a message waited for the commit of earlier batches.
     FanoutWaits,
-    /// How often a connection was not read for want of credit.
+    /// How often a connection was not read for lack of credit.
     Flows,
 }
 
-/// How many of [`Count`] there are.
+/// The number of [`Count`]s.
 const COUNTS: usize = Count::Flows as usize + 1;
 
-/// What is counted of the queues of each type.
+/// A counter per queue type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueCount {
-    /// Messages delivered to consumers who acknowledge.
+    /// Messages delivered to consumers with manual acknowledgement.
     ConsumedManualAck,
-    /// Messages delivered to consumers who do not.
+    /// Messages delivered to consumers with automatic acknowledgement.
     ConsumedAutoAck,
-    /// Messages that somebody got who acknowledges (`basic.get`).
+    /// Messages taken with `basic.get` and manual acknowledgement.
     GotManualAck,
-    /// Messages that somebody got who does not.
+    /// Messages taken with `basic.get` and automatic acknowledgement.
     GotAutoAck,
-    /// How often somebody got nothing.
+    /// Times that `basic.get` found no message.
     GotNothing,
     /// Messages that had been delivered before.
     Redelivered,
@@ -74,18 +74,18 @@ pub enum QueueCount {
     Acknowledged,
 }
 
-/// How many of [`QueueCount`] there are.
+/// The number of [`QueueCount`]s.
 const QUEUE_COUNTS: usize = QueueCount::Acknowledged as usize + 1;
 
-/// The types of queues, in the order in which they are counted.
+/// The queue types, in the order of their counters.
 const KINDS: [QueueKind; 3] = [QueueKind::Classic, QueueKind::Quorum, QueueKind::Stream];
 
-/// The bounds by which RabbitMQ tells sizes of messages apart. Bytes.
+/// RabbitMQ's buckets of message sizes. Bytes.
 pub const SIZE_BOUNDS: [u64; 8] = [100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000];
-/// Those up to each bound, and those above.
+/// One counter per bucket, and one for larger messages.
 const SIZES: usize = SIZE_BOUNDS.len() + 1;
 
-/// Where the numbers of queues begin, and those of sizes; how many numbers there are. No more than a [`Tally`] has bits for.
+/// Start of the queue counters and of the size counters; the number of all counters. At most the bits of a [`Tally`].
 const QUEUES_FROM: usize = COUNTS;
 const SIZES_FROM: usize = QUEUES_FROM + QUEUE_COUNTS * KINDS.len();
 const NUMBERS: usize = SIZES_FROM + SIZES;
@@ -100,7 +100,7 @@ fn of_queues(what: QueueCount, kind: QueueKind) -> usize {
     QUEUES_FROM + kind * QUEUE_COUNTS + what as usize
 }
 
-/// What everybody counts. Grows as long as the process lives.
+/// Counters of the whole process. They never decrease.
 #[derive(Debug)]
 pub struct Traffic {
     all: [AtomicU64; NUMBERS],
@@ -123,51 +123,51 @@ impl Traffic {
         }
     }
 
-    /// What was counted of everything together.
+    /// Returns a counter over all queues.
     #[must_use]
     pub fn count(&self, what: Count) -> u64 {
         self.get(what as usize)
     }
 
-    /// What was counted of the queues of a type.
+    /// Returns a counter of a queue type.
     #[must_use]
     pub fn of_queues(&self, what: QueueCount, kind: QueueKind) -> u64 {
         self.get(of_queues(what, kind))
     }
 
-    /// What was counted of the queues of all types.
+    /// Returns the sum of a counter over all queue types.
     #[must_use]
     pub fn of_all_queues(&self, what: QueueCount) -> u64 {
         KINDS.iter().map(|kind| self.of_queues(what, *kind)).sum()
     }
 
-    /// How many messages publishers sent of the sizes up to each of [`SIZE_BOUNDS`] and above the one before it; last those above all.
+    /// Returns how many messages of publishers are in each bucket of [`SIZE_BOUNDS`], and how many are larger.
     #[must_use]
     pub fn sizes(&self) -> [u64; SIZES] {
         std::array::from_fn(|at| self.get(SIZES_FROM + at))
     }
 
-    /// Messages whose publishers wait to hear of them.
+    /// Messages whose publishers wait for an outcome.
     #[must_use]
     pub fn unconfirmed(&self) -> u64 {
         let settled = self.count(Count::Settled);
         self.count(Count::ReceivedConfirm).saturating_sub(settled)
     }
 
-    /// Something happened that is no message's business.
+    /// Counts an event that belongs to no connection's messages.
     pub(crate) fn more(&self, what: Count, count: u64) {
         self.add(what as usize, count);
     }
 }
 
-/// What one connection has counted and not added up.
+/// Counters of one connection that were not added to the shared ones yet.
 #[derive(Debug)]
 pub(crate) struct Tally {
     all: Arc<Traffic>,
     own: [u64; NUMBERS],
-    /// A bit for each of them that is not 0.
+    /// A bit for each counter that is not 0.
     changed: u64,
-    /// Messages of the connection whose publisher waits.
+    /// Messages of the connection without an outcome.
     unconfirmed: u64,
 }
 
@@ -183,12 +183,12 @@ impl Tally {
         }
     }
 
-    /// So many more.
+    /// Increases a counter.
     pub(crate) fn more(&mut self, what: Count, count: u64) {
         self.add(what as usize, count);
     }
 
-    /// A message with a body of so many bytes came from somebody who might send it, and who waits for its outcome or not.
+    /// Counts a received message with its body size, and whether its publisher waits for an outcome.
     pub(crate) fn received(&mut self, bytes: usize, is_waited_for: bool) {
         let bytes = bytes as u64;
         self.more(Count::Received, 1);
@@ -200,7 +200,7 @@ impl Tally {
         }
     }
 
-    /// It reached so many queues; one that reached none goes back or is lost.
+    /// Counts the queues that it was routed to; with none it is returned or dropped.
     pub(crate) fn reached(&mut self, queues: usize, goes_back: bool) {
         match (queues, goes_back) {
             (0, true) => self.more(Count::Returned, 1),
@@ -209,7 +209,7 @@ impl Tally {
         }
     }
 
-    /// Nobody waits for so many messages any more; whether the publisher hears that they are safe.
+    /// Counts outcomes of messages, and whether they were confirmed.
     pub(crate) fn settled(&mut self, count: u64, is_confirmed: bool) {
         let count = count.min(self.unconfirmed);
         self.unconfirmed -= count;
@@ -219,14 +219,14 @@ impl Tally {
         }
     }
 
-    /// So many more of a queue's.
+    /// Increases a counter of a queue type.
     pub(crate) fn of_queue(&mut self, what: QueueCount, kind: QueueKind, count: u64) {
         if count > 0 {
             self.add(of_queues(what, kind), count);
         }
     }
 
-    /// Adds up for everybody.
+    /// Adds the counters to the shared ones.
     pub(crate) fn add_up(&mut self) {
         while self.changed != 0 {
             let at = self.changed.trailing_zeros() as usize;
@@ -240,7 +240,7 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        // Whoever waits for them is gone.
+        // The publisher of these messages is gone.
         self.settled(self.unconfirmed, false);
         self.add_up();
     }
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_connection_counts_is_everybodys_once_it_is_added_up() {
+    fn counters_of_a_connection_are_shared_once_added_up() {
         let all: Arc<Traffic> = Arc::default();
         let (mut one, mut other) = (Tally::new(all.clone()), Tally::new(all.clone()));
         for (bytes, waits) in [(0, true), (100, true), (101, false), (100_000_001, true)] {
@@ -277,14 +277,14 @@ mod tests {
         assert_eq!(all.of_queues(QueueCount::Acknowledged, QueueKind::Classic), 0);
         assert_eq!(all.of_all_queues(QueueCount::Acknowledged), 7);
         drop(other);
-        assert_eq!(all.unconfirmed(), 1, "whoever waited is gone");
+        assert_eq!(all.unconfirmed(), 1, "the publisher is gone");
         one.settled(9, true);
         drop(one);
         assert_eq!((all.count(Count::Confirmed), all.unconfirmed()), (2, 0), "no more than are waited for");
     }
 
     #[test]
-    fn each_number_has_a_place_of_its_own() {
+    fn each_counter_has_its_own_place() {
         let all = Traffic::default();
         let kinds = [
             QueueCount::ConsumedManualAck,

@@ -1,5 +1,5 @@
-//! Dead messages on their way from a queue to where its dead-letter exchange sends them. Sans-IO, for the whole broker: no client needs
-//! to be there.
+//! Republishing of dead-lettered messages to the dead-letter exchanges of their queues. Sans-IO, one instance per broker, independent of client
+//! connections.
 //!
 //! ```text
 //!   queue ──Event::Dead──> DeadLetters ──Request::Publish──> other queues
@@ -7,22 +7,22 @@
 //!     └──────────────────── Request::DeadMoved <──────────────────┘
 //! ```
 //!
-//! A message leaves its queue once it is durable wherever it goes: that costs nothing here, and holds for all queues. What
-//! `x-dead-letter-strategy` still decides is what happens to a message that does not get there, because the exchange is not there,
-//! nothing is bound, or a queue is full and refuses: `at-most-once` drops it, `at-least-once` keeps it and tries again.
+//! A message leaves its queue once it is durable in all target queues: that costs nothing here, and applies to all queue types.
+//! `x-dead-letter-strategy` only decides about messages that cannot be delivered, because the exchange does not exist, nothing is bound, or a queue
+//! is full and rejects: `at-most-once` drops them, `at-least-once` keeps and retries them.
 //!
-//! A message that goes round through queues where nobody rejects it is dropped ([`Deaths::is_cycle`]).
+//! A message in a cycle of queues without a rejection is dropped ([`Deaths::is_cycle`]).
 
 use crate::backoff::{Backoff, Waits};
 use crate::convert::View;
 use crate::directory::{Directory, QueueEntry};
 use crate::message::{Hidden, Stored, open, store};
 use crate::publish::{TARGETS_PER_REQUEST, more_targets};
-use crate::route::{Reached, Reaching, Sent, Ways, reach};
+use crate::route::{Reached, Reaching, RouteContext, RoutedMessage, reach};
 use crate::turn::{REQUEST_STEPS, TARGET_STEPS};
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, Properties, Table};
-use polylogue_amqp_model::{DeadLetterStrategy, Deaths, Died, QueueSettings, Reason, decode_table, encode_table};
+use polylogue_amqp_model::{DeadLetterStrategy, Deaths, NewDeath, QueueSettings, Reason, decode_table, encode_table};
 use polylogue_api::{
     Ack, Catalog, DeadFate, DeadMessage, DeadOutcome, DeadReason, Event, Now, PublishError, PublishMessage,
     PublishRequest, Reply, Request, Token,
@@ -33,82 +33,82 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How soon a queue's messages that could not be moved are tried again, and at the latest.
+/// Backoff for messages of a queue that could not be moved.
 const RETRY: Waits = Waits { min_ms: 50, max_ms: 5_000 };
-/// Queues to which a message that must not get lost is published one by one, at the most; with more of them a queue may get it twice.
+/// Up to this many target queues, a message that must not be lost is published to each separately; with more, a queue may get it twice.
 const SEPARATE_MAX: usize = 16;
-/// Messages that are in some of their queues and not in others, at the most: of more it is forgotten which have them.
+/// The most messages that are in only some of their target queues; beyond that it is forgotten which queues have them.
 const PARTIAL_MAX: usize = 10_000;
-/// Queues that are known to be gone, at the most; then all are forgotten.
+/// The most queues remembered as deleted; then all are forgotten.
 const GONE_MAX: usize = 10_000;
-/// From so many queues that wait on it is looked whether some are gone.
-const WAITS_LOOK_MIN: usize = 64;
+/// From this many waiting queues on, deleted ones are searched.
+const BACKOFFS_PRUNE_MIN: usize = 64;
 
-/// What became of dead messages.
+/// Outcomes of dead-lettered messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeadCounts {
-    /// They are in at least one other queue.
+    /// In at least one other queue.
     pub moved: u64,
-    /// There was no exchange, no queue behind it, or only ones that refused; or they went round in a circle. Or their own queue had
-    /// refused them, and could not be moved at once: nobody keeps them.
+    /// Dropped: no exchange, no queue behind it, or only queues that rejected; or in a cycle. Or rejected by their own queue, and not movable
+    /// immediately: such messages are stored nowhere.
     pub dropped: u64,
-    /// They are to be tried again.
+    /// To be retried.
     pub retried: u64,
 }
 
-/// A message on its way.
+/// A message being moved.
 #[derive(Debug)]
 struct Moving {
     queue: PartitionId,
     offset: Offset,
     sure: bool,
-    /// Parts that are published and not answered.
+    /// Publishes without a result.
     open: usize,
     arrived: usize,
-    /// Something is to be tried again.
+    /// A part has to be retried.
     again: bool,
 }
 
-/// One publish: whose it is, and the queues that it goes to.
+/// One publish: its message, and the target queues.
 #[derive(Debug)]
 struct Part {
     of: usize,
     to: Vec<PartitionId>,
 }
 
-/// Messages that were told together.
+/// Messages that were announced together.
 #[derive(Debug)]
 struct Batch {
     moving: Vec<Moving>,
     parts: Vec<Part>,
-    /// What is to be published, a piece after the other: a message may go to very many queues.
+    /// The requests to publish, one after the other: a message may have very many target queues.
     messages: VecDeque<PublishMessage>,
-    /// What became of the parts that are published.
+    /// The results of the parts so far.
     results: Vec<Result<(), PublishError>>,
-    /// How many parts are on their way.
+    /// How many parts are in flight.
     asked: usize,
 }
 
-/// The same, of which some have no queues yet.
+/// Messages announced together, of which some are not routed yet.
 #[derive(Debug)]
-struct Dying {
+struct Unrouted {
     dead: VecDeque<DeadMessage>,
     now: Now,
     batch: Batch,
-    /// How far the first one is.
-    way: Option<Box<Way>>,
+    /// The paused routing of the first one.
+    paused: Option<Box<PausedMessage>>,
 }
 
-/// A message that goes on, on the way to its queues.
+/// A message whose routing is paused.
 #[derive(Debug)]
-struct Way {
+struct PausedMessage {
     from: Arc<QueueEntry>,
-    letter: Letter,
+    letter: DeadLetter,
     reaching: Box<Reaching>,
-    circles: bool,
+    is_cycle: bool,
 }
 
-/// Where a message goes, and whether it would go round; nowhere when it cannot be read or there is no exchange for it.
+/// The routed message, and whether it is in a cycle; `None` if it cannot be decoded or has no exchange.
 type Found = Option<(PublishMessage, bool)>;
 
 /// See the module.
@@ -117,27 +117,27 @@ pub struct DeadLetters {
     directory: Arc<Directory>,
     catalog: Arc<dyn Catalog>,
     waiting: Map<Token, Batch>,
-    /// What has no queues yet, and how many steps may be taken to find them.
-    dying: VecDeque<Dying>,
+    /// Messages to route, and the steps that are left for that.
+    unrouted: VecDeque<Unrouted>,
     steps: u64,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
     scratch: Scratch,
-    /// Queues by their partitions, as far as they were asked for.
+    /// Queues by partition, as far as they were looked up.
     queues: Map<PartitionId, Arc<QueueEntry>>,
-    /// Partitions without a queue: it went before its dead messages did.
+    /// Partitions without a queue: it was deleted before its dead messages were moved.
     gone: Set<PartitionId>,
-    /// How long each queue waits whose messages could not be moved.
+    /// The backoff of each queue whose messages could not be moved.
     backoffs: Map<PartitionId, Backoff>,
-    /// With so many of them it is looked for some that are gone.
-    waits_look: usize,
-    /// Queues that have a message already of which others do not.
+    /// The number of them at which deleted ones are searched.
+    prune_at: usize,
+    /// Target queues that already have a message which others lack.
     partial: Map<(PartitionId, Offset), Vec<PartitionId>>,
     counts: DeadCounts,
 }
 
 impl DeadLetters {
-    /// Begins by asking for dead messages.
+    /// Starts by subscribing to dead messages.
     #[must_use]
     pub fn new(directory: Arc<Directory>, catalog: Arc<dyn Catalog>) -> DeadLetters {
         let requests = VecDeque::from([(0, Request::MoveDead)]);
@@ -145,7 +145,7 @@ impl DeadLetters {
             directory,
             catalog,
             waiting: Map::default(),
-            dying: VecDeque::new(),
+            unrouted: VecDeque::new(),
             steps: u64::MAX,
             requests,
             next_token: 0,
@@ -153,35 +153,35 @@ impl DeadLetters {
             queues: Map::default(),
             gone: Set::default(),
             backoffs: Map::default(),
-            waits_look: WAITS_LOOK_MIN,
+            prune_at: BACKOFFS_PRUNE_MIN,
             partial: Map::default(),
             counts: DeadCounts::default(),
         }
     }
 
-    /// The next thing to ask the broker.
+    /// Returns the next request for the broker.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.requests.pop_front()
     }
 
-    /// What came of dead messages since the last call.
+    /// Returns the outcomes since the last call.
     pub fn take_counts(&mut self) -> DeadCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// Begins a turn of at most so many steps ([`polylogue_types::turn`]). Without turns everything is done at once.
+    /// Begins a turn of at most this many steps ([`polylogue_types::turn`]). Without turns everything is done immediately.
     pub fn begin_turn(&mut self, steps_max: u64) {
         self.steps = steps_max;
-        self.go_on();
+        self.proceed();
     }
 
-    /// Whether something is left to do, which waits for nothing but another turn.
+    /// Whether there is work left that only needs another turn.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
-        !self.dying.is_empty()
+        !self.unrouted.is_empty()
     }
 
-    /// The broker's answer.
+    /// Handles a reply of the broker.
     pub fn on_reply(&mut self, token: Token, reply: Reply) {
         let Some(mut batch) = self.waiting.remove(&token) else { return };
         match reply {
@@ -194,7 +194,7 @@ impl DeadLetters {
         }
     }
 
-    /// What the broker says.
+    /// Handles an event of the broker.
     pub fn on_event(&mut self, event: Event, now: Now) {
         if let Event::Dead(messages) = event {
             let batch = Batch {
@@ -204,8 +204,8 @@ impl DeadLetters {
                 results: Vec::new(),
                 asked: 0,
             };
-            self.dying.push_back(Dying { dead: messages.into(), now, batch, way: None });
-            self.go_on();
+            self.unrouted.push_back(Unrouted { dead: messages.into(), now, batch, paused: None });
+            self.proceed();
         }
     }
 
@@ -215,42 +215,42 @@ impl DeadLetters {
         self.next_token
     }
 
-    /// Finds queues for what has none, as far as there are steps.
-    fn go_on(&mut self) {
-        while let Some(mut dying) = self.dying.pop_front() {
-            if !self.find_queues(&mut dying) {
-                return self.dying.push_front(dying);
+    /// Routes messages, as far as there are steps.
+    fn proceed(&mut self) {
+        while let Some(mut unrouted) = self.unrouted.pop_front() {
+            if !self.find_queues(&mut unrouted) {
+                return self.unrouted.push_front(unrouted);
             }
-            self.publish(dying.batch);
+            self.publish(unrouted.batch);
         }
     }
 
-    /// Whether all of them have their queues.
-    fn find_queues(&mut self, dying: &mut Dying) -> bool {
-        while let Some(one) = dying.dead.front() {
+    /// Returns whether all of them are routed.
+    fn find_queues(&mut self, unrouted: &mut Unrouted) -> bool {
+        while let Some(one) = unrouted.dead.front() {
             if self.steps == 0 {
                 return false;
             }
-            let from = dying.way.as_ref().map(|way| way.from.clone()).or_else(|| self.queue(one.queue));
+            let from = unrouted.paused.as_ref().map(|paused| paused.from.clone()).or_else(|| self.queue(one.queue));
             let mut moving =
                 Moving { queue: one.queue, offset: one.offset, sure: false, open: 0, arrived: 0, again: false };
             if let Some(from) = from {
                 moving.sure = from.settings.dead_letter_strategy == DeadLetterStrategy::AtLeastOnce;
-                match self.route(from, one, dying.now, dying.way.take()) {
-                    Ok(found) => self.send(found, &mut moving, &mut dying.batch),
-                    Err(way) => {
-                        dying.way = Some(way);
+                match self.route(from, one, unrouted.now, unrouted.paused.take()) {
+                    Ok(found) => self.send(found, &mut moving, &mut unrouted.batch),
+                    Err(paused) => {
+                        unrouted.paused = Some(paused);
                         return false;
                     }
                 }
             }
-            dying.batch.moving.push(moving);
-            dying.dead.pop_front();
+            unrouted.batch.moving.push(moving);
+            unrouted.dead.pop_front();
         }
         true
     }
 
-    /// Publishes the next piece of a batch, or it is done.
+    /// Publishes the next part of a batch, or completes it.
     fn publish(&mut self, mut batch: Batch) {
         let (mut piece, mut targets) = (Vec::new(), 0);
         while let Some(message) = batch.messages.front() {
@@ -270,16 +270,15 @@ impl DeadLetters {
         self.waiting.insert(token, batch);
     }
 
-    /// Publishes a message to the queues that do not have it yet: where it must not get lost, to each for itself, so that it is known which
-    /// ones have it.
+    /// Publishes a message to the queues that do not have it yet: if it must not be lost, to each separately, so that the result of each is known.
     fn send(&mut self, found: Found, moving: &mut Moving, batch: &mut Batch) {
-        let Some((mut message, circles)) = found else {
+        let Some((mut message, is_cycle)) = found else {
             moving.again = moving.sure;
             return;
         };
         if message.queues.is_empty() {
-            // Of one that goes round there is nothing to wait for.
-            moving.again = moving.sure && !circles;
+            // A message in a cycle is not retried.
+            moving.again = moving.sure && !is_cycle;
             return;
         }
         if let Some(has) = self.partial.get(&(moving.queue, moving.offset)) {
@@ -309,24 +308,24 @@ impl DeadLetters {
                         self.note_partial(moving.queue, moving.offset, part.to);
                     }
                 }
-                // It went or is full: where that does no harm, the message does not get there.
+                // The queue was deleted or is full: without a guarantee, the message is dropped.
                 Some(Err(PublishError::UnknownQueue | PublishError::QueueFull)) => moving.again |= moving.sure,
-                // What its queue refused was never there: nobody keeps it until there is another try.
+                // A message that its queue rejected was never stored there: it cannot be kept for a retry.
                 Some(Err(PublishError::Unavailable(_))) | None => {
                     moving.again = !DeadMessage::was_refused(moving.offset);
                 }
             }
         }
-        // A refused one that is dropped tells nothing of how it goes for the others.
-        let told = |moving: &&Moving| moving.arrived > 0 || !DeadMessage::was_refused(moving.offset);
-        for moving in batch.moving.iter().filter(|moving| !moving.again).filter(told) {
+        // A dropped message that its queue rejected says nothing about the others.
+        let conclusive = |moving: &&Moving| moving.arrived > 0 || !DeadMessage::was_refused(moving.offset);
+        for moving in batch.moving.iter().filter(|moving| !moving.again).filter(conclusive) {
             self.backoffs.remove(&moving.queue);
         }
-        if self.backoffs.len() + self.partial.len() >= self.waits_look {
-            self.look_for_queues();
-            self.waits_look = (2 * (self.backoffs.len() + self.partial.len())).max(WAITS_LOOK_MIN);
+        if self.backoffs.len() + self.partial.len() >= self.prune_at {
+            self.update_queues();
+            self.prune_at = (2 * (self.backoffs.len() + self.partial.len())).max(BACKOFFS_PRUNE_MIN);
         }
-        // A queue waits once for all of its messages.
+        // A queue has one backoff for all its messages.
         let mut waits = Map::default();
         let outcomes = batch.moving.into_iter().map(|moving| self.outcome(&moving, &mut waits)).collect();
         self.request(Request::DeadMoved(outcomes));
@@ -354,15 +353,15 @@ impl DeadLetters {
         DeadOutcome { queue, offset, how }
     }
 
-    /// The queue of a partition; `None` for one that is gone.
+    /// Returns the queue of a partition; `None` if it was deleted.
     fn queue(&mut self, partition: PartitionId) -> Option<Arc<QueueEntry>> {
         let known = self.queues.get(&partition).map(|entry| entry.queue.id);
         if let Some(entry) = known.and_then(|id| self.directory.queue(id)) {
             return Some(entry);
         }
-        // Partitions are never used again.
+        // Partitions are never reused.
         if known.is_none() && !self.gone.contains(&partition) {
-            self.look_for_queues();
+            self.update_queues();
         }
         let found = self.queues.get(&partition).filter(|_| known.is_none()).cloned();
         if found.is_none() && self.gone.insert(partition) && self.gone.len() > GONE_MAX {
@@ -371,8 +370,8 @@ impl DeadLetters {
         found
     }
 
-    /// Learns which queues there are, and forgets what concerns others.
-    fn look_for_queues(&mut self) {
+    /// Updates the known queues, and forgets the state of deleted ones.
+    fn update_queues(&mut self) {
         self.queues.clear();
         for entry in self.directory.queues() {
             if let Some(partition) = entry.partition(self.catalog.as_ref()) {
@@ -384,26 +383,26 @@ impl DeadLetters {
         partial.retain(|(queue, _), _| queues.contains_key(queue));
     }
 
-    /// The message as it goes on, with its queues; what is left of the way to them where there are no steps.
+    /// Builds the message to publish and routes it; returns the paused routing if the steps are used up.
     fn route(
         &mut self,
         from: Arc<QueueEntry>,
         dead: &DeadMessage,
         now: Now,
-        way: Option<Box<Way>>,
-    ) -> Result<Found, Box<Way>> {
-        let (letter, reaching, circles) = match way {
-            Some(way) => (way.letter, Some(way.reaching), way.circles),
+        paused: Option<Box<PausedMessage>>,
+    ) -> Result<Found, Box<PausedMessage>> {
+        let (letter, reaching, is_cycle) = match paused {
+            Some(paused) => (paused.letter, Some(paused.reaching), paused.is_cycle),
             None => {
                 self.steps = self.steps.saturating_sub(REQUEST_STEPS);
-                let letter = open(&dead.bytes).and_then(|stored| Letter::of(stored, &from, dead.reason, now));
+                let letter = open(&dead.bytes).and_then(|stored| DeadLetter::of(stored, &from, dead.reason, now));
                 let Some(letter) = letter else { return Ok(None) };
                 (letter, None, false)
             }
         };
         let view = View::new(&letter.properties);
         let keys: Vec<&[u8]> = letter.keys.iter().map(Bytes::as_ref).collect();
-        let sent = Sent {
+        let sent = RoutedMessage {
             keys: &keys,
             view: &view,
             random: dead.offset.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ dead.queue.0,
@@ -411,14 +410,14 @@ impl DeadLetters {
             priority: letter.properties.priority,
             now_ms: now.wall_ms,
         };
-        let circles = Cell::new(circles);
+        let is_cycle = Cell::new(is_cycle);
         let wanted = |entry: &QueueEntry| {
             let cycle = letter.deaths.is_cycle(entry.queue.name.as_bytes());
-            circles.set(circles.get() || cycle);
+            is_cycle.set(is_cycle.get() || cycle);
             !cycle
         };
         let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
-        let ways = Ways { directory: &directory, catalog: catalog.as_ref(), wanted: &wanted };
+        let ways = RouteContext { directory: &directory, catalog: catalog.as_ref(), wanted: &wanted };
         let reached = match reaching {
             Some(reaching) => reaching.resume(ways, &sent, &mut self.scratch, &mut self.steps),
             None => {
@@ -428,18 +427,18 @@ impl DeadLetters {
             }
         };
         match reached {
-            Ok(reached) => Ok(Some((letter.message(reached, now), circles.get()))),
+            Ok(reached) => Ok(Some((letter.message(reached, now), is_cycle.get()))),
             Err(reaching) => {
-                let circles = circles.get();
-                Err(Box::new(Way { from, letter, reaching, circles }))
+                let is_cycle = is_cycle.get();
+                Err(Box::new(PausedMessage { from, letter, reaching, is_cycle }))
             }
         }
     }
 }
 
-/// A message that died, as it goes on.
+/// A dead-lettered message, as it is republished.
 #[derive(Debug)]
-struct Letter {
+struct DeadLetter {
     exchange: Bytes,
     /// The routing key first.
     keys: Vec<Bytes>,
@@ -458,9 +457,9 @@ fn reason_of(reason: DeadReason) -> Reason {
     }
 }
 
-impl Letter {
-    /// `None` where there is no dead-letter exchange (any more), or what is stored is no message.
-    fn of(stored: Stored, from: &QueueEntry, reason: DeadReason, now: Now) -> Option<Letter> {
+impl DeadLetter {
+    /// `None` if there is no dead-letter exchange (any more), or the stored bytes are no message.
+    fn of(stored: Stored, from: &QueueEntry, reason: DeadReason, now: Now) -> Option<DeadLetter> {
         let QueueSettings { dead_letter_exchange, dead_letter_routing_key, .. } = &from.settings;
         let exchange = dead_letter_exchange.as_ref()?.clone().into_bytes();
         let mut basic = BasicProperties::decode(&stored.properties).ok()?;
@@ -473,7 +472,7 @@ impl Letter {
         let mut keys = vec![stored.routing_key.clone()];
         keys.extend(cc.map(Bytes::copy_from_slice));
         keys.extend(bcc.iter().cloned());
-        let died = Died {
+        let died = NewDeath {
             reason: reason_of(reason),
             queue: from.queue.name.as_bytes(),
             exchange: &stored.exchange,
@@ -484,7 +483,7 @@ impl Letter {
         let history = Deaths::decode(&stored.hidden.history).ok();
         let deaths = Deaths::after(history, &died, u64::try_from(now.wall_ms).unwrap_or(0));
         let (keys, hidden_bcc, headers) = match dead_letter_routing_key {
-            // Its own keys go, those of CC and BCC as well.
+            // Its own keys are dropped, those of CC and BCC too.
             Some(key) => (vec![key.clone().into_bytes()], Vec::new(), headers.without("CC")),
             None => (keys, bcc.clone(), headers),
         };
@@ -492,7 +491,7 @@ impl Letter {
         basic.headers = Table::new(encode_table(&headers)).ok();
         let hidden = Hidden { bcc: hidden_bcc, history: deaths.encode() };
         let properties = Properties::from(&basic);
-        Some(Letter { exchange, keys, properties, hidden, deaths, body: stored.body })
+        Some(DeadLetter { exchange, keys, properties, hidden, deaths, body: stored.body })
     }
 
     fn message(&self, reached: Reached, now: Now) -> PublishMessage {

@@ -1,4 +1,4 @@
-//! What clients receive and settle.
+//! Deliveries to clients and their settlement.
 
 use crate::connection::Connection;
 use crate::counts::QueueCount;
@@ -15,18 +15,18 @@ use polylogue_api::{ConsumerId, Credit, Delivery, Holder, Request, Settle, Settl
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 
-/// How often a message failed, and how often it came back: headers of messages of quorum queues that come again.
+/// The header with the number of failed deliveries: for redelivered messages of quorum queues.
 const DELIVERY_COUNT: &str = "x-delivery-count";
 const ACQUIRED_COUNT: &str = "x-acquired-count";
 
-/// Messages that a consumer may have on their way to its socket.
+/// The most messages that a consumer may have in flight to its socket.
 pub(crate) const WINDOW_MESSAGES: u64 = 1_000;
-/// What part of its window a consumer is given back at once.
+/// The part of its window that is returned to a consumer immediately.
 const CREDIT_PART: u64 = 16;
-/// When it is given back less than that. A message that is larger than what is left of the window waits so long. Milliseconds.
+/// When less than that is returned. A message larger than the rest of the window waits this long. Milliseconds.
 const CREDIT_WAIT_MS: u64 = 20;
-/// Consumers that are looked at for each acknowledgement where many are owed something, in turns: the others a little later.
-const LOOKS_MAX: usize = 64;
+/// The most consumers that are checked per acknowledgement when many are owed credit, in rotation: the others follow a little later.
+const CHECKS_MAX: usize = 64;
 
 /// Bits of a place's queue that hold the life of its writer.
 const LIFE_BITS: u32 = 16;
@@ -37,15 +37,15 @@ pub(crate) struct Consumer {
     pub(crate) id: ConsumerId,
     pub(crate) entry: Arc<QueueEntry>,
     pub(crate) no_ack: bool,
-    /// How long it may take to acknowledge; `None` for ever. Milliseconds.
+    /// The acknowledgement timeout; `None` for no limit. Milliseconds.
     pub(crate) ack_ms_max: Option<u64>,
-    /// What came since it was given credit last.
+    /// Credit used since it was last granted.
     pub(crate) owed: Credit,
-    /// Deliveries that the client has to settle.
+    /// Deliveries that the client has not settled.
     pub(crate) unsettled: u64,
 }
 
-/// A consumer that was cancelled, and what the client still has to settle of it.
+/// A cancelled consumer with unsettled deliveries.
 #[derive(Debug)]
 pub(crate) struct Cancelled {
     pub(crate) id: ConsumerId,
@@ -55,19 +55,19 @@ pub(crate) struct Cancelled {
     pub(crate) kind: QueueKind,
 }
 
-/// Who takes messages one by one.
+/// A consumer that takes single messages (`basic.get`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pull {
     pub(crate) id: ConsumerId,
     pub(crate) kind: QueueKind,
 }
 
-/// Deliveries of one consumer that go out together, and what they weigh.
+/// Deliveries of one consumer that are sent together, and their credit.
 struct Outgoing {
     channel: ChannelRef,
     consumer: ConsumerRef,
     deliveries: Vec<amqp::Delivery>,
-    /// How many of them had been delivered before.
+    /// How many of them are redeliveries.
     again: u64,
     weight: u64,
 }
@@ -76,7 +76,7 @@ fn uncounted(headers: &Table) -> Table {
     headers.without(DELIVERY_COUNT).without(ACQUIRED_COUNT)
 }
 
-/// The properties of a message of a quorum queue as it was published, without how often it came since: for whoever sends it on.
+/// The properties of a message of a quorum queue as published, without the counts of its deliveries: for forwarding it.
 #[must_use]
 pub fn without_counts(properties: &Bytes) -> Bytes {
     let Ok(mut basic) = BasicProperties::decode(properties) else { return properties.clone() };
@@ -84,8 +84,7 @@ pub fn without_counts(properties: &Bytes) -> Bytes {
     basic.encode()
 }
 
-/// The properties of a message that comes again, with how often it did: quorum queues tell their consumers. Before 4.3 each return was
-/// one that counted.
+/// The properties of a redelivered message of a quorum queue, with its counts. Before 4.3 each return counted.
 fn with_counts(properties: &Bytes, delivery: &Delivery, settings: &AmqpSettings) -> Option<Bytes> {
     let mut basic = BasicProperties::decode(properties).ok()?;
     let headers = uncounted(&basic.headers.take().unwrap_or(Table::EMPTY));
@@ -98,14 +97,14 @@ fn with_counts(properties: &Bytes, delivery: &Delivery, settings: &AmqpSettings)
     Some(basic.encode())
 }
 
-/// How a session names a delivery: what comes back with a settlement.
+/// Encodes a delivery's id for the session, which returns it with the settlement.
 ///
 /// ```text
 ///   queue: | u48 partition | u16 life of the queue's writer |      at: offset
 /// ```
 ///
-/// Without the life an acknowledgement could settle another message: when a writer is lost the offsets of what it handed out early are
-/// given out again.
+/// Without the life an acknowledgement could settle another message: after the loss of a writer, the offsets of messages that it delivered early are
+/// assigned again.
 fn place_of(delivery: &Delivery) -> Place {
     Place { queue: delivery.queue.0 << LIFE_BITS | u64::from(delivery.life), at: delivery.first.0 }
 }
@@ -115,7 +114,7 @@ pub(crate) fn queue_of(place: Place) -> (PartitionId, u16) {
     (PartitionId(place.queue >> LIFE_BITS), place.queue as u16)
 }
 
-/// A delivery in the words of the session. `None` for what is no message of AMQP.
+/// Converts a delivery for the session. `None` if the bytes are no AMQP message.
 pub(crate) fn delivery_of(
     delivery: &Delivery,
     kind: Option<QueueKind>,
@@ -136,7 +135,7 @@ pub(crate) fn delivery_of(
 }
 
 impl Connection {
-    /// Messages came for consumers.
+    /// Messages for consumers arrived.
     pub(crate) fn deliver(&mut self, deliveries: Vec<Delivery>) {
         let mut run: Option<Outgoing> = None;
         let mut stamps = Stamps::default();
@@ -150,7 +149,7 @@ impl Connection {
             let weight = delivery.weight;
             let open = self.channels.get(&channel);
             if open.is_some_and(|open| open.cancelled.contains_key(&consumer)) {
-                // It was on its way when the consumer was cancelled.
+                // It was in flight when the consumer was cancelled.
                 back.push(Settlement { queue, first, count: 1, by, how: Settle::Unsent });
                 continue;
             }
@@ -164,7 +163,7 @@ impl Connection {
                 _ => Some(message),
             });
             let Some(message) = message else {
-                // Nobody could read it, this time or another.
+                // It cannot be decoded, now or later.
                 self.settle_quietly(vec![Settlement { queue, first, count: 1, by, how: Settle::Accept }]);
                 self.owe(channel, consumer, Credit { messages: 1, bytes: weight });
                 continue;
@@ -177,19 +176,19 @@ impl Connection {
                     out.weight += weight;
                 }
                 _ => {
-                    self.hand_out(run.take());
+                    self.send_deliveries(run.take());
                     let again = u64::from(message.redelivered);
                     run = Some(Outgoing { channel, consumer, deliveries: vec![message], again, weight });
                 }
             }
         }
-        self.hand_out(run);
+        self.send_deliveries(run);
         if !back.is_empty() {
             self.settle_quietly(back);
         }
     }
 
-    /// The client is to settle one more delivery of a consumer, unless that wants no acknowledgements.
+    /// Counts an unsettled delivery of a consumer, unless acknowledgement is automatic.
     fn expect_settlement(&mut self, channel: ChannelRef, consumer: ConsumerRef) {
         let open = self.channels.get_mut(&channel).and_then(|open| open.consumers.get_mut(&consumer));
         if let Some(consumer) = open.filter(|consumer| !consumer.no_ack) {
@@ -197,7 +196,7 @@ impl Connection {
         }
     }
 
-    fn hand_out(&mut self, out: Option<Outgoing>) {
+    fn send_deliveries(&mut self, out: Option<Outgoing>) {
         let Some(Outgoing { channel, consumer, deliveries, again, weight }) = out else { return };
         self.owe(channel, consumer, Credit { messages: deliveries.len() as u64, bytes: weight });
         let open = self.channels.get(&channel).and_then(|open| open.consumers.get(&consumer));
@@ -214,7 +213,7 @@ impl Connection {
         self.event(amqp::Event::Deliver { channel, consumer, deliveries });
     }
 
-    /// Notes what a consumer is to be given back once it is written.
+    /// Records credit to return to a consumer once its output is written.
     fn owe(&mut self, channel: ChannelRef, consumer: ConsumerRef, more: Credit) {
         if let Some(owed) = self.owed(channel, consumer) {
             let is_new = *owed == Credit::default();
@@ -233,8 +232,8 @@ impl Connection {
         owed.or(replies.map(|replies| &mut replies.owed))
     }
 
-    /// A channel has another prefetch for all its consumers together; 0: none. The broker holds it, over all queues: what there is no room
-    /// for stays where it is, for others. A stream's consumers take no part, as with RabbitMQ.
+    /// Sets a channel's shared prefetch limit; 0 for none. The broker enforces it over all queues: messages beyond the limit stay in their queues,
+    /// for others. Stream consumers are exempt, as in RabbitMQ.
     pub(crate) fn share_prefetch(&mut self, channel: ChannelRef, count: u16) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         open.qos = count;
@@ -249,41 +248,41 @@ impl Connection {
             let all = consumers.chain(open.cancelled.values().map(|one| (one.id, one.kind)));
             let mut sharing: Vec<_> = all.filter(|(_, kind)| *kind != QueueKind::Stream).map(|(id, _)| id).collect();
             sharing.sort_unstable();
-            sharing.into_iter().for_each(|id| self.tell(Request::Share(id, limit.clone())));
+            sharing.into_iter().for_each(|id| self.notify_broker(Request::Share(id, limit.clone())));
         }
-        self.tell(Request::Offer(limit));
+        self.notify_broker(Request::Offer(limit));
     }
 
-    /// What was written makes room for more, and so does what is settled where a channel remembers as much as it may. The broker is told when
-    /// it is a part of the window, and else a little later: most consumers would be told of each message alone.
+    /// Grants credit for written output and, at the limit of a channel, for settled deliveries. The broker is notified for each part of the window,
+    /// or a little later: otherwise most consumers would cause a request per message.
     pub(crate) fn give_credit(&mut self) {
         let bytes_min = self.settings.consumer_window_bytes / CREDIT_PART;
-        self.give(LOOKS_MAX, |owed| owed.messages >= WINDOW_MESSAGES / CREDIT_PART || owed.bytes >= bytes_min);
+        self.give(CHECKS_MAX, |owed| owed.messages >= WINDOW_MESSAGES / CREDIT_PART || owed.bytes >= bytes_min);
     }
 
-    /// Gives all consumers what they are owed.
+    /// Grants all owed credit.
     pub(crate) fn give_all_credit(&mut self) {
         self.credit_due_ms = None;
         self.give(usize::MAX, |_| true);
     }
 
-    fn give(&mut self, looks_max: usize, is_enough: impl Fn(&Credit) -> bool) {
-        let looks = self.owing.len().min(looks_max);
-        let mut is_left = self.owing.len() > looks;
+    fn give(&mut self, checks_max: usize, is_enough: impl Fn(&Credit) -> bool) {
+        let checks = self.owing.len().min(checks_max);
+        let mut is_left = self.owing.len() > checks;
         self.is_starved &= is_left;
-        for _ in 0..looks {
+        for _ in 0..checks {
             let Some((channel, consumer)) = self.owing.pop_front() else { break };
             let Some(open) = self.channels.get(&channel) else { continue };
             let id = open.id_of(consumer);
-            // Where no session is behind it, nothing waits to be written.
-            let may = self.said.is_some() || self.session.may_deliver(channel);
+            // Without a session, nothing waits to be written.
+            let may = self.captured.is_some() || self.session.may_deliver(channel);
             let (Some(id), Some(owed)) = (id, self.owed(channel, consumer)) else { continue };
             if *owed == Credit::default() {
                 continue;
             }
             if may && is_enough(owed) {
                 let more = std::mem::take(owed);
-                self.tell(Request::Credit(id, more));
+                self.notify_broker(Request::Credit(id, more));
                 continue;
             }
             self.is_starved |= !may;
@@ -295,14 +294,14 @@ impl Connection {
         }
     }
 
-    /// Something was settled: channels that have had as much as they may may have more.
+    /// Deliveries were settled: channels at their limit may continue.
     pub(crate) fn give_where_starved(&mut self) {
         if self.is_starved {
             self.give_credit();
         }
     }
 
-    /// Deliveries are settled. Gives what is to be told the broker.
+    /// Settles deliveries; returns the settlements for the broker.
     pub(crate) fn settlements(&mut self, channel: ChannelRef, verdict: Verdict, runs: &[Run]) -> Vec<Settlement> {
         let how = match verdict {
             Verdict::Ack => Settle::Accept,
@@ -310,7 +309,7 @@ impl Connection {
             Verdict::Requeue => Settle::Return { counts: false, delay_ms: 0 },
             Verdict::RequeueFailed => Settle::Return { counts: true, delay_ms: 0 },
         };
-        let is_look = verdict == Verdict::Requeue && self.said.is_some() && !self.settings.is_newer();
+        let is_look = verdict == Verdict::Requeue && self.captured.is_some() && !self.settings.is_newer();
         let Some(open) = self.channels.get_mut(&channel) else { return Vec::new() };
         let mut settlements = Vec::with_capacity(runs.len());
         for run in runs {
@@ -318,7 +317,7 @@ impl Connection {
             let found = if run.consumer == NO_CONSUMER {
                 open.pulls.get(&(queue, false)).map(|pull| (pull.id, pull.kind))
             } else {
-                // A consumer that was cancelled keeps what it has under the same number.
+                // A cancelled consumer keeps its deliveries under the same id.
                 let known = match open.consumers.get_mut(&run.consumer) {
                     Some(one) => Some(((one.id, one.entry.queue.kind), &mut one.unsettled)),
                     None => {
@@ -332,7 +331,7 @@ impl Connection {
                 })
             };
             let Some((id, kind)) = found else { continue };
-            // Looking at the messages of a queue through a management API does not count towards their delivery limit.
+            // Browsing a queue through a management API does not count towards the delivery limit.
             let how = if is_look && kind == QueueKind::Quorum { Settle::Unsent } else { how };
             if verdict == Verdict::Ack {
                 self.tally.of_queue(QueueCount::Acknowledged, kind, run.count);
@@ -344,25 +343,25 @@ impl Connection {
         settlements
     }
 
-    /// Tells the broker of settlements; nobody waits.
+    /// Sends settlements to the broker without waiting for a result.
     pub(crate) fn settle(&mut self, channel: ChannelRef, verdict: Verdict, runs: &[Run]) {
         let settlements = self.settlements(channel, verdict, runs);
         if !settlements.is_empty() {
             self.ask(Request::Settle(SettleRequest { settlements, wait: false }), crate::operation::Waits::Nothing);
         }
-        self.let_go(channel, runs);
+        self.remove_settled(channel, runs);
         self.give_where_starved();
     }
 
-    /// Cancelled consumers of which everything is settled now are no more.
-    pub(crate) fn let_go(&mut self, channel: ChannelRef, settled: &[Run]) {
+    /// Removes cancelled consumers whose deliveries are all settled.
+    pub(crate) fn remove_settled(&mut self, channel: ChannelRef, settled: &[Run]) {
         for run in settled {
             let Some(open) = self.channels.get_mut(&channel) else { return };
             if open.cancelled.get(&run.consumer).is_some_and(|one| one.unsettled == 0)
                 && let Some(one) = open.cancelled.remove(&run.consumer)
             {
                 self.consumers.remove(&one.id);
-                self.tell(Request::Detach(one.id));
+                self.notify_broker(Request::Detach(one.id));
             }
         }
     }
@@ -372,7 +371,7 @@ impl Connection {
         self.ask(Request::Settle(request), crate::operation::Waits::Nothing);
     }
 
-    /// A consumer's queue is gone.
+    /// A consumer's queue was deleted.
     pub(crate) fn detached(&mut self, id: ConsumerId) {
         let Some((channel, consumer)) = self.consumers.remove(&id) else { return };
         let Some(open) = self.channels.get_mut(&channel) else { return };
@@ -381,7 +380,7 @@ impl Connection {
         let stops = |waits: &Waits| matches!(waits, Waits::Stopped(_, _, _, of) if *of == id);
         let stopping = self.waiting.iter().find_map(|(at, waits)| stops(waits).then_some(*at));
         if let Some(Waits::Stopped(token, ..)) = stopping.and_then(|at| self.waiting.remove(&at)) {
-            // It was to go anyway, and nobody else will say so.
+            // It was being cancelled, and no other reply will follow.
             open.consumers.remove(&consumer);
             self.show(|shown| shown.cancelled(channel, consumer));
             return self.reply(token, amqp::Reply::Done);

@@ -1,4 +1,4 @@
-//! What every connection knows of the declared world without asking: how to route, and which partition a queue is.
+//! The metadata that connections read without a request: routes, and partitions of queues.
 
 use crate::alarm::{Alarms, Resource};
 use crate::convert::topic_config;
@@ -18,10 +18,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What topics of queues are called begins like this.
+/// The prefix of names of queue topics.
 pub(crate) const TOPIC_PREFIX: &str = "__amqp_queue_";
 
-/// The topic of a queue. Ids are never reused, and so are these names.
+/// The topic of a queue. Ids are never reused, so these names are not either.
 #[must_use]
 pub fn topic_of(queue: QueueId) -> String {
     format!("{TOPIC_PREFIX}{queue}")
@@ -32,14 +32,14 @@ pub(crate) fn queue_of(topic: &str) -> Option<QueueId> {
     topic.strip_prefix(TOPIC_PREFIX)?.parse().ok().map(QueueId)
 }
 
-/// A queue as connections see it.
+/// A queue, as connections see it.
 #[derive(Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) queue: Arc<Queue>,
-    /// What holds for it, policies included.
+    /// Its effective settings, policies included.
     pub(crate) settings: QueueSettings,
     partition: OnceLock<PartitionId>,
-    /// When somebody last had to do with it, by monotonic time; 0 for nobody knows. Milliseconds.
+    /// When it was last used, by monotonic time; 0 if unknown. Milliseconds.
     used_ms: Arc<AtomicU64>,
 }
 
@@ -48,17 +48,17 @@ impl QueueEntry {
         QueueEntry { queue, settings, partition: OnceLock::new(), used_ms: Arc::default() }
     }
 
-    /// Somebody declares it, takes a message, consumes, or has just left it.
+    /// It was declared, consumed from, or lost a consumer.
     pub(crate) fn used(&self, now: Now) {
         self.used_ms.store(now.monotonic_ms.max(1), Ordering::Relaxed);
     }
 
-    /// When that was, by monotonic time. `None` before the first time. Milliseconds.
+    /// When it was last used, by monotonic time. `None` before the first use. Milliseconds.
     pub(crate) fn used_ms(&self) -> Option<u64> {
         Some(self.used_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
-    /// Its partition, once its topic is there.
+    /// Its partition, once its topic exists.
     pub(crate) fn partition(&self, catalog: &dyn Catalog) -> Option<PartitionId> {
         if let Some(known) = self.partition.get() {
             return Some(*known);
@@ -68,47 +68,47 @@ impl QueueEntry {
         Some(*self.partition.get_or_init(|| partition))
     }
 
-    /// The topic that it needs.
+    /// The topic to create for it.
     pub(crate) fn new_topic(&self) -> NewTopic {
         let config = topic_config(&self.queue, &self.settings);
         NewTopic { name: topic_of(self.queue.id), partitions: 1, config, internal: true }
     }
 }
 
-/// See the module. Shared by all connections; changed only when records are applied.
+/// See the module. Shared by all connections; changes only when records are applied.
 #[derive(Debug)]
 pub struct Directory {
     router: Arc<SharedRouter>,
     queues: RwLock<Map<QueueId, Arc<QueueEntry>>>,
-    /// Users and what they may do.
+    /// Users and permissions.
     world: ArcSwap<World>,
-    /// Grows when somebody may do something else than before.
+    /// The version of permissions; incremented when any permission changes.
     rights: AtomicU64,
-    /// Some virtual host is traced.
+    /// At least one virtual host is traced.
     traces: AtomicBool,
-    /// Access control lists, and who is an administrator.
+    /// Access control lists, and the administrators.
     book: RwLock<AclBook>,
     quotas: Quotas,
     clients: Arc<Clients>,
     idle: News<IdleNews>,
-    /// What publishers are to wait for.
+    /// Resource alarms.
     alarms: Alarms,
-    /// Bodies of messages that were given up because they did not come.
+    /// Messages that were abandoned because their bodies timed out.
     late_bodies: AtomicU64,
-    /// What a start has to do is done.
+    /// The start of the machine is complete.
     begun: AtomicBool,
-    /// Which process this is.
+    /// The identity of this process.
     home: OnceLock<Home>,
     /// The first user may log in, from this machine.
     lets_guest: AtomicBool,
     to_topics: News<BTreeSet<QueueId>>,
-    /// All queues that go on to a topic.
-    going_on: RwLock<BTreeSet<QueueId>>,
+    /// All queues that forward to a topic.
+    forwarding: RwLock<BTreeSet<QueueId>>,
     from_topics: News<Vec<ExchangeNews>>,
     new_queues: News<Vec<QueueId>>,
     shovels: News<()>,
     federation: News<()>,
-    /// What the cluster was called by somebody, and the settings of sessions with that.
+    /// The configured cluster name, and the session settings that contain it.
     cluster_name: Mutex<(Option<String>, Option<Arc<AmqpSettings>>)>,
 }
 
@@ -130,7 +130,7 @@ impl Directory {
             home: OnceLock::new(),
             lets_guest: AtomicBool::new(true),
             to_topics: News::default(),
-            going_on: RwLock::default(),
+            forwarding: RwLock::default(),
             from_topics: News::default(),
             new_queues: News::default(),
             shovels: News::default(),
@@ -149,35 +149,34 @@ impl Directory {
         self.lets_guest.store(may_log_in, Ordering::Relaxed);
     }
 
-    pub(crate) fn bodies_were_late(&self, count: u64) {
+    pub(crate) fn count_late_bodies(&self, count: u64) {
         if count > 0 {
             self.late_bodies.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// Bodies of messages that were given up because they did not come in time.
+    /// How many messages were abandoned because their bodies timed out.
     #[must_use]
     pub fn late_bodies(&self) -> u64 {
         self.late_bodies.load(Ordering::Relaxed)
     }
 
-    /// Publishers are to wait until there is more of that, or no longer; each connection is told by [`crate::Connection::on_alarm`].
-    /// Whether that is news.
+    /// Raises or clears a resource alarm; each connection is notified by [`crate::Connection::on_alarm`]. Returns whether it changed.
     pub fn set_alarm(&self, of: Resource, on: bool) -> bool {
         self.alarms.set(of, on)
     }
 
-    /// Why publishers are to wait, if they are.
+    /// The reason why publishers are blocked, if they are.
     pub(crate) fn alarm(&self) -> Option<&'static str> {
         self.alarms.reason()
     }
 
-    /// Somebody calls the cluster so, or nobody calls it otherwise than its settings.
+    /// Sets the cluster name, or `None` for that of the settings.
     pub(crate) fn set_cluster_name(&self, name: Option<String>) {
         *self.cluster_name.lock() = (name, None);
     }
 
-    /// These settings with the name that the cluster has now.
+    /// Returns these settings with the current cluster name.
     #[must_use]
     pub fn named(&self, settings: Arc<AmqpSettings>) -> Arc<AmqpSettings> {
         let mut named = self.cluster_name.lock();
@@ -186,55 +185,55 @@ impl Directory {
         known.get_or_insert_with(new).clone()
     }
 
-    /// For [`crate::IdleQueues`].
+    /// Changes for [`crate::IdleQueues`].
     pub fn idle_news(&self) -> &News<IdleNews> {
         &self.idle
     }
 
-    /// For [`crate::ToTopics`]: queues that go on to a topic and were declared or changed.
+    /// Changes for [`crate::ToTopics`]: queues with a topic that were declared or changed.
     pub fn topic_news(&self) -> &News<BTreeSet<QueueId>> {
         &self.to_topics
     }
 
-    /// For [`crate::MissingTopics`]: queues that were declared.
+    /// Changes for [`crate::MissingTopics`]: queues that were declared.
     pub fn queue_news(&self) -> &News<Vec<QueueId>> {
         &self.new_queues
     }
 
-    /// For whoever runs shovels: there is another one, or one is another or gone. [`View::world`](crate::View) has them all.
+    /// Changes for the runner of shovels: a shovel was set or cleared. [`View::world`](crate::View) has them all.
     pub fn shovel_news(&self) -> &News<()> {
         &self.shovels
     }
 
-    /// For whoever runs links of federation: an upstream is another, or, while there are any, a policy, a queue, an exchange or a
-    /// binding. [`View`](crate::View) has them all.
+    /// Changes for the runner of federation links: an upstream changed or, while there are any, a policy, a queue, an exchange or a binding.
+    /// [`View`](crate::View) has them all.
     pub fn federation_news(&self) -> &News<()> {
         &self.federation
     }
 
-    /// For [`crate::FromTopics`]: what became of exchanges that name a topic, in order.
+    /// Changes for [`crate::FromTopics`]: events of exchanges that name a topic, in order.
     pub fn exchange_news(&self) -> &News<Vec<ExchangeNews>> {
         &self.from_topics
     }
 
-    /// Whether a queue of a virtual host goes on to a topic.
-    pub(crate) fn goes_on_to(&self, vhost: VhostId, topic: &str) -> bool {
-        let going_on = self.going_on.read();
-        going_on
+    /// Whether a queue of a virtual host forwards to a topic.
+    pub(crate) fn forwards_to(&self, vhost: VhostId, topic: &str) -> bool {
+        let forwarding = self.forwarding.read();
+        forwarding
             .iter()
             .filter_map(|id| self.queue(*id))
             .any(|entry| entry.queue.vhost == vhost && entry.settings.topic.as_deref() == Some(topic))
     }
 
-    /// Consumers of these queues have gone with their connection.
-    pub(crate) fn left_alone(&self, queues: impl Iterator<Item = QueueId>) {
+    /// These queues lost consumers with a connection.
+    pub(crate) fn consumers_left(&self, queues: impl Iterator<Item = QueueId>) {
         let queues: Vec<_> = queues.collect();
         if !queues.is_empty() {
-            self.idle.tell(|news| news.left.extend(queues));
+            self.idle.update(|news| news.left.extend(queues));
         }
     }
 
-    /// Whether the declared world has begun: the first user is there, or others are, and what does not outlive a start is gone.
+    /// Whether the start is complete: the first user or others exist, and non-durable objects of earlier processes are removed.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
@@ -244,61 +243,61 @@ impl Directory {
         self.begun.store(true, Ordering::Release);
     }
 
-    /// Who is connected, in the order in which they came.
+    /// All connections, in the order of their creation.
     #[must_use]
     pub fn clients(&self) -> Vec<Arc<Presence>> {
         self.clients.all()
     }
 
-    /// How many are connected, and their channels.
+    /// The numbers of connections and channels.
     #[must_use]
     pub fn client_counts(&self) -> (u64, u64) {
         self.clients.count()
     }
 
-    /// How many connections are slowed by credit.
+    /// How many connections are in flow (blocked for lack of credit).
     #[must_use]
     pub fn clients_in_flow(&self) -> u64 {
         self.clients.in_flow()
     }
 
-    /// Who has a queue alone, if anybody does and is shown.
+    /// Returns the connection that a queue is exclusive to, if it is listed.
     #[must_use]
     pub fn owner_of(&self, queue: &Queue) -> Option<Arc<Presence>> {
         self.clients.one(self.connection_of(queue.owner?)?)
     }
 
-    /// Whether the owner of exclusive queues is there.
+    /// Whether the owner of exclusive queues is connected.
     pub(crate) fn is_connected(&self, owner: OwnerId) -> bool {
         self.connection_of(owner).is_some_and(|id| self.clients.one(id).is_some())
     }
 
-    /// The connection of this process that owns queues under that name.
+    /// The number of the connection of this process with this owner id.
     fn connection_of(&self, owner: OwnerId) -> Option<u64> {
         let is_here = self.home.get() == Some(&owner.home);
         owner.connection.checked_sub(1).filter(|_| is_here)
     }
 
-    /// Which process this is. Said once, before anybody connects.
+    /// Sets the identity of this process. Called once, before the first connection.
     pub(crate) fn set_home(&self, home: Home) {
-        // A machine that is made ready again is of the same process.
+        // A machine that becomes ready again belongs to the same process.
         let _ = self.home.set(home);
     }
 
-    /// What is counted of clients and their messages.
+    /// Counters of clients and their messages.
     #[must_use]
     pub fn traffic(&self) -> &Arc<Traffic> {
         &self.clients.traffic
     }
 
-    /// Queues came or went. What a start finds and clears away is no news.
+    /// Counts created or deleted queues. Those of a start are not counted.
     fn queues_changed(&self, what: Count) {
         if self.has_begun() {
             self.clients.traffic.more(what, 1);
         }
     }
 
-    pub(crate) fn books(&self) -> Arc<Clients> {
+    pub(crate) fn entries(&self) -> Arc<Clients> {
         self.clients.clone()
     }
 
@@ -333,14 +332,14 @@ impl Directory {
         drop(queues);
         if is_new {
             self.queues_changed(Count::QueuesCreated);
-            self.new_queues.tell(|news| news.push(id));
+            self.new_queues.update(|news| news.push(id));
         }
         if goes_on {
-            self.going_on.write().insert(id);
-            self.to_topics.tell(|news| _ = news.insert(id));
+            self.forwarding.write().insert(id);
+            self.to_topics.update(|news| _ = news.insert(id));
         }
         if expires {
-            self.idle.tell(|news| news.changed.push(id));
+            self.idle.update(|news| news.changed.push(id));
         }
     }
 
@@ -348,25 +347,25 @@ impl Directory {
         if self.queues.write().remove(&id).is_some() {
             self.queues_changed(Count::QueuesDeleted);
         }
-        self.going_on.write().remove(&id);
+        self.forwarding.write().remove(&id);
     }
 
-    /// What was judged by rights of another number is to be judged anew.
+    /// The version of permissions: results of checks for other versions are outdated.
     pub(crate) fn rights(&self) -> u64 {
         self.rights.load(Ordering::Acquire)
     }
 
-    /// Users and what they may do.
+    /// Users and permissions.
     pub(crate) fn world(&self) -> Arc<World> {
         self.world.load_full()
     }
 
-    /// Access control lists, for as long as they are looked at: no longer than a question takes.
+    /// Access control lists, locked for reading: release them after the check.
     pub(crate) fn book(&self) -> RwLockReadGuard<'_, AclBook> {
         self.book.read()
     }
 
-    /// A binding of access control lists is there, or is gone.
+    /// An ACL binding was added or deleted.
     pub(crate) fn set_acl(&self, acl: &Arc<Acl>, is_there: bool) {
         let mut book = self.book.write();
         if is_there {
@@ -376,13 +375,13 @@ impl Directory {
         }
     }
 
-    /// How much clients may take, and what they have taken.
+    /// Quotas of clients, and their usage.
     #[must_use]
     pub fn quotas(&self) -> &Quotas {
         &self.quotas
     }
 
-    /// Takes all bindings, quotas and administrators from what is committed.
+    /// Takes all ACL bindings, quotas and administrators from committed state.
     pub(crate) fn fill_book(&self, world: &World) {
         let mut book = AclBook::default();
         world.acls().iter().for_each(|acl| _ = book.insert(acl.clone()));
@@ -392,12 +391,12 @@ impl Directory {
         self.quotas.fill(world.quotas().clone());
     }
 
-    /// A user is another than before, or is gone.
+    /// A user was changed or deleted.
     pub(crate) fn set_administrator(&self, user: &str, is_one: bool) {
         self.book.write().set_administrator(user, is_one);
     }
 
-    /// Whether some virtual host is traced.
+    /// Whether at least one virtual host is traced.
     pub(crate) fn is_tracing(&self) -> bool {
         self.traces.load(Ordering::Relaxed)
     }

@@ -66,7 +66,7 @@ impl Connection {
             self.batch.flow.uncredited.bytes += amount.bytes;
         }
         self.ask(Request::Publish(PublishRequest { messages, ack, patient }), waits);
-        self.look_at_flow();
+        self.update_flow();
     }
 
     /// Credit has come back.
@@ -76,11 +76,11 @@ impl Connection {
         if let Some((bytes, targets)) = counted {
             self.publish_answered(bytes, targets);
         }
-        self.look_at_flow();
+        self.update_flow();
     }
 
     /// Updates listings and the session when the connection enters or leaves flow.
-    fn look_at_flow(&mut self) {
+    fn update_flow(&mut self) {
         let in_flow = self.is_in_flow();
         if std::mem::replace(&mut self.batch.flow.is_shown, in_flow) != in_flow {
             self.tally.more(Count::Flows, u64::from(in_flow));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_without_confirms_is_read_as_long_as_it_has_credit() {
+    fn a_publisher_without_confirms_is_read_while_it_has_credit() {
         let mut world = World::new();
         world.queue("q", json!({}));
         let mut client = connection(&world, CREDIT);
@@ -152,9 +152,9 @@ mod tests {
         }
         assert!(
             !client.wants_input() && client.is_in_flow() && !client.session.wants_input(),
-            "it is not taken for dead"
+            "it is not considered dead"
         );
-        // What is on its way already is published all the same, and needs credit too.
+        // Publishes in flight are carried out nevertheless, and need credit too.
         tokens.push(publish(&mut client, None, 0).0);
         let mut tokens = tokens.into_iter();
         tokens.by_ref().take(1).for_each(|token| answer(&mut client, token));

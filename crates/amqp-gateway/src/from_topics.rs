@@ -1,19 +1,18 @@
-//! Exchanges that name a topic: what Kafka's clients produce into the topic is published to the exchange. Sans-IO, for the whole
-//! broker: no client needs to be there.
+//! Exchanges that name a topic: records that Kafka's clients produce into the topic are published to the exchange. Sans-IO, one instance per broker,
+//! independent of client connections.
 //!
 //! ```text
 //!   topic ──Request::Read──> FromTopics ──Request::Publish──> exchange ──> queues
 //!     ^                        │      ^                                      │ committed in all of them
 //!     └──Request::Watch────────┘      └──────────────────────────────────────┘
-//!                              └──Command::SetTopicReads──> declared world: how far each partition was read
+//!                              └──Command::SetTopicReads──> metadata: how far each partition was read
 //! ```
 //!
-//! Each partition is read for itself, and what was read is published and answered before the next of it is: messages of a partition come
-//! in its order. How far that is becomes part of the declared world a moment later, so that a crash publishes some of it once more and
-//! loses nothing. What a queue has no room for is tried again, and nothing behind it in its partition is published before.
+//! Partitions are read independently, and a read is published and answered before the next one of its partition: messages of a partition keep their
+//! order. The position is recorded in the metadata a moment later, so that a crash republishes some records and loses none. Messages that a queue has
+//! no room for are retried, and later ones of the partition wait.
 //!
-//! Reading begins at the end of what is there when the exchange is declared, and at the beginning of what comes later: a topic that is
-//! made then, or its new partitions.
+//! Reading begins at the current end when the exchange is declared, and at the beginning of topics and partitions that are created later.
 
 mod reading;
 mod records;
@@ -32,21 +31,21 @@ use reading::{Source, Stage};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// How often it is looked whether topics or partitions have come or gone. Milliseconds.
+/// How often new and deleted topics and partitions are searched. Milliseconds.
 const LOOK_MS: u64 = 1_000;
-/// How soon it is looked whether the declared world has begun. Milliseconds.
+/// How often it is checked whether the start of the machine is complete. Milliseconds.
 const BEGIN_MS: u64 = 10;
-/// How far the topic of an exchange was read is noted no more often. Milliseconds.
+/// The shortest interval between records of an exchange's position. Milliseconds.
 const SAVE_MS: u64 = 100;
 
-/// What became of records.
+/// Outcomes of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExchangeCounts {
-    /// They were published, wherever that led.
+    /// Published, to any number of queues.
     pub published: u64,
-    /// They are to be tried again.
+    /// To be retried.
     pub retried: u64,
-    /// They cannot be messages, and were passed over.
+    /// Skipped: they cannot be converted to messages.
     pub skipped: u64,
 }
 
@@ -55,39 +54,39 @@ pub struct ExchangeCounts {
 struct Link {
     exchange: Arc<Exchange>,
     topic: String,
-    /// That reading has begun is noted.
+    /// The start of reading is recorded.
     begun: bool,
-    /// The answer to something that has to do with its beginning is to come.
+    /// A reply concerning the start is outstanding.
     beginning: bool,
-    /// How far each partition was read in the last life, or where reading begins.
+    /// The recorded position of each partition, or its start.
     from: BTreeMap<u64, u64>,
     partitions: BTreeMap<PartitionId, Source>,
-    /// Partitions that are to be read, in this order.
+    /// Partitions to read, in this order.
     ready: VecDeque<PartitionId>,
-    /// Partitions of which something was read, or is to be, and is not published.
+    /// Partitions with a read or publish in progress.
     open: usize,
     unsaved: BTreeSet<PartitionId>,
-    /// Partitions that are gone, and not so in the declared world.
+    /// Deleted partitions that still have a recorded position.
     gone: BTreeSet<u64>,
-    /// The answer to a note is to come, or the time for one.
+    /// A record of the position is in progress, or waits for its time.
     saving: bool,
-    /// When the last note was made. Monotonic milliseconds.
+    /// When the position was last recorded. Monotonic milliseconds.
     saved_ms: u64,
 }
 
-/// What is waited for.
+/// An outstanding reply.
 #[derive(Debug)]
 enum Asked {
-    /// The ends of partitions, as many as there are.
+    /// The ends of partitions.
     Ends(ExchangeId, Vec<PartitionId>),
-    /// That reading has begun.
+    /// The record that reading has begun.
     Begin(ExchangeId),
     Save(ExchangeId, TopicReads),
     Read(ExchangeId, PartitionId),
     Publish(ExchangeId, PartitionId),
 }
 
-/// What there is to do at a time.
+/// Work that is due at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Due {
     Save(ExchangeId),
@@ -105,24 +104,24 @@ pub struct FromTopics {
     waiting: Map<Token, Asked>,
     watches: Map<Token, (ExchangeId, PartitionId)>,
     due: BTreeSet<(u64, Due)>,
-    /// When it is looked for topics again. Monotonic milliseconds.
-    look_ms: Option<u64>,
-    /// The catalog when it was looked last.
-    looked: Option<u64>,
+    /// When topics are searched next. Monotonic milliseconds.
+    search_ms: Option<u64>,
+    /// The version of the catalog at the last search.
+    searched: Option<u64>,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
     scratch: Scratch,
-    /// Steps that may be taken to find queues, and partitions for whose records there were none left.
+    /// Steps left for routing, and partitions whose records wait for steps.
     steps: u64,
     unfinished: VecDeque<(ExchangeId, PartitionId)>,
-    /// Partitions of which a compressed batch comes next, and whether this turn may open one.
+    /// Partitions with a compressed batch next, and whether this turn may open one.
     compressed: VecDeque<(ExchangeId, PartitionId)>,
     is_long: bool,
     counts: ExchangeCounts,
 }
 
 impl FromTopics {
-    /// One that has heard of no exchange yet; [`FromTopics::on_deadline`] tells it.
+    /// Knows no exchange yet; [`FromTopics::on_deadline`] finds them.
     #[must_use]
     pub fn new(directory: Arc<Directory>, catalog: Arc<dyn Catalog>, body_bytes_max: usize) -> FromTopics {
         FromTopics {
@@ -133,8 +132,8 @@ impl FromTopics {
             waiting: Map::default(),
             watches: Map::default(),
             due: BTreeSet::new(),
-            look_ms: None,
-            looked: None,
+            search_ms: None,
+            searched: None,
             requests: VecDeque::new(),
             next_token: 0,
             scratch: Scratch::default(),
@@ -146,26 +145,26 @@ impl FromTopics {
         }
     }
 
-    /// The next thing to ask the broker.
+    /// Returns the next request for the broker.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.requests.pop_front()
     }
 
-    /// What came of records since the last call.
+    /// Returns the outcomes since the last call.
     pub fn take_counts(&mut self) -> ExchangeCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// When [`FromTopics::on_deadline`] wants to be called; and whenever the directory wakes somebody. Monotonic milliseconds.
+    /// When [`FromTopics::on_deadline`] must be called; also call it when the directory wakes its waker. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.due.first().map(|(at, _)| *at).into_iter().chain(self.look_ms).min()
+        self.due.first().map(|(at, _)| *at).into_iter().chain(self.search_ms).min()
     }
 
-    /// A deadline may have passed, or there is news in the directory.
+    /// Handles deadlines that have passed, and changes in the directory.
     pub fn on_deadline(&mut self, now: Now) {
         if !self.directory.has_begun() {
-            self.look_ms = Some(now.monotonic_ms + BEGIN_MS);
+            self.search_ms = Some(now.monotonic_ms + BEGIN_MS);
             return;
         }
         for news in self.directory.exchange_news().take() {
@@ -175,7 +174,7 @@ impl FromTopics {
                 ExchangeNews::Deleted(id) => self.deleted(id),
             }
         }
-        self.look(now);
+        self.search(now);
         while let Some((at, due)) = self.due.first().copied().filter(|(at, _)| *at <= now.monotonic_ms) {
             self.due.remove(&(at, due));
             match due {
@@ -185,7 +184,7 @@ impl FromTopics {
         }
     }
 
-    /// What the broker says.
+    /// Handles an event of the broker.
     pub fn on_event(&mut self, event: Event) {
         if let Event::Changed(token) = event
             && let Some((id, partition)) = self.watches.remove(&token)
@@ -194,14 +193,14 @@ impl FromTopics {
         }
     }
 
-    /// The broker's answer.
+    /// Handles a reply of the broker.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
         let Some(asked) = self.waiting.remove(&token) else { return };
         match (asked, reply) {
             (Asked::Ends(id, partitions), Reply::DescribePartitions(sizes)) => {
                 self.ask(begin(id, &partitions, &sizes.partitions), Asked::Begin(id));
             }
-            // The directory tells where.
+            // The directory reports the start positions.
             (Asked::Begin(_), Reply::Machine(Ok(_))) => {}
             (Asked::Save(id, _), Reply::Machine(Ok(_))) => self.saved(id, None, now),
             (Asked::Save(id, reads), _) => self.saved(id, Some(&reads), now),
@@ -209,7 +208,7 @@ impl FromTopics {
             (Asked::Read(id, partition), _) => self.later(id, partition, now),
             (Asked::Publish(id, partition), Reply::Publish(results)) => self.published(id, partition, &results, now),
             (Asked::Publish(id, partition), _) => self.published(id, partition, &[], now),
-            // With the next look.
+            // Retried at the next search.
             (Asked::Ends(id, _) | Asked::Begin(id), _) => {
                 if let Some(link) = self.links.get_mut(&id) {
                     link.beginning = false;
@@ -243,7 +242,7 @@ impl FromTopics {
             exchange,
         };
         self.links.insert(link.exchange.id, link);
-        self.looked = None;
+        self.searched = None;
     }
 
     fn deleted(&mut self, id: ExchangeId) {
@@ -260,27 +259,27 @@ impl FromTopics {
         }
     }
 
-    /// Looks for topics and partitions that have come or gone, where any may have.
-    fn look(&mut self, now: Now) {
-        let is_due = self.look_ms.is_none_or(|at| at <= now.monotonic_ms);
-        if !is_due && self.looked.is_some() {
+    /// Searches for new and deleted topics and partitions, if the catalog changed.
+    fn search(&mut self, now: Now) {
+        let is_due = self.search_ms.is_none_or(|at| at <= now.monotonic_ms);
+        if !is_due && self.searched.is_some() {
             return;
         }
-        self.look_ms = (!self.links.is_empty()).then_some(now.monotonic_ms + LOOK_MS);
+        self.search_ms = (!self.links.is_empty()).then_some(now.monotonic_ms + LOOK_MS);
         let version = self.catalog.version();
-        let is_changed = self.looked.replace(version) != Some(version);
+        let is_changed = self.searched.replace(version) != Some(version);
         let ids: Vec<_> = self.links.keys().copied().collect();
         for id in ids {
             let Some(link) = self.links.get(&id) else { continue };
             if is_changed || !link.begun {
-                self.look_at(id, now);
+                self.search_one(id, now);
             }
-            // While the disk is short of room nothing is read.
+            // Nothing is read while disk space is low.
             self.pump(id);
         }
     }
 
-    fn look_at(&mut self, id: ExchangeId, now: Now) {
+    fn search_one(&mut self, id: ExchangeId, now: Now) {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.beginning) else { return };
         let topic = log_named(self.catalog.as_ref(), &link.topic);
         if link.begun {
@@ -294,15 +293,15 @@ impl FromTopics {
         self.ask(Request::DescribePartitions(partitions.clone()), Asked::Ends(id, partitions));
     }
 
-    /// It is noted where reading begins.
+    /// The start of reading was recorded.
     fn begun(&mut self, id: ExchangeId, reads: Vec<(u64, u64)>) {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.begun) else { return };
         (link.begun, link.beginning) = (true, false);
         link.from = reads.into_iter().filter(|(partition, _)| *partition != READS_BEGUN).collect();
-        self.looked = None;
+        self.searched = None;
     }
 
-    /// Reads the partitions that there are now.
+    /// Reads the existing partitions.
     fn take_partitions(&mut self, id: ExchangeId, topic: Option<&TopicInfo>, now: Now) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let there: Map<PartitionId, usize> = topic
@@ -317,7 +316,7 @@ impl FromTopics {
         let mut come: Vec<_> = there.into_iter().filter(|(id, _)| !link.partitions.contains_key(id)).collect();
         come.sort_unstable_by_key(|(_, nth)| *nth);
         for (partition, nth) in come {
-            // One that came later is read from its beginning, wherever that is.
+            // A later partition is read from its beginning.
             link.partitions.insert(partition, Source::new(nth, from.get(&partition.0).copied().unwrap_or(0)));
             link.ready.push_back(partition);
         }
@@ -337,7 +336,7 @@ impl FromTopics {
         self.unwatch(&source);
     }
 
-    /// Notes soon how far an exchange's topic was read.
+    /// Schedules a record of an exchange's position.
     fn save(&mut self, id: ExchangeId, now: Now) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if link.saving || (link.unsaved.is_empty() && link.gone.is_empty()) {
@@ -362,7 +361,7 @@ impl FromTopics {
         self.ask(managed(Command::SetTopicReads(reads.clone())), Asked::Save(id, reads));
     }
 
-    /// It is noted, or `failed` is to be noted again.
+    /// The position was recorded, or `failed` has to be recorded again.
     fn saved(&mut self, id: ExchangeId, failed: Option<&TopicReads>, now: Now) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.saving = false;

@@ -1,8 +1,8 @@
-//! Queues that nobody uses: those with `expires` go after their time, those with `auto_delete` when their last consumer went with its
-//! connection. Sans-IO, for the whole broker.
+//! Deletion of unused queues: those with `expires` after their time, those with `auto_delete` when their last consumer ended with its connection.
+//! Sans-IO, one instance per broker.
 //!
-//! A queue is used when it is declared, when somebody takes a message or consumes. Its time counts from when that was last, and anew
-//! from a start. What is in it goes with it, and nowhere else.
+//! Declaring a queue and consuming from it count as use. The time counts from the last use, or from a start. Messages of a deleted queue are dropped
+//! and not dead-lettered.
 
 use crate::directory::{Directory, QueueEntry};
 use crate::machine::AmqpAsk;
@@ -13,14 +13,13 @@ use polylogue_types::Map;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// How long after the last look it is looked again whether a connection's consumers have left, one time after the other, and then for
-/// ever at the last: the broker hears of a connection's end a moment later, however long that is, and may be unable to remove a queue
-/// for as long as its disk is full. Milliseconds.
-const LOOKS_MS: [u64; 7] = [5, 50, 250, 1_000, 4_000, 15_000, 60_000];
-/// When a queue that could not be removed is looked at again. Milliseconds.
+/// The delays between checks whether consumers of a closed connection have detached, one after the other, the last one repeated: the broker learns of
+/// the end of a connection a moment later, after any delay, and may be unable to remove a queue while its disk is full. Milliseconds.
+const CHECKS_MS: [u64; 7] = [5, 50, 250, 1_000, 4_000, 15_000, 60_000];
+/// When a queue that could not be removed is checked again. Milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
-/// A queue that was asked about.
+/// A queue whose description was requested.
 #[derive(Debug)]
 struct Asked {
     entry: Arc<QueueEntry>,
@@ -32,22 +31,22 @@ struct Asked {
 pub struct IdleQueues {
     directory: Arc<Directory>,
     catalog: Arc<dyn Catalog>,
-    /// When each queue that expires may do so, at the earliest. Monotonic milliseconds.
+    /// When each queue with an expiry may expire, at the earliest. Monotonic milliseconds.
     due: BTreeSet<(u64, QueueId)>,
     due_of: Map<QueueId, u64>,
-    /// Queues that lost consumers: when to look. Monotonic milliseconds.
+    /// Queues that lost consumers: when to check them. Monotonic milliseconds.
     left: BTreeSet<(u64, QueueId)>,
-    /// When that is, and which look of [`LOOKS_MS`], for each of those queues as long as it is there.
+    /// The same by queue, with the index into [`CHECKS_MS`], while the queue exists.
     left_of: Map<QueueId, (u64, usize)>,
     waiting: Map<Token, Vec<Asked>>,
-    /// Queues that are to go.
+    /// Queues being removed.
     removing: Map<Token, (QueueId, Gone)>,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
 }
 
 impl IdleQueues {
-    /// One that has heard of nothing yet; [`IdleQueues::on_deadline`] tells it.
+    /// Knows no queue yet; [`IdleQueues::on_deadline`] finds them.
     #[must_use]
     pub fn new(directory: Arc<Directory>, catalog: Arc<dyn Catalog>) -> IdleQueues {
         IdleQueues {
@@ -64,30 +63,30 @@ impl IdleQueues {
         }
     }
 
-    /// The next thing to ask the broker.
+    /// Returns the next request for the broker.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.requests.pop_front()
     }
 
-    /// When [`IdleQueues::on_deadline`] wants to be called; and whenever the directory wakes somebody. Monotonic milliseconds.
+    /// When [`IdleQueues::on_deadline`] must be called; also call it when the directory wakes its waker. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         let due = self.due.first().map(|(at, _)| *at);
         due.into_iter().chain(self.left.first().map(|(at, _)| *at)).min()
     }
 
-    /// A deadline may have passed, or there is news in the directory.
+    /// Handles deadlines that have passed, and changes in the directory.
     pub fn on_deadline(&mut self, now: Now) {
         let news = self.directory.idle_news().take();
         for id in news.changed {
             if !self.schedule(id, now) {
-                // It was unused for longer than it may be from now on. As with RabbitMQ, its time begins when that is said.
+                // It was already unused for longer than its new time. As in RabbitMQ, the time starts with the change.
                 self.directory.queue(id).iter().for_each(|entry| entry.used(now));
                 self.schedule(id, now);
             }
         }
         for id in news.left {
-            self.look(id, 0, now);
+            self.check(id, 0, now);
         }
         let mut asked = Vec::new();
         while let Some((at, id)) = self.due.first().copied().filter(|(at, _)| *at <= now.monotonic_ms) {
@@ -100,14 +99,14 @@ impl IdleQueues {
             asked.extend(self.directory.queue(id).map(|entry| Asked { entry, why: Gone::Expired }));
         }
         while let Some((_, id)) = self.left.first().copied().filter(|(at, _)| *at <= now.monotonic_ms) {
-            self.look_again(id, now);
+            self.check_again(id, now);
             let entry = self.directory.queue(id).filter(|entry| entry.queue.auto_delete);
             asked.extend(entry.map(|entry| Asked { entry, why: Gone::AutoDelete }));
         }
         self.ask(asked, now);
     }
 
-    /// The broker's answer.
+    /// Handles a reply of the broker.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
         let counts = match (reply, self.removing.remove(&token)) {
             (Reply::Machine(Err(_)), Some((id, why))) => return self.remove_later(id, why, now),
@@ -127,33 +126,33 @@ impl IdleQueues {
         }
     }
 
-    /// A queue is in use, or not there yet. One that is to go with its last consumer is looked at again anyway.
+    /// A queue is in use, or does not exist yet. An auto-delete queue is checked again nevertheless.
     fn stays(&mut self, id: QueueId, why: Gone, now: Now) {
         if why == Gone::Expired {
             self.not_expired(id, now);
         }
     }
 
-    /// Looks at a queue after the wait that is number `look` of [`LOOKS_MS`].
-    fn look(&mut self, id: QueueId, look: usize, now: Now) {
-        let look = look.min(LOOKS_MS.len() - 1);
-        let at = now.monotonic_ms + LOOKS_MS[look];
-        if let Some((before, _)) = self.left_of.insert(id, (at, look)) {
+    /// Schedules check number `check` of [`CHECKS_MS`] of a queue.
+    fn check(&mut self, id: QueueId, check: usize, now: Now) {
+        let check = check.min(CHECKS_MS.len() - 1);
+        let at = now.monotonic_ms + CHECKS_MS[check];
+        if let Some((before, _)) = self.left_of.insert(id, (at, check)) {
             self.left.remove(&(before, id));
         }
         self.left.insert((at, id));
     }
 
-    /// A queue's look is due: the next one, unless the queue has gone.
-    fn look_again(&mut self, id: QueueId, now: Now) {
-        let Some((at, look)) = self.left_of.remove(&id) else { return };
+    /// A queue's check is due: schedules the next one, unless the queue is deleted.
+    fn check_again(&mut self, id: QueueId, now: Now) {
+        let Some((at, check)) = self.left_of.remove(&id) else { return };
         self.left.remove(&(at, id));
         if self.directory.queue(id).is_some_and(|entry| entry.queue.auto_delete) {
-            self.look(id, look + 1, now);
+            self.check(id, check + 1, now);
         }
     }
 
-    /// The broker did what it could: a queue is gone, or somebody consumes it again.
+    /// The broker handled the removal: the queue is deleted, or has a consumer again.
     fn removed(&mut self, id: QueueId, why: Gone, now: Now) {
         if why == Gone::Expired {
             self.not_expired(id, now);
@@ -164,7 +163,7 @@ impl IdleQueues {
         }
     }
 
-    /// A queue that was to expire is used, where it is still there: its time begins anew.
+    /// An expired queue is in use, if it still exists: its time starts again.
     fn not_expired(&mut self, id: QueueId, now: Now) {
         if let Some(entry) = self.directory.queue(id) {
             entry.used(now);
@@ -172,8 +171,7 @@ impl IdleQueues {
         }
     }
 
-    /// The broker could not remove a queue: a disk may be full, or a writer be lost. What was to go with its consumers has its next
-    /// look already.
+    /// The broker could not remove a queue: a disk may be full, or the writer lost. Auto-delete queues already have their next check scheduled.
     fn remove_later(&mut self, id: QueueId, why: Gone, now: Now) {
         if why == Gone::Expired && self.directory.queue(id).is_some() {
             let at = now.monotonic_ms + AGAIN_MS;
@@ -196,7 +194,7 @@ impl IdleQueues {
                     queues.push(queue);
                     asked.push(one);
                 }
-                // Its topic is being made.
+                // Its topic is being created.
                 None => self.stays(one.entry.queue.id, one.why, now),
             }
         }
@@ -206,7 +204,7 @@ impl IdleQueues {
         }
     }
 
-    /// Notes when a queue may expire at the earliest. Whether that is still to come, or never.
+    /// Records when a queue may expire at the earliest. Returns whether that is in the future, or never.
     fn schedule(&mut self, id: QueueId, now: Now) -> bool {
         if let Some(before) = self.due_of.remove(&id) {
             self.due.remove(&(before, id));
@@ -245,7 +243,7 @@ mod tests {
         idle.poll_request()
     }
 
-    /// A world with a queue that goes with its last consumer.
+    /// A machine with an auto-delete queue.
     fn with_auto_delete() -> (World, QueueId, IdleQueues) {
         let mut world = World::new();
         let declare = polylogue_amqp_model::DeclareQueue {
@@ -261,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_expires_when_nobody_has_used_it_for_its_time() {
+    fn an_unused_queue_expires_after_its_time() {
         let mut world = World::new();
         world.queue("stays", json!({}));
         world.queue("goes", json!({"x-expires": 1_000}));
@@ -274,11 +272,11 @@ mod tests {
         idle.on_deadline(at(1_500));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (Some(1_900), true), "it was used");
         idle.on_deadline(at(1_900));
-        assert!(counted(&mut idle, 1, at(1_950)).is_none(), "somebody consumes it");
+        assert!(counted(&mut idle, 1, at(1_950)).is_none(), "it has a consumer");
         assert_eq!(idle.next_deadline_ms(), Some(2_950));
         idle.on_deadline(at(2_950));
         assert!(matches!(counted(&mut idle, 0, at(2_950)), Some((_, Request::Machine(MachineId::Amqp, _)))));
-        // A broker that could not do it is asked again.
+        // A broker that failed gets the request again.
         idle.on_reply(idle.next_token, Reply::Machine(Err(Unavailable::Busy)), at(2_960));
         assert_eq!(idle.next_deadline_ms(), Some(2_960 + AGAIN_MS));
         idle.on_deadline(at(4_000));
@@ -288,9 +286,9 @@ mod tests {
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
     }
 
-    /// Not a millisecond before its time, and asked for at it.
+    /// Not a millisecond before its time, and requested at that time.
     #[test]
-    fn a_queue_that_lives_shortly_goes_at_its_time() {
+    fn a_queue_with_a_short_expiry_is_deleted_on_time() {
         for expires_ms in [20, 100] {
             let mut world = World::new();
             world.queue("goes", json!({"x-expires": expires_ms}));
@@ -305,9 +303,9 @@ mod tests {
         }
     }
 
-    /// A policy with a short time came to a queue that had been unused for long: it stayed for ever.
+    /// A policy with a short expiry was set for a queue that had long been unused: the queue was never deleted.
     #[test]
-    fn a_queue_that_is_unused_for_too_long_already_goes_after_its_new_time() {
+    fn a_long_unused_queue_expires_after_its_new_time() {
         let mut world = World::new();
         world.queue("q", json!({"x-expires": 3_600_000}));
         let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(Topics));
@@ -328,49 +326,49 @@ mod tests {
     }
 
     #[test]
-    fn an_auto_delete_queue_goes_when_its_last_consumer_went_with_its_connection() {
+    fn an_auto_delete_queue_is_deleted_when_its_last_consumer_disconnects() {
         let (mut world, id, mut idle) = with_auto_delete();
-        world.directory.left_alone([id].into_iter());
+        world.directory.consumers_left([id].into_iter());
         idle.on_deadline(at(100));
-        idle.on_deadline(at(100 + LOOKS_MS[0]));
-        assert!(counted(&mut idle, 1, at(110)).is_none(), "the broker has not heard of it, or somebody else is there");
-        idle.on_deadline(at(110 + LOOKS_MS[1]));
+        idle.on_deadline(at(100 + CHECKS_MS[0]));
+        assert!(counted(&mut idle, 1, at(110)).is_none(), "the broker does not know yet, or there is another consumer");
+        idle.on_deadline(at(110 + CHECKS_MS[1]));
         assert!(matches!(counted(&mut idle, 0, at(170)), Some((_, Request::Machine(MachineId::Amqp, _)))));
         world.act(Command::RemoveQueue(id, Gone::AutoDelete));
         idle.on_reply(idle.next_token, Reply::Machine(Ok(Box::new(()))), at(170));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
     }
 
-    /// It was looked at four times within 1.3 s and never again, and tried twice; it stayed for ever.
+    /// It was checked four times within 1.3 s and never again, and tried twice; it was never deleted.
     #[test]
-    fn an_auto_delete_queue_that_nobody_can_remove_yet_is_tried_until_it_goes() {
+    fn removal_of_an_auto_delete_queue_is_retried_until_it_succeeds() {
         let (world, id, mut idle) = with_auto_delete();
-        // Two consumers leave: it is looked at once each time all the same.
-        world.directory.left_alone([id].into_iter());
+        // Two consumers end: it is checked immediately each time.
+        world.directory.consumers_left([id].into_iter());
         idle.on_deadline(at(100));
-        world.directory.left_alone([id].into_iter());
+        world.directory.consumers_left([id].into_iter());
         idle.on_deadline(at(100));
         let mut waits_ms = Vec::new();
         let mut now_ms = 100;
         for round in 0..12 {
-            let at_ms = idle.next_deadline_ms().expect("it is still there");
+            let at_ms = idle.next_deadline_ms().expect("it still exists");
             waits_ms.push(at_ms - now_ms);
             now_ms = at_ms;
             idle.on_deadline(at(now_ms));
-            // The broker hears late that the consumer has gone; then its disk is full.
+            // The broker learns late that the consumer has ended; then its disk is full.
             match counted(&mut idle, u64::from(round < 6), at(now_ms)) {
                 None => assert!(round < 6),
                 Some((token, _)) => idle.on_reply(token, Reply::Machine(Err(Unavailable::Busy)), at(now_ms)),
             }
             assert!(idle.poll_request().is_none());
         }
-        assert_eq!(waits_ms[..LOOKS_MS.len()], LOOKS_MS);
-        assert!(waits_ms[LOOKS_MS.len()..].iter().all(|wait_ms| *wait_ms == 60_000), "{waits_ms:?}");
+        assert_eq!(waits_ms[..CHECKS_MS.len()], CHECKS_MS);
+        assert!(waits_ms[CHECKS_MS.len()..].iter().all(|wait_ms| *wait_ms == 60_000), "{waits_ms:?}");
     }
 
-    /// It was never looked at again.
+    /// It was never checked again.
     #[test]
-    fn a_queue_whose_topic_is_still_being_made_expires_later() {
+    fn a_queue_whose_topic_is_being_created_expires_later() {
         let mut world = World::new();
         world.queue("q", json!({"x-expires": 1_000}));
         let mut idle = IdleQueues::new(world.directory.clone(), Arc::new(OtherTopics(None)));

@@ -1,30 +1,28 @@
-//! Between an AMQP session and the broker: what a client declares, publishes and consumes becomes topics, entries and leases.
+//! Connects AMQP sessions to the broker: translates declarations, publishes and consumers into topics, entries and leases.
 //!
-//! Layer 4, sans-IO. [`AmqpMachine`] is the declared world as a state machine that the broker hosts; [`Directory`] is what every connection
-//! routes by; [`Connection`] is one client, [`Principal`] a user of the management API.
+//! Layer 4, sans-IO. [`AmqpMachine`] is the metadata as a state machine that the broker hosts; [`Directory`] is the shared routing state of all
+//! connections; [`Connection`] is one client, [`Principal`] a user of the management API.
 //!
 //! ```text
 //!   bytes <──> amqp::Session <── request::{Request, Reply, Event} ──> Connection ── api::{Request, Reply, Event} ──> broker
 //!                                                                       │   └── MachineId::Amqp: AmqpMachine (applied by records)
-//!                                                                       └── routes by Directory, without asking anybody
+//!                                                                       └── routes by Directory, without a request
 //! ```
 //!
-//! A queue is the one partition of a topic of its own ([`topic_of`]), made after the queue is declared and before that is answered, and
-//! deleted after it; a start deletes what is left of queues that are gone, and the server has what is missing made before it serves
-//! ([`Directory::missing_topics`]).
+//! A queue is the one partition of its own topic ([`topic_of`]), which is created after the queue is declared and before the reply, and deleted after
+//! the queue; a start deletes topics of deleted queues, and the server has missing ones created before it serves ([`Directory::missing_topics`]).
 //!
 //! Clients of other protocols read queues as topics: [`QueuesAsTopics`], [`MessagesAsRecords`].
 //!
-//! What a declaration left without its topic gets it from [`MissingTopics`], of which there is one for the broker.
+//! [`MissingTopics`] creates topics that a declaration did not create. One instance per broker.
 //!
-//! What reaches a queue that goes on to a topic is appended there by [`ToTopics`], of which there is one for the broker.
+//! [`ToTopics`] appends messages of forwarding queues to their topics. One instance per broker.
 //!
-//! What Kafka's clients produce into a topic that an exchange names is published there by [`FromTopics`], of which there is one for the
-//! broker.
+//! [`FromTopics`] publishes records of topics to the exchanges that name them. One instance per broker.
 //!
-//! What dies in a queue is moved by [`DeadLetters`], of which there is one for the broker.
+//! [`DeadLetters`] republishes dead-lettered messages. One instance per broker.
 //!
-//! What clients do is counted in [`Traffic`], of which there is one for the broker.
+//! [`Traffic`] has the counters of client activity. One instance per broker.
 //!
 
 mod acks;

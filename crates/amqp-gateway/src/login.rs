@@ -1,11 +1,11 @@
-//! Who is at the other end of a connection, and in which virtual host.
+//! Login of a connection, and opening of its virtual host.
 
 use crate::connection::{Connection, Insider};
 use crate::convert::{name, refusal};
 use crate::directory::Directory;
 use crate::machine::{ADMINISTRATOR, AmqpAsk, FIRST_USER, IMPERSONATOR};
 use crate::operation::Waits;
-use crate::presence::{Entry, Newcomer};
+use crate::presence::{Entry, NewConnection};
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp::codec::ShortStr;
@@ -21,15 +21,15 @@ use polylogue_router::{Argument, VhostId};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// What listings call whoever runs the broker, as RabbitMQ does; nothing is looked up by it.
+/// The operator's user name in listings, as in RabbitMQ; it is never looked up.
 const OPERATOR: &str = "none";
-/// What is written down of a failed login.
+/// The logged reason of a failed login.
 const WRONG: &str = "the name or the password is wrong";
-/// The same of the first user where it may not log in, whatever the password.
-const GUEST_KEPT_OUT: &str =
+/// The logged reason for the first user where it may not log in, with any password.
+const GUEST_REFUSED: &str =
     "guest logs in from this machine to a loopback listener only, and not at all with server.guest=off";
 
-/// What somebody says to be a password.
+/// A password that a client claims.
 pub(crate) struct Password(Bytes);
 
 impl std::fmt::Debug for Password {
@@ -38,22 +38,22 @@ impl std::fmt::Debug for Password {
     }
 }
 
-/// What a token lets a connection do.
+/// The rights that a token grants a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenRights {
-    /// That.
+    /// The rights.
     pub(crate) grants: Arc<Grants>,
-    /// Until when. Monotonic milliseconds.
+    /// The expiry. Monotonic milliseconds.
     pub(crate) until_ms: u64,
 }
 
 fn bearer(authority: &dyn Authority, secret: &[u8]) -> Result<Bearer, AuthError> {
-    let text = || AuthError { kind: AuthErrorKind::Malformed, text: "it is no token".to_owned() };
+    let text = || AuthError { kind: AuthErrorKind::Malformed, text: "the text is not a token".to_owned() };
     std::str::from_utf8(secret).map_err(|_| text()).and_then(|token| authority.bearer(token))
 }
 
 impl Directory {
-    /// A user who may log in with Kafka's protocol or at polylogue's own API: never the first one, whose password is public.
+    /// Returns a user who may log in with Kafka's protocol or at polylogue's own API: never the first one, whose password is public.
     fn user_outside_amqp(&self, name: &str) -> Option<Arc<User>> {
         self.world().user(name).filter(|_| name != FIRST_USER).cloned()
     }
@@ -70,8 +70,7 @@ impl Directory {
         self.user_outside_amqp(claim.name)?.scram(mechanism).cloned()
     }
 
-    /// What is kept of the password of a user who may log in at polylogue's own API: another password leaves something else, and so does
-    /// another user of that name.
+    /// A mark of the password of a user who may log in at polylogue's own API: it changes with the password, and with a new user of the same name.
     #[must_use]
     pub fn password_mark(&self, claim: &Claim<'_>) -> Option<PasswordMark> {
         let user = self.user_outside_amqp(claim.name)?;
@@ -79,7 +78,7 @@ impl Directory {
         Some(hash.into_iter().chain(user.scram.iter().map(ScramCredential::salt)).cloned().collect())
     }
 
-    /// Whether the first user, whose password is public, is there beside an administrator of another name.
+    /// Whether the first user, whose password is public, exists beside another administrator.
     #[must_use]
     pub fn has_guest_beside_administrator(&self) -> bool {
         self.world().user(FIRST_USER).is_some() && self.has_administrator()
@@ -109,7 +108,7 @@ impl Directory {
         self.book().operations(who.name, who.address, resource)
     }
 
-    /// How many bindings of access control lists there are.
+    /// The number of ACL bindings.
     #[must_use]
     pub fn acl_count(&self) -> usize {
         self.book().len()
@@ -121,13 +120,13 @@ impl Directory {
         self.book().find(filter)
     }
 
-    /// Whether a user other than the first one, as whom no client logs in from elsewhere, is an administrator.
+    /// Whether there is an administrator other than the first user, who cannot log in remotely.
     #[must_use]
     pub fn has_administrator(&self) -> bool {
         self.world().users().any(|user| user.name != FIRST_USER && user.has_tag(ADMINISTRATOR))
     }
 
-    /// Users that have SCRAM credentials, by name: those of `names`, or all.
+    /// Users with SCRAM credentials, by name: those of `names`, or all.
     #[must_use]
     pub fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser> {
         let shown = |user: &Arc<User>| {
@@ -144,7 +143,7 @@ impl Directory {
 }
 
 impl Connection {
-    /// Who is inside of this process is who it is.
+    /// Applies a fixed identity.
     fn admit(&mut self, insider: Insider) -> amqp::Reply {
         match insider {
             Insider::User(name) => self.known(name),
@@ -155,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// Where it is.
+    /// The address of the client.
     fn address(&self) -> IpAddr {
         match (self.asks_from, self.is_local, self.ends) {
             (Some(address), ..) => address,
@@ -165,11 +164,11 @@ impl Connection {
         }
     }
 
-    /// That it may do itself what a queue or an exchange with `x-polylogue-topic` would do for it: write to a topic of Kafka, or read one. What
-    /// is said there of topics that no binding is about does not count here: there a user is known by Kafka's listener.
+    /// Checks that the client may access the topic in `x-polylogue-topic` of a queue or an exchange: write to a topic of Kafka, or read one. The
+    /// default for topics without ACL bindings does not apply here: it is for users of Kafka's listener.
     ///
     /// # Errors
-    /// 403
+    /// 403 without the permission.
     pub(crate) fn check_topic(&self, arguments: &[Argument], operation: Operation) -> Result<(), Refusal> {
         let Some(topic) = exchange_topic(arguments).filter(|_| !self.is_operator) else { return Ok(()) };
         let who = Claim { name: &self.user, address: self.address() };
@@ -202,18 +201,18 @@ impl Connection {
         self.login_by_password(token, name, Password(password), Ticket::default())
     }
 
-    /// Whether the name is that of the first user, and this connection is none of its: as with RabbitMQ (`loopback_users`) it logs in from
-    /// this machine only, and at a loopback listener only, because its password is public.
-    fn is_guest_kept_out(&self, name: &str) -> bool {
+    /// Whether the name is that of the first user, who may not log in on this connection: as in RabbitMQ (`loopback_users`), only from this machine
+    /// and at a loopback listener, because its password is public.
+    fn is_guest_refused(&self, name: &str) -> bool {
         name == FIRST_USER && !(self.is_local && self.directory.lets_guest())
     }
 
-    /// The user of that name, if this connection may log in as it.
+    /// Returns the user of that name, if it may log in on this connection.
     fn user_who_may_log_in(&self, name: &str) -> Option<Arc<User>> {
-        self.directory.world().user(name).filter(|_| !self.is_guest_kept_out(name)).cloned()
+        self.directory.world().user(name).filter(|_| !self.is_guest_refused(name)).cloned()
     }
 
-    /// As whom a name and a password say, as soon as it is their turn.
+    /// Logs in with name and password, as soon as it is the attempt's turn.
     pub(crate) fn login_by_password(
         &mut self,
         token: Token,
@@ -235,7 +234,7 @@ impl Connection {
             self.authority.iter().for_each(|watch| watch.succeeded(&claim, Mechanism::Plain));
             return Ok(Some(self.known(name)));
         }
-        let why = if self.is_guest_kept_out(&name) { GUEST_KEPT_OUT } else { WRONG };
+        let why = if self.is_guest_refused(&name) { GUEST_REFUSED } else { WRONG };
         let failed = |watch: &Arc<dyn Authority>| watch.failed(&claim, Mechanism::Plain, why);
         let delay_ms = self.authority.as_ref().map_or(0, failed);
         if delay_ms == 0 {
@@ -245,13 +244,14 @@ impl Connection {
         Ok(None)
     }
 
-    /// As who its token says, whatever name the client gives: as with RabbitMQ no such user has to be there, and one who is counts for nothing.
+    /// Logs in with a token, ignoring the client's user name: as in RabbitMQ no such user need exist, and the permissions of an existing one are
+    /// ignored.
     fn login_by_token(&mut self, token: Token, authority: &dyn Authority, secret: &[u8]) -> Option<amqp::Reply> {
         match bearer(authority, secret) {
             Ok(bearer) => {
                 let claim = Claim { name: &bearer.name, address: self.address() };
                 authority.succeeded(&claim, Mechanism::Bearer);
-                Some(self.borne(bearer))
+                Some(self.login_bearer(bearer))
             }
             Err(error) => {
                 let claim = Claim { name: "", address: self.address() };
@@ -262,8 +262,8 @@ impl Connection {
         }
     }
 
-    /// It is who a token says.
-    fn borne(&mut self, bearer: Bearer) -> amqp::Reply {
+    /// Logs in the bearer of a token.
+    fn login_bearer(&mut self, bearer: Bearer) -> amqp::Reply {
         let left_ms = u64::try_from(bearer.until_ms.saturating_sub(self.now.wall_ms)).unwrap_or(0);
         let until_ms = self.now.monotonic_ms.saturating_add(left_ms);
         let impersonator = bearer.grants.tags().iter().any(|tag| tag == IMPERSONATOR);
@@ -273,42 +273,42 @@ impl Connection {
         amqp::Reply::Authenticated { user: self.user.clone().into_bytes(), impersonator }
     }
 
-    /// Another token in place of the one that it logged in with, of the same bearer. No password expires: as with RabbitMQ's own users,
-    /// whatever is sent in place of one is fine.
+    /// Replaces the token of the connection by another one of the same bearer. Passwords do not expire: as with RabbitMQ's own users, any new secret
+    /// is accepted for them.
     pub(crate) fn update_secret(&mut self, secret: &[u8]) -> Result<amqp::Reply, Refusal> {
         let Some(authority) = self.authority.clone().filter(|_| self.token.is_some()) else {
             return Ok(amqp::Reply::Done);
         };
         let claim = Claim { name: &self.user, address: self.address() };
-        let other = "the new token is somebody else's".to_owned();
+        let other = "the new token belongs to another user".to_owned();
         let why = match bearer(authority.as_ref(), secret) {
             Ok(bearer) if *bearer.name == *self.user => {
                 authority.succeeded(&claim, Mechanism::Bearer);
-                return Ok(self.borne(bearer));
+                return Ok(self.login_bearer(bearer));
             }
             Ok(_) => other,
             Err(error) => error.text,
         };
-        // It costs its connection: there is nothing to slow.
+        // It closes the connection: there is nothing to slow down.
         authority.failed(&claim, Mechanism::Bearer, &why);
         Err(Refusal::secret_refused())
     }
 
-    /// Whether what it may do was said by a token that has expired.
+    /// Whether its rights come from a token that has expired.
     pub(crate) fn has_expired(&self) -> bool {
         self.token.as_ref().is_some_and(|token| token.until_ms <= self.now.monotonic_ms)
     }
 
-    /// What it may do by its token: nothing more once that has expired. What it consumes goes on, as with RabbitMQ.
+    /// The rights from its token: none after its expiry. Existing consumers continue, as in RabbitMQ.
     pub(crate) fn grants(&self) -> Option<Arc<Grants>> {
         let token = self.token.as_ref()?;
         Some(if self.has_expired() { Arc::default() } else { token.grants.clone() })
     }
 
-    /// As who its certificate says that it is, as long as that is a user.
+    /// Logs in as the user of the client's certificate, if that user exists.
     fn login_by_certificate(&mut self) -> Result<amqp::Reply, Refusal> {
         let name = self.certificate.clone().unwrap_or_default();
-        self.login_unproven(name, Mechanism::External, "it has shown no certificate with a user's name")
+        self.login_unproven(name, Mechanism::External, "the client has no certificate with a user name")
     }
 
     /// Logs in a client without a name as the user that `amqp.anonymous_user` names.
@@ -331,15 +331,15 @@ impl Connection {
         }
         let why = match name.is_empty() {
             true => unnamed,
-            false if self.is_guest_kept_out(&name) => GUEST_KEPT_OUT,
+            false if self.is_guest_refused(&name) => GUEST_REFUSED,
             false => "there is no such user",
         };
-        // No password can be guessed by it: it is counted and not slowed.
+        // No password can be guessed this way: it is counted and not slowed down.
         self.authority.iter().for_each(|watch| _ = watch.failed(&claim, mechanism, why));
         Err(Refusal::login_refused(mechanism.name()))
     }
 
-    /// It is a user.
+    /// Logs in a user.
     fn known(&mut self, name: ByteString) -> amqp::Reply {
         let impersonator = self.directory.world().user(&name).is_some_and(|user| user.has_tag(IMPERSONATOR));
         self.user = name;
@@ -360,22 +360,22 @@ impl Connection {
         Ok(None)
     }
 
-    /// It is in a virtual host, if there is room.
+    /// Enters a virtual host, if its limits allow.
     pub(crate) fn enter(&mut self, id: VhostId, vhost: ByteString) -> Result<(), Refusal> {
         (self.vhost, self.vhost_name) = (id, vhost);
-        self.appear()
+        self.register()
     }
 
-    /// It hears so.
+    /// Sends the reply.
     pub(crate) fn entered(&mut self, token: Token) {
         self.reply(token, amqp::Reply::Done);
-        self.look_at_alarm();
+        self.update_alarm();
     }
 
-    /// The connection is in a virtual host, if that and the user may have one more: listings show it from now on.
-    fn appear(&mut self) -> Result<(), Refusal> {
+    /// Registers the connection in its virtual host, if limits allow one more: listings show it from now on.
+    fn register(&mut self) -> Result<(), Refusal> {
         let Some(ends) = self.ends else { return Ok(()) };
-        let who = Newcomer {
+        let who = NewConnection {
             id: self.id,
             ends,
             user: self.user.clone(),
@@ -385,7 +385,7 @@ impl Connection {
         };
         let world = self.directory.world();
         let check = |in_vhost, of_user| world.check_connections(&self.user, self.vhost, in_vhost, of_user);
-        self.shown = Some(Entry::new(self.directory.books(), who, check).map_err(refusal)?);
+        self.shown = Some(Entry::new(self.directory.entries(), who, check).map_err(refusal)?);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The declared world, hosted by the broker.
+//! The AMQP metadata as a state machine that the broker hosts.
 
 use crate::aligning::{Aligning, Answer};
 use crate::directory::{Directory, queue_of, topic_of};
@@ -19,51 +19,51 @@ use polylogue_types::{PartitionId, TimestampMs};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Users of RabbitMQ with this tag may publish in others' names.
+/// RabbitMQ users with this tag may set another user's `user_id`.
 pub(crate) const IMPERSONATOR: &str = "impersonator";
-/// Users with this tag may do everything.
+/// Users with this tag have all permissions.
 pub const ADMINISTRATOR: &str = "administrator";
-/// The user that there is at first, with its name as password.
+/// The initial user, whose password equals its name.
 pub const FIRST_USER: &str = "guest";
-/// When what a start asks for is tried again after it could not be proposed. Milliseconds.
+/// When the commands of a start are retried after they could not be proposed. Milliseconds.
 const START_RETRY_MS: u64 = 100;
 
-/// What a connection asks of the declared world.
+/// A request of a connection to the metadata.
 #[derive(Debug)]
 pub enum AmqpAsk {
-    /// Whether a user may be in a virtual host. Answered by [`AmqpAnswer::Vhost`].
+    /// Checks whether a user may open a virtual host. Answered by [`AmqpAnswer::Vhost`].
     OpenVhost {
-        /// Who.
+        /// The caller.
         who: Who,
         /// Its name.
         vhost: ByteString,
     },
     /// A change. Answered by [`AmqpAnswer::Done`] when it is committed.
     Do(Who, Box<Command>),
-    /// A queue to consume, get from or purge. Answered by [`AmqpAnswer::Queue`].
+    /// Looks up a queue to consume, get from or purge. Answered by [`AmqpAnswer::Queue`].
     Queue {
-        /// Who asks.
+        /// The caller.
         who: Who,
-        /// Where.
+        /// The virtual host.
         vhost: VhostId,
         /// Its name.
         name: ByteString,
-        /// For what.
+        /// The permission needed.
         access: Access,
     },
-    /// All that is declared. Answered by [`AmqpAnswer::View`].
+    /// Returns all metadata. Answered by [`AmqpAnswer::View`].
     View,
 }
 
 /// The global parameter that holds the cluster's name.
 pub const CLUSTER_NAME: &str = "cluster_name";
 
-/// What holds for the user [`FIRST_USER`] in this process.
+/// The rules for the user [`FIRST_USER`] in this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestRule {
-    /// An empty world gets the user.
+    /// The user is created in empty metadata.
     pub is_made: bool,
-    /// The user may log in, from this machine; else never.
+    /// The user may log in, from this machine; otherwise never.
     pub may_log_in: bool,
 }
 
@@ -73,18 +73,18 @@ impl Default for GuestRule {
     }
 }
 
-/// What it answers.
+/// A reply to a connection.
 #[derive(Debug)]
 pub enum AmqpAnswer {
     /// The virtual host.
     Vhost(VhostId),
-    /// What the model answered.
+    /// The reply of the model.
     Done(Reply),
     /// The queue.
     Queue(Arc<Queue>),
-    /// All that is declared and committed.
+    /// All committed metadata.
     View(Arc<View>),
-    /// It is not to be.
+    /// The request was refused.
     Refused(Refused),
 }
 
@@ -95,30 +95,30 @@ pub struct AmqpMachine {
     directory: Arc<Directory>,
     makes_guest: bool,
     dead_topics: Vec<String>,
-    /// What is to be proposed once the machine runs, and when.
+    /// Commands to propose when the machine runs, and when.
     start: Vec<Command>,
     start_ms: u64,
-    /// How many records of it were proposed of which nobody knows yet whether they are there.
+    /// How many of their records are proposed with an unknown outcome.
     starting: usize,
-    /// Queues that the call under way closed, because it proposes that they go.
+    /// Queues closed in the current call, because it proposes their deletion.
     closing: Vec<PartitionId>,
-    /// Exclusive queues may have outlived their connections, and topics their queues: it is looked at when [`AmqpMachine::start_ms`] comes.
-    looks_for_left: bool,
+    /// Exclusive queues may have outlived their connections, and topics their queues: checked at [`AmqpMachine::start_ms`].
+    checks_leftovers: bool,
     rights_changed: bool,
-    /// What follows for queues from policies.
+    /// Pending effects of policies on queues.
     aligning: Aligning,
-    /// There are upstreams: whoever federates wants to know of much.
+    /// There are upstreams: federation is notified of more changes.
     federated: bool,
-    /// Replay is over: connections come.
+    /// Replay is over: connections are accepted.
     ready: bool,
-    /// Which process this is.
+    /// The identity of this process.
     home: Home,
-    /// What is committed, for those who look, as long as nothing changes.
+    /// A copy of committed state for readers, until the next change.
     view: Option<Arc<View>>,
 }
 
 impl AmqpMachine {
-    /// An empty world.
+    /// Makes a machine with empty metadata.
     #[must_use]
     pub fn new(limits: Limits) -> AmqpMachine {
         let model = Model::new(limits);
@@ -132,7 +132,7 @@ impl AmqpMachine {
             start_ms: 0,
             starting: 0,
             closing: Vec::new(),
-            looks_for_left: false,
+            checks_leftovers: false,
             rights_changed: false,
             aligning: Aligning::default(),
             federated: false,
@@ -142,37 +142,37 @@ impl AmqpMachine {
         }
     }
 
-    /// The same machine with another rule for the first user.
+    /// Sets another rule for the first user.
     #[must_use]
     pub fn with_guest(self, rule: GuestRule) -> AmqpMachine {
         self.directory.let_guest(rule.may_log_in);
         AmqpMachine { makes_guest: rule.is_made, ..self }
     }
 
-    /// What connections route by.
+    /// Returns the shared routing state of connections.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
         self.directory.clone()
     }
 
-    /// The declared world itself.
+    /// Returns the model.
     #[must_use]
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// What is committed. Copied once for each change that somebody looks at.
+    /// Returns committed state. Copied at most once per change.
     fn view(&mut self) -> Arc<View> {
         let model = &self.model;
         let view = || Arc::new(View { world: model.world().clone(), routes: model.routes().clone() });
         self.view.get_or_insert_with(view).clone()
     }
 
-    /// Closes the queue that a client deletes or that nobody uses, unless it is one that stays for what is in it or who consumes it: what
-    /// is told to the model holds until the record is there, because nobody comes meanwhile. The closed queue.
+    /// Closes a queue that a client deletes or that is unused, unless its messages or consumers prevent that: the counts given to the model stay
+    /// valid until the record is committed, because no consumer can attach meanwhile. Returns the closed queue.
     ///
     /// # Errors
-    /// What is to be answered when the queue stays.
+    /// The reply if the queue is kept.
     fn close(
         &self,
         who: &Who,
@@ -185,8 +185,8 @@ impl AmqpMachine {
                 let found = self.model.queue_to_delete(who, delete).map_err(AmqpAnswer::Refused)?;
                 let found = found.and_then(|queue| Some((partition(queue.id)?, queue)));
                 let Some((partition, queue)) = found else { return Ok(None) };
-                let only = CloseIf { unused: delete.minds_consumers(&queue), empty: delete.minds_messages(&queue) };
-                // Where it is not closed the model says why.
+                let only = CloseIf { unused: delete.checks_if_unused(&queue), empty: delete.checks_if_empty(&queue) };
+                // If it cannot be closed, the model determines the refusal.
                 let (Ok(counts) | Err(counts)) = context.queues.close(partition, only);
                 (delete.consumers, delete.messages) = (counts.consumers, counts.ready);
                 Ok(Some(partition))
@@ -196,7 +196,7 @@ impl AmqpMachine {
             {
                 let Some(partition) = partition(*id) else { return Ok(None) };
                 let closed = context.queues.close(partition, CloseIf { unused: true, empty: false });
-                // Somebody consumes it again, and will leave it one day.
+                // It has a consumer again, which will detach later.
                 let stays = |_| AmqpAnswer::Done(Reply::Deleted { queue: None, messages: 0 });
                 closed.map(|_| Some(partition)).map_err(stays)
             }
@@ -222,12 +222,12 @@ impl AmqpMachine {
         }
         let closed = match self.close(who, &mut command, context) {
             Ok(closed) => closed,
-            Err(stays) => return self.answer_behind(answer(stays), effects),
+            Err(stays) => return self.answer_after_commit(answer(stays), effects),
         };
         match self.model.plan(who, &command, seed) {
             Err(why) => {
                 closed.into_iter().for_each(|queue| context.queues.open(queue));
-                self.answer_behind(answer(AmqpAnswer::Refused(why)), effects);
+                self.answer_after_commit(answer(AmqpAnswer::Refused(why)), effects);
             }
             Ok(plan) => {
                 let reply = answer(AmqpAnswer::Done(plan.reply));
@@ -241,8 +241,8 @@ impl AmqpMachine {
         }
     }
 
-    /// Answers what follows from proposed state: not before all of that is committed.
-    fn answer_behind(&mut self, reply: Option<(Caller, Box<dyn Any + Send>)>, effects: &mut Effects) {
+    /// Sends a reply from proposed state: not before all of that is committed.
+    fn answer_after_commit(&mut self, reply: Option<(Caller, Box<dyn Any + Send>)>, effects: &mut Effects) {
         let Some(reply) = reply else { return };
         match self.model.barrier() {
             Some(record) => effects.proposals.push(Proposal { record, replies: vec![reply] }),
@@ -250,7 +250,7 @@ impl AmqpMachine {
         }
     }
 
-    /// A command about users of a protocol that does not know this crate.
+    /// Handles a command about users from a protocol that does not know this crate.
     fn handle_users(&mut self, caller: Caller, command: Boxed, effects: &mut Effects) {
         let Ok(ask) = command.downcast::<UsersAsk>() else {
             return effects.replies.push((caller, Box::new(())));
@@ -270,12 +270,12 @@ impl AmqpMachine {
         let reply: (Caller, Box<dyn Any + Send>) = (caller, Box::new(answer));
         match record {
             Some(record) => effects.proposals.push(Proposal { record, replies: vec![reply] }),
-            None => self.answer_behind(Some(reply), effects),
+            None => self.answer_after_commit(Some(reply), effects),
         }
     }
 
-    /// Whoever federates may have to do something else than before.
-    fn tell_federation(&mut self, event: &Event) {
+    /// Notifies federation of a change that may affect links.
+    fn notify_federation(&mut self, event: &Event) {
         let matters = match event {
             Event::Parameter(_, component, ..) if component == UPSTREAM => {
                 self.federated = self.model.world().parameters().any(|(_, component, ..)| *component == UPSTREAM);
@@ -290,12 +290,12 @@ impl AmqpMachine {
             _ => false,
         };
         if matters {
-            self.directory.federation_news().tell(|()| ());
+            self.directory.federation_news().update(|()| ());
         }
     }
 
-    fn learn(&mut self, event: Event) {
-        self.tell_federation(&event);
+    fn update_directory(&mut self, event: Event) {
+        self.notify_federation(&event);
         match event {
             Event::QueueDeclared(queue, effective) => self.directory.set(queue, effective.settings),
             Event::Realign(realign) => self.aligning.add(realign),
@@ -310,54 +310,54 @@ impl AmqpMachine {
             Event::UserSet(user) => {
                 self.directory.set_administrator(&user.name, user.has_tag(ADMINISTRATOR));
                 self.rights_changed = true;
-                self.tell_of_authors();
+                self.notify_authors_changed();
             }
             Event::UserRemoved(user) => {
                 self.directory.set_administrator(&user.name, false);
                 self.rights_changed = true;
-                self.tell_of_authors();
+                self.notify_authors_changed();
             }
             Event::PermissionsChanged(..) | Event::VhostSet(_) | Event::VhostRemoved(_) => self.rights_changed = true,
-            Event::GlobalParameter(name, _) if name == CLUSTER_NAME => self.tell_cluster_name(),
+            Event::GlobalParameter(name, _) if name == CLUSTER_NAME => self.update_cluster_name(),
             Event::TopicReadsBegun(exchange) => {
                 let reads = self.model.world().topic_reads(exchange).collect();
-                self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Begun(exchange, reads)));
+                self.directory.exchange_news().update(|news| news.push(ExchangeNews::Begun(exchange, reads)));
             }
-            Event::Parameter(_, component, ..) if component == SHOVEL => self.directory.shovel_news().tell(|()| ()),
-            Event::Router(RouterEvent::ExchangeDeclared(exchange)) => self.tell_of_exchange(&exchange),
+            Event::Parameter(_, component, ..) if component == SHOVEL => self.directory.shovel_news().update(|()| ()),
+            Event::Router(RouterEvent::ExchangeDeclared(exchange)) => self.notify_exchange(&exchange),
             Event::Router(RouterEvent::ExchangeDeleted(exchange, _))
                 if exchange_topic(&exchange.arguments).is_some() =>
             {
-                self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Deleted(exchange.id)));
+                self.directory.exchange_news().update(|news| news.push(ExchangeNews::Deleted(exchange.id)));
             }
             _ => {}
         }
     }
 
-    /// Shovels and links of federation act by the rights of users, who may be administrators now or no longer.
-    fn tell_of_authors(&self) {
+    /// Shovels and federation links run with the rights of their authors, whose administrator tag may have changed.
+    fn notify_authors_changed(&self) {
         if self.model.world().parameters().any(|(_, component, ..)| *component == SHOVEL) {
-            self.directory.shovel_news().tell(|()| ());
+            self.directory.shovel_news().update(|()| ());
         }
         if self.federated {
-            self.directory.federation_news().tell(|()| ());
+            self.directory.federation_news().update(|()| ());
         }
     }
 
-    fn tell_cluster_name(&self) {
+    fn update_cluster_name(&self) {
         let name = self.model.world().global(CLUSTER_NAME).map(Json::value);
         self.directory.set_cluster_name(name.and_then(|name| name.as_str().map(str::to_owned)));
     }
 
-    /// Tells whoever reads topics of an exchange that names one.
-    fn tell_of_exchange(&self, exchange: &Arc<Exchange>) {
+    /// Notifies [`crate::FromTopics`] of an exchange that names a topic.
+    fn notify_exchange(&self, exchange: &Arc<Exchange>) {
         if exchange_topic(&exchange.arguments).is_some() {
             let reads = self.model.world().topic_reads(exchange.id).collect();
-            self.directory.exchange_news().tell(|news| news.push(ExchangeNews::Declared(exchange.clone(), reads)));
+            self.directory.exchange_news().update(|news| news.push(ExchangeNews::Declared(exchange.clone(), reads)));
         }
     }
 
-    /// What has to be proposed at a start: the first user and virtual host, and that nothing outlives a start that should not.
+    /// Schedules the commands of a start: the first user and virtual host, and the removal of non-durable objects.
     fn begin(&mut self, context: &Context<'_>, in_ms: u64) {
         self.start.clear();
         let world = self.model.world();
@@ -371,13 +371,13 @@ impl AmqpMachine {
         self.start_ms = context.now.monotonic_ms + in_ms;
     }
 
-    /// What was asked for may be lost or refused: it is asked for again a little later.
-    fn try_again(&mut self, context: &Context<'_>) {
+    /// A command may be lost or refused: it is proposed again a little later.
+    fn retry_start(&mut self, context: &Context<'_>) {
         self.starting = 0;
         if !self.directory.has_begun() {
             return self.begin(context, START_RETRY_MS);
         }
-        self.looks_for_left = true;
+        self.checks_leftovers = true;
         self.start_ms = context.now.monotonic_ms + START_RETRY_MS;
     }
 
@@ -386,14 +386,14 @@ impl AmqpMachine {
         Who { owner: OwnerId { home: self.home, ..who.owner }, ..who }
     }
 
-    /// The log has taken what the last call proposed.
+    /// The log has accepted the proposals of the last call.
     fn taken(&mut self) {
         self.model.taken();
         self.aligning.called(true);
         self.closing.clear();
     }
 
-    /// The first user, where there is nothing yet; the salt comes from the host's random numbers.
+    /// The first user, in empty metadata; the salt is derived from the host's random number.
     fn first_user(random: u64) -> PutUser {
         let mut salt = [0; SALT_BYTES];
         for (to, from) in salt.iter_mut().zip(random.to_le_bytes()) {
@@ -416,12 +416,12 @@ impl StateMachine for AmqpMachine {
                     let subject = who.subject().unwrap_or(Subject { user: "", grants: None });
                     let found = self.model.proposed().check_vhost(subject, &vhost);
                     let answer = found.map_or_else(AmqpAnswer::Refused, AmqpAnswer::Vhost);
-                    self.answer_behind(Some((caller, Box::new(answer))), effects);
+                    self.answer_after_commit(Some((caller, Box::new(answer))), effects);
                 }
                 AmqpAsk::Queue { who, vhost, name, access } => {
                     let found = self.model.queue_for(&self.at_home(who), vhost, &name, access).cloned();
                     let answer = found.map_or_else(AmqpAnswer::Refused, AmqpAnswer::Queue);
-                    self.answer_behind(Some((caller, Box::new(answer))), effects);
+                    self.answer_after_commit(Some((caller, Box::new(answer))), effects);
                 }
             },
             Err(command) => self.handle_users(caller, command, effects),
@@ -438,20 +438,20 @@ impl StateMachine for AmqpMachine {
 
     fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
         let events = self.model.apply(record)?;
-        // How far topics were read changes all the time and is nothing that anybody looks at.
+        // Positions in topics change all the time and are not part of views.
         if !events.is_empty() {
             self.view = None;
         }
         if !self.ready {
-            // `on_ready` tells it as a whole.
+            // `on_ready` publishes everything at once.
             return Ok(());
         }
-        events.into_iter().for_each(|event| self.learn(event));
+        events.into_iter().for_each(|event| self.update_directory(event));
         self.model.publish();
         if std::mem::take(&mut self.rights_changed) {
             self.directory.rights_changed(self.model.world().clone());
         }
-        // Nobody else asks for anything before.
+        // No other command is proposed before.
         if self.starting > 0 {
             self.starting -= 1;
             if self.starting == 0 {
@@ -463,7 +463,7 @@ impl StateMachine for AmqpMachine {
 
     fn on_ready(&mut self, context: &Context<'_>) {
         self.ready = true;
-        // 0 is no boot.
+        // 0 is no boot number.
         self.home = Home { node: context.catalog.cluster().node.0, boot: context.random | 1 };
         self.directory.set_home(self.home);
         self.view = None;
@@ -473,9 +473,9 @@ impl StateMachine for AmqpMachine {
             let settings = self.model.world().effective(queue).settings;
             self.directory.set(queue.clone(), settings);
         }
-        self.model.routes().exchanges().iter().for_each(|exchange| self.tell_of_exchange(exchange));
+        self.model.routes().exchanges().iter().for_each(|exchange| self.notify_exchange(exchange));
         self.federated = self.model.world().parameters().any(|(_, component, ..)| *component == UPSTREAM);
-        self.tell_cluster_name();
+        self.update_cluster_name();
         self.aligning.check_all(&self.model);
         self.dead_topics.clear();
         self.rights_changed = false;
@@ -488,38 +488,38 @@ impl StateMachine for AmqpMachine {
         self.model.take_back();
         self.aligning.called(false);
         std::mem::take(&mut self.closing).into_iter().for_each(|queue| context.queues.open(queue));
-        // It may have been what a start asks for, or that a connection is gone.
-        self.try_again(context);
+        // It may have been a command of a start, or the end of a connection.
+        self.retry_start(context);
     }
 
     fn on_topics_refused(&mut self, context: &Context<'_>) {
         self.aligning.check_all(&self.model);
-        self.try_again(context);
+        self.retry_start(context);
     }
 
     fn on_writer_lost(&mut self, context: &Context<'_>, _: &mut Effects) {
         self.model.on_writer_lost();
         self.aligning.writer_lost();
         self.closing.clear();
-        // What was to be changed may have been lost.
+        // Requested changes may have been lost.
         self.aligning.check_all(&self.model);
-        // That owners of queues are gone may have been lost as well.
-        self.try_again(context);
+        // Ends of owners of queues may have been lost too.
+        self.retry_start(context);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {
-        let start_ms = (self.looks_for_left || !self.start.is_empty()).then_some(self.start_ms);
+        let start_ms = (self.checks_leftovers || !self.start.is_empty()).then_some(self.start_ms);
         start_ms.into_iter().chain(self.aligning.next_deadline_ms().filter(|_| self.ready)).min()
     }
 
     fn on_deadline(&mut self, context: &Context<'_>, effects: &mut Effects) {
         self.taken();
         self.aligning.piece(&self.model, &self.directory, context.now.monotonic_ms);
-        let starts = self.looks_for_left || !self.start.is_empty();
+        let starts = self.checks_leftovers || !self.start.is_empty();
         if !starts || context.now.monotonic_ms < self.start_ms {
             return;
         }
-        if std::mem::take(&mut self.looks_for_left) {
+        if std::mem::take(&mut self.checks_leftovers) {
             let owners = self.model.proposed().owners();
             let here = owners.into_iter().filter(|owner| owner.home == self.home);
             let gone = here.filter(|owner| !self.directory.is_connected(*owner));
@@ -571,15 +571,15 @@ impl StateMachine for AmqpMachine {
     }
 }
 
-/// The first virtual host, of a world that has no first user.
+/// The first virtual host, if no first user is created.
 fn default_vhost() -> PutVhost {
     let description = Some("Default virtual host".into());
     PutVhost { name: DEFAULT_VHOST.into(), description, ..PutVhost::default() }
 }
 
-/// The connection of a session, as the owner of its exclusive queues.
+/// The owner id of a connection's exclusive queues.
 pub(crate) fn owner(connection: u64) -> OwnerId {
-    // 0 is nobody's.
+    // 0 means no owner.
     OwnerId::local(connection.saturating_add(1))
 }
 

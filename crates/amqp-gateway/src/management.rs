@@ -1,13 +1,12 @@
-//! A user of the management API: asks for what a connection asks for, with the same rights, in the same way.
+//! A caller of the management API: makes the requests of a connection, with the same permissions and code.
 //!
 //! ```text
 //!   server ── request::Request ──▶ Principal ── api::Request ──▶ broker
 //!   server ◀── Said ────────────── Principal ◀── api::Reply ────┘
 //! ```
 //!
-//! A [`Principal`] is a [`Connection`] without a wire: what a session would be told is given out instead. Changes that no AMQP client can
-//! ask for (users, policies, definitions) are [`AmqpAsk::Do`] without a user: who may is judged before, by tags. What is looked at is
-//! a [`View`].
+//! A [`Principal`] is a [`Connection`] without a session: output for the session is returned to the caller instead. Changes that AMQP clients cannot
+//! request (users, policies, definitions) are [`AmqpAsk::Do`] without a user: permission is checked by tags beforehand. Reads use a [`View`].
 
 use crate::connection::{Channel, Connection};
 use crate::directory::Directory;
@@ -25,12 +24,12 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The channel of a principal, on which everything is asked.
+/// The channel of all requests of a principal.
 pub const MANAGEMENT_CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
-/// Topics that are made in one request.
+/// The most topics created by one request.
 const TOPICS_PER_REQUEST: usize = 1_000;
 
-/// The declared world at one moment: what is committed.
+/// The committed metadata at one moment.
 #[derive(Clone, Debug)]
 pub struct View {
     /// Virtual hosts, users, queues, policies and so on.
@@ -39,20 +38,20 @@ pub struct View {
     pub routes: Definitions,
 }
 
-/// What a principal is told.
+/// An output of a principal.
 #[derive(Debug)]
 pub enum Said {
-    /// The answer to what was asked.
+    /// A reply to a request.
     Reply(amqp::Reply),
-    /// That a message arrived or came back, or that the channel would be closed.
+    /// A delivered or returned message, or the close of the channel.
     Event(amqp::Event),
-    /// What a session would be told with [`amqp::Event::Rejected`], and why.
+    /// Rejected publishes, with the reason; otherwise like [`amqp::Event::Rejected`].
     Rejected {
-        /// The lowest number.
+        /// The lowest sequence number.
         first: u64,
-        /// The highest number.
+        /// The highest sequence number.
         last: u64,
-        /// What kept all of them out.
+        /// Why all of them were rejected.
         why: PublishError,
     },
 }
@@ -64,7 +63,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// A user in a virtual host, both of which are there; `id` is a session of the broker's own.
+    /// A user in a virtual host, which both exist; `id` is a session of the broker's own.
     #[must_use]
     pub fn new(
         directory: Arc<Directory>,
@@ -78,11 +77,11 @@ impl Principal {
         inner.user = user;
         (inner.vhost, inner.vhost_name) = vhost;
         inner.channels.insert(MANAGEMENT_CHANNEL, Channel::default());
-        inner.said = Some(VecDeque::new());
+        inner.captured = Some(VecDeque::new());
         Principal { inner }
     }
 
-    /// Whoever runs this broker, in a virtual host that is there: may do everything, with all types of queues.
+    /// The operator of this broker, in an existing virtual host: has all permissions, and may use all queue types.
     #[must_use]
     pub fn operator(
         directory: Arc<Directory>,
@@ -96,49 +95,47 @@ impl Principal {
         operator
     }
 
-    /// The same, who keeps what does not get where it should: what is published is in all of its queues or, where one is full, in none,
-    /// and no dead letter is made of it.
+    /// Publishes atomically: to all queues of a message or, if one is full, to none, without dead-lettering it.
     #[must_use]
     pub fn all_or_none(mut self) -> Principal {
         self.inner.all_or_none = true;
         self
     }
 
-    /// The same, who asks from there: what access control lists say of addresses is about that one.
+    /// Sets the address that access control lists are checked with.
     #[must_use]
     pub fn from_address(mut self, address: IpAddr) -> Principal {
         self.inner.asks_from = Some(address);
         self
     }
 
-    /// The same, who logged in by a token: what that grants counts, and not the user's permissions.
+    /// Sets the rights of a token, which replace the user's permissions.
     #[must_use]
     pub fn with_grants(mut self, grants: Arc<Grants>) -> Principal {
-        // It is there for one request.
+        // It exists for one request.
         self.inner.token = Some(TokenRights { grants, until_ms: u64::MAX });
         self
     }
 
-    /// Asks for something. What wants an answer gets one [`Said::Reply`], in order; a message that is published with a number
-    /// gets its outcome.
+    /// Makes a request. A request with a reply gets one [`Said::Reply`], in order; a publish with a sequence number gets its outcome.
     pub fn ask(&mut self, request: amqp::Request) {
         self.inner.begin(0, request);
-        self.inner.go_on();
+        self.inner.proceed();
         self.inner.flush_batch();
     }
 
-    /// Publishes, together with what follows until [`Principal::flush`] as far as that fits into one request.
+    /// Publishes; consecutive publishes until [`Principal::flush`] share a request as far as they fit.
     pub fn publish(&mut self, publish: amqp::Publish) {
         self.inner.begin(0, amqp::Request::Publish(MANAGEMENT_CHANNEL, publish));
-        self.inner.go_on();
+        self.inner.proceed();
     }
 
-    /// Hands what was published to the broker.
+    /// Sends pending publishes to the broker.
     pub fn flush(&mut self) {
         self.inner.flush_batch();
     }
 
-    /// Whether more may be published before something is answered: what holds for every connection.
+    /// Whether more may be published before replies arrive: the limit of all connections.
     #[must_use]
     pub fn may_publish(&self) -> bool {
         self.inner.turn.work.is_empty()
@@ -157,73 +154,73 @@ impl Principal {
         self.inner.unfinished()
     }
 
-    /// The next thing to ask the broker.
+    /// Returns the next request for the broker.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.inner.poll_request()
     }
 
-    /// The broker's answer.
+    /// Handles a reply of the broker.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
         self.inner.on_reply(token, reply, now);
     }
 
-    /// What the broker says later.
+    /// Handles an event of the broker.
     pub fn on_event(&mut self, event: Event, now: Now) {
         self.inner.on_event(event, now);
     }
 
-    /// When [`Principal::on_deadline`] wants to be called. Monotonic milliseconds.
+    /// When [`Principal::on_deadline`] must be called. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.inner.later.iter().map(|(at, _)| *at).min()
     }
 
-    /// A deadline may have passed.
+    /// Handles deadlines that have passed.
     pub fn on_deadline(&mut self, now: Now) {
         self.inner.on_deadline(now);
     }
 
-    /// The next thing that is said.
+    /// Returns the next output.
     pub fn poll_said(&mut self) -> Option<Said> {
-        self.inner.said.as_mut()?.pop_front()
+        self.inner.captured.as_mut()?.pop_front()
     }
 }
 
-/// The change that a manager asks for, who may do so.
+/// Makes a change on behalf of a manager whose permission was checked.
 #[must_use]
 pub fn managed(command: Command) -> Request {
     let who = Caller::broker();
     Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::Do(who, Box::new(command))))
 }
 
-/// The same, asked for by a user of the user store, who is recorded as the author of what it sets.
+/// The same, with a user of the user store as the recorded author.
 #[must_use]
 pub fn managed_by(author: ByteString, command: Command) -> Request {
     let who = Caller { user: Some(author), ..Caller::broker() };
     Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::Do(who, Box::new(command))))
 }
 
-/// Asks for a [`View`].
+/// Requests a [`View`].
 #[must_use]
 pub fn view() -> Request {
     Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::View))
 }
 
 impl Directory {
-    /// The partition of a queue, once its topic is there.
+    /// The partition of a queue, once its topic exists.
     #[must_use]
     pub fn partition(&self, queue: QueueId, catalog: &dyn Catalog) -> Option<PartitionId> {
         self.queue(queue)?.partition(catalog)
     }
 
-    /// What holds for a queue, policies included.
+    /// The effective settings of a queue, policies included.
     #[must_use]
     pub fn settings(&self, queue: QueueId) -> Option<QueueSettings> {
         Some(self.queue(queue)?.settings.clone())
     }
 
-    /// The topics that queues still need: after definitions were imported, whose queues nobody declares one by one. At most
-    /// so many as one request should make.
+    /// The topics that queues lack: after an import of definitions, whose queues are not declared one by one. At most as many as one request should
+    /// create.
     #[must_use]
     pub fn missing_topics(&self, view: &View, catalog: &dyn Catalog) -> Vec<NewTopic> {
         let missing = view.world.queues().filter_map(|queue| {

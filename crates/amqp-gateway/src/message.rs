@@ -1,17 +1,17 @@
-//! A message as it is stored: the native bytes of [`Form::AmqpMessage`](polylogue_record::envelope::Form).
+//! The storage format of a message: the native bytes of [`Form::AmqpMessage`](polylogue_record::envelope::Form).
 //!
 //! ```text
-//!   u8 version               1 plain, 2 with what only the broker sees of it
-//!   u8 length, exchange      the exchange that it was published to
+//!   u8 version               1 plain, 2 with broker-internal fields
+//!   u8 length, exchange      the exchange it was published to
 //!   u8 length, routing key
-//!   u32 length, properties   flags and properties, as they go over the wire
+//!   u32 length, properties   flags and properties in wire format
 //!   version 2:
-//!     u16 count, count times u8 length, key      the keys of BCC
-//!     u32 length, history    how it died (`Deaths::encode`); empty for one that never did
+//!     u16 count, count times u8 length, key      the BCC keys
+//!     u32 length, history    the dead-letter history (`Deaths::encode`); empty if there is none
 //!   the rest: body
 //! ```
 //!
-//! Lengths are big endian, as everywhere in AMQP.
+//! Lengths are big endian, as in AMQP.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use polylogue_amqp::codec::BasicProperties;
@@ -19,7 +19,7 @@ use polylogue_amqp::codec::BasicProperties;
 const PLAIN: u8 = 1;
 const WITH_HIDDEN: u8 = 2;
 
-/// A stored message, taken apart. All parts share its memory.
+/// A decoded stored message. All parts share its memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Stored {
     pub(crate) exchange: Bytes,
@@ -29,12 +29,12 @@ pub(crate) struct Stored {
     pub(crate) body: Bytes,
 }
 
-/// What only the broker sees of a message.
+/// The broker-internal fields of a message.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Hidden {
-    /// The keys of BCC.
+    /// The BCC keys.
     pub(crate) bcc: Vec<Bytes>,
-    /// How it died; empty for one that never did.
+    /// The dead-letter history; empty if there is none.
     pub(crate) history: Bytes,
 }
 
@@ -58,7 +58,7 @@ fn put_short(text: &[u8], out: &mut BytesMut) {
     out.put_slice(text);
 }
 
-/// Puts a message together. Names longer than AMQP's 255 bytes cannot come from a session and are cut.
+/// Encodes a message. Names longer than AMQP's 255 bytes cannot come from a session and are cut.
 pub(crate) fn store(
     exchange: &[u8],
     routing_key: &[u8],
@@ -80,7 +80,7 @@ pub(crate) fn store(
     out.freeze()
 }
 
-/// Takes a stored message apart. `None` for what is none.
+/// Decodes a stored message. `None` if it is invalid.
 pub(crate) fn open(stored: &Bytes) -> Option<Stored> {
     let mut at = 0;
     let mut take = |len: usize| {
@@ -112,7 +112,7 @@ pub(crate) fn open(stored: &Bytes) -> Option<Stored> {
     Some(Stored { exchange, routing_key, properties, hidden, body: stored.slice(at..) })
 }
 
-/// The length of a stored message's body. `None` for what is no stored message.
+/// The length of a stored message's body. `None` if it is invalid.
 pub(crate) fn body_len(stored: &[u8]) -> Option<usize> {
     fn skip(left: &mut &[u8], len: usize) -> Option<()> {
         *left = left.get(len..)?;
@@ -145,7 +145,7 @@ pub(crate) fn body_len(stored: &[u8]) -> Option<usize> {
     Some(left.len())
 }
 
-/// When the client says that it sent a stored message (`timestamp`). Seconds since the Unix epoch.
+/// The `timestamp` property of a stored message. Seconds since the Unix epoch.
 #[must_use]
 pub fn sent_at(stored: &Bytes) -> Option<u64> {
     BasicProperties::decode(&open(stored)?.properties).ok()?.timestamp
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_comes_back_in_its_parts() {
+    fn a_message_round_trips() {
         let body = [Bytes::from_static(b"in two "), Bytes::from_static(b"pieces")];
         let bcc = vec![Bytes::from_static(b"blind"), Bytes::new()];
         let hidden = Hidden { bcc, history: Bytes::from_static(b"died") };

@@ -1,7 +1,7 @@
-//! Queues that lack their topic. Sans-IO, for the whole broker.
+//! Creation of missing queue topics. Sans-IO, one instance per broker.
 //!
-//! A connection that declares a queue has its topic made before it answers. When it goes in between, the queue is declared and has no place
-//! for messages; so it is looked whether each queue has got its topic, a moment after it was declared.
+//! A connection that declares a queue has its topic created before it replies. If it disconnects in between, the queue is declared and cannot store
+//! messages; so each queue is checked for its topic, a moment after its declaration.
 
 use crate::directory::Directory;
 use polylogue_api::{Catalog, CreateTopics, Now, Reply, Request, Token, TopicError};
@@ -10,15 +10,15 @@ use polylogue_types::Map;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How long after a declaration it is looked for the topic: whoever declared the queue has it by then. Milliseconds.
-const LOOK_MS: u64 = 1_000;
+/// How long after a declaration the topic is checked: the declaring connection has it created by then. Milliseconds.
+const CHECK_MS: u64 = 1_000;
 
 /// See the module.
 #[derive(Debug)]
 pub struct MissingTopics {
     directory: Arc<Directory>,
     catalog: Arc<dyn Catalog>,
-    /// Queues that are new, and when they are looked at, in that order. Monotonic milliseconds.
+    /// New queues, and when they are checked, in that order. Monotonic milliseconds.
     due: VecDeque<(u64, QueueId)>,
     waiting: Map<Token, QueueId>,
     requests: VecDeque<(Token, Request)>,
@@ -26,30 +26,30 @@ pub struct MissingTopics {
 }
 
 impl MissingTopics {
-    /// One that has heard of nothing yet; [`MissingTopics::on_deadline`] tells it.
+    /// Knows no queue yet; [`MissingTopics::on_deadline`] finds them.
     #[must_use]
     pub fn new(directory: Arc<Directory>, catalog: Arc<dyn Catalog>) -> MissingTopics {
         let (due, waiting, requests) = (VecDeque::new(), Map::default(), VecDeque::new());
         MissingTopics { directory, catalog, due, waiting, requests, next_token: 0 }
     }
 
-    /// The next thing to ask the broker.
+    /// Returns the next request for the broker.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.requests.pop_front()
     }
 
-    /// When [`MissingTopics::on_deadline`] wants to be called; and whenever the directory wakes somebody. Monotonic milliseconds.
+    /// When [`MissingTopics::on_deadline`] must be called; also call it when the directory wakes its waker. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.due.front().map(|(at, _)| *at)
     }
 
-    /// A deadline may have passed, or there is news in the directory.
+    /// Handles deadlines that have passed, and changes in the directory.
     pub fn on_deadline(&mut self, now: Now) {
-        let look_ms = now.monotonic_ms + LOOK_MS;
+        let look_ms = now.monotonic_ms + CHECK_MS;
         self.due.extend(self.directory.queue_news().take().into_iter().map(|id| (look_ms, id)));
         while let Some((_, id)) = self.due.pop_front_if(|(at, _)| *at <= now.monotonic_ms) {
-            // It may have gone meanwhile.
+            // It may have been deleted meanwhile.
             let Some(entry) = self.directory.queue(id) else { continue };
             if entry.partition(self.catalog.as_ref()).is_none() {
                 let create = CreateTopics { topics: vec![entry.new_topic()], validate_only: false };
@@ -60,7 +60,7 @@ impl MissingTopics {
         }
     }
 
-    /// The broker's answer. What it could not make is tried again.
+    /// Handles a reply of the broker. Topics that could not be created are retried.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
         let Some(id) = self.waiting.remove(&token) else { return };
         let made = match reply {
@@ -68,7 +68,7 @@ impl MissingTopics {
             _ => false,
         };
         if !made {
-            self.due.push_back((now.monotonic_ms + LOOK_MS, id));
+            self.due.push_back((now.monotonic_ms + CHECK_MS, id));
         }
     }
 }
@@ -94,7 +94,7 @@ mod tests {
         names.collect()
     }
 
-    /// Whoever declared it had gone before it had its topic: nothing could be published to it until the next start.
+    /// The declaring connection had ended before the topic existed: nothing could be published to the queue until the next start.
     #[test]
     fn a_queue_without_a_topic_gets_it_a_moment_later() {
         let mut world = World::new();
@@ -106,29 +106,29 @@ mod tests {
         });
         let mut missing = MissingTopics::new(world.directory.clone(), Arc::new(OtherTopics(None)));
         missing.on_deadline(at(10));
-        assert!(asked(&mut missing).is_empty(), "it may be on its way");
-        assert_eq!(missing.next_deadline_ms(), Some(10 + LOOK_MS));
+        assert!(asked(&mut missing).is_empty(), "it may be being created");
+        assert_eq!(missing.next_deadline_ms(), Some(10 + CHECK_MS));
         world.directory.remove(gone);
-        missing.on_deadline(at(10 + LOOK_MS));
+        missing.on_deadline(at(10 + CHECK_MS));
         let wanted = asked(&mut missing);
         assert_eq!(wanted.iter().map(|(_, name)| name.clone()).collect::<Vec<_>>(), [topic_of(one)]);
         let unavailable = Err(TopicError::Unavailable(Unavailable::Busy));
         missing.on_reply(wanted[0].0, Reply::CreateTopics(vec![unavailable]), at(2_000));
-        assert_eq!(missing.next_deadline_ms(), Some(2_000 + LOOK_MS));
-        missing.on_deadline(at(2_000 + LOOK_MS));
+        assert_eq!(missing.next_deadline_ms(), Some(2_000 + CHECK_MS));
+        missing.on_deadline(at(2_000 + CHECK_MS));
         let again = asked(&mut missing);
-        assert_eq!(again.len(), 1, "a broker that could not do it is asked again");
+        assert_eq!(again.len(), 1, "a broker that failed gets the request again");
         missing.on_reply(again[0].0, Reply::CreateTopics(vec![Err(TopicError::Exists)]), at(3_000));
         assert_eq!(missing.next_deadline_ms(), None);
     }
 
     #[test]
-    fn a_queue_with_a_topic_is_let_alone() {
+    fn a_queue_with_a_topic_is_left_unchanged() {
         let mut world = World::new();
         world.queue("one", json!({}));
         let mut missing = MissingTopics::new(world.directory.clone(), Arc::new(Topics));
         missing.on_deadline(at(0));
-        missing.on_deadline(at(LOOK_MS));
+        missing.on_deadline(at(CHECK_MS));
         assert!(missing.poll_request().is_none() && missing.next_deadline_ms().is_none());
     }
 }

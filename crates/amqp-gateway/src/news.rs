@@ -1,29 +1,29 @@
-//! What the chores of the server have not heard yet of what happened to queues and exchanges.
+//! Changes of queues and exchanges that background tasks of the server have not processed yet.
 
 use parking_lot::Mutex;
 use polylogue_router::{Exchange, ExchangeId, QueueId};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// What came since whoever listens looked last, and how to wake him.
+/// The changes since the listener's last read, and its waker.
 #[derive(Debug, Default)]
 pub struct News<T>(Mutex<(T, Option<Waker>)>);
 
 impl<T: Default> News<T> {
-    /// Who is woken when there are some.
+    /// Sets the waker that is called on changes.
     pub fn wake(&self, waker: Waker) {
         self.0.lock().1 = Some(waker);
     }
 
-    /// What came since the last call.
+    /// Returns the changes since the last call.
     pub(crate) fn take(&self) -> T {
         std::mem::take(&mut self.0.lock().0)
     }
 
-    /// There are some.
-    pub(crate) fn tell(&self, tell: impl FnOnce(&mut T)) {
+    /// Records a change and wakes the listener.
+    pub(crate) fn update(&self, update: impl FnOnce(&mut T)) {
         let mut news = self.0.lock();
-        tell(&mut news.0);
+        update(&mut news.0);
         let waker = news.1.clone();
         drop(news);
         if let Some(waker) = waker {
@@ -32,22 +32,22 @@ impl<T: Default> News<T> {
     }
 }
 
-/// What [`crate::FromTopics`] hears.
+/// A change for [`crate::FromTopics`].
 #[derive(Clone, Debug)]
 pub enum ExchangeNews {
-    /// An exchange that names a topic is there, and so far was read of it: partitions, and the offset that comes next.
+    /// An exchange that names a topic was declared, with its recorded positions: partitions, and the next offset of each.
     Declared(Arc<Exchange>, Vec<(u64, u64)>),
-    /// It is noted where reading begins for an exchange.
+    /// The start positions of an exchange were recorded.
     Begun(ExchangeId, Vec<(u64, u64)>),
-    /// An exchange is gone.
+    /// An exchange was deleted.
     Deleted(ExchangeId),
 }
 
-/// What [`crate::IdleQueues`] hears.
+/// Changes for [`crate::IdleQueues`].
 #[derive(Debug, Default)]
 pub struct IdleNews {
-    /// Queues for which another `expires` may hold than before.
+    /// Queues whose `expires` may have changed.
     pub(crate) changed: Vec<QueueId>,
-    /// Queues whose consumers left with their connection, perhaps the last ones.
+    /// Queues that lost consumers with a connection, possibly the last ones.
     pub(crate) left: Vec<QueueId>,
 }

@@ -1,4 +1,4 @@
-//! What a session asks for, step by step until it is answered.
+//! Requests of a session, step by step until their reply.
 
 use crate::begin::begin;
 use crate::commit::Commit;
@@ -10,7 +10,7 @@ use crate::directory::QueueEntry;
 use crate::flow::Amount;
 use crate::login::Password;
 use crate::machine::{AmqpAnswer, AmqpAsk};
-use crate::presence::{Entry, Full, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
+use crate::presence::{ChannelLimit, Entry, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
 use crate::stream;
 use bytes::Bytes;
@@ -31,12 +31,12 @@ use polylogue_router::{ExchangeId, QueueId};
 use polylogue_types::PartitionId;
 use std::sync::Arc;
 
-/// How soon a topic that somebody else is making is looked for again. Milliseconds.
-const TOPIC_LOOK_MS: u64 = 2;
-/// How often. Then the broker is in trouble.
-const TOPIC_LOOKS_MAX: u32 = 2_000;
+/// How often a topic that another connection is creating is looked up. Milliseconds.
+const TOPIC_POLL_MS: u64 = 2;
+/// The most lookups; then the broker is unavailable.
+const TOPIC_POLLS_MAX: u32 = 2_000;
 
-/// What is to be done with a queue once it is found.
+/// The operation to perform on a queue once it is found.
 #[derive(Debug)]
 pub(crate) enum Then {
     Consume(ChannelRef, Consume),
@@ -44,62 +44,62 @@ pub(crate) enum Then {
     Purge,
 }
 
-/// A queue that was declared.
+/// A declared queue.
 #[derive(Debug)]
 pub(crate) struct Declared {
     queue: Arc<Queue>,
-    /// It was there, and is asked for: one that has gone meanwhile is not there.
+    /// A passive declaration: a queue that was deleted meanwhile is missing.
     passive: bool,
 }
 
-/// Consumers that leave: whoever waits for it is answered when the last of those who hold this is done. RabbitMQ deletes queues that go
-/// with their last consumer before it says that the consumer is cancelled, or the channel closed.
+/// Consumers that are ending: the waiting request is answered when the last holder of this is done. RabbitMQ deletes auto-delete queues before it
+/// confirms that their last consumer is cancelled, or the channel closed.
 #[derive(Debug)]
 pub(crate) struct Leaving(Option<Token>);
 
-/// What waits for an answer of the broker. The token is that of the session's request.
+/// An operation that waits for a reply of the broker. The token is that of the session's request.
 #[derive(Debug)]
 pub(crate) enum Waits {
     Nothing,
-    /// Whoever wanted to log in hears in a moment that it was with the wrong name or password.
+    /// A failed login, which is answered after a delay.
     WrongLogin(Token),
-    /// A name and a password, whose turn it is then to be looked at.
+    /// A name and a password, which are checked when it is their turn.
     Login(Token, ByteString, Password, Ticket),
     Vhost(Token, ByteString),
     Done(Token),
-    /// Channels and numbers of messages, their bytes, and their targets beyond the first one of each.
+    /// Channels and sequence numbers of messages, their bytes, and their targets beyond the first one of each.
     Confirms(Vec<(ChannelRef, u64)>, usize, usize),
-    /// Credit for what was published; the bytes and targets that were counted until then.
+    /// Credit for publishes; the bytes and targets counted until then.
     Credit(Amount, Option<(usize, usize)>),
-    /// Which fan-out it is a piece of, its bytes and its targets.
+    /// The fan-out that it is a part of, its bytes and its targets.
     Piece(u64, usize, usize),
-    /// Whether it only asks.
+    /// Whether the declaration is passive.
     Declared(Token, bool),
-    /// The topic of a declared queue, and how often it was looked for.
+    /// The topic of a declared queue, and the number of lookups.
     Topic(Token, Declared, u32),
-    /// How many messages and consumers a declared queue has.
+    /// The message and consumer counts of a declared queue.
     Counts(Token, Declared),
     Deleted(Token),
-    /// An exchange that names a topic is declared.
+    /// The declaration of an exchange that names a topic.
     Exchange(Token, ByteString),
-    /// Where the partitions of its topic end.
+    /// The ends of the partitions of its topic.
     Ends(Token, ExchangeId, Vec<PartitionId>),
     Found(Token, Then),
     Purged(Token, Arc<QueueEntry>),
-    /// With how long it may take to acknowledge.
+    /// With its acknowledgement timeout.
     Attached(Token, ChannelRef, Consume, Arc<QueueEntry>, Option<u64>),
     PullAttached(Token, ChannelRef, PartitionId, bool, Arc<QueueEntry>),
-    /// Whether it is settled by that.
+    /// Whether acknowledgement is automatic.
     Taken(Token, Arc<QueueEntry>, bool),
-    /// A consumer that is cancelled when it has what was on its way to it.
+    /// A consumer that is cancelled once deliveries in flight were sent.
     Stopped(Token, ChannelRef, ConsumerRef, ConsumerId),
-    /// A consumer that was cancelled because it did not acknowledge.
-    Expelled(ChannelRef, ConsumerRef),
-    /// An auto-delete queue that may have lost its last consumer, and who waits until all of those are gone that are to go.
-    Lonely(QueueId, Arc<Leaving>),
+    /// A consumer that was cancelled for an acknowledgement timeout.
+    LateConsumer(ChannelRef, ConsumerRef),
+    /// An auto-delete queue that may have lost its last consumer, and the request that waits for all ending consumers.
+    AutoDelete(QueueId, Arc<Leaving>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
     CommitSettled(Token),
-    /// An address for replies.
+    /// A reply address.
     Replies(Token, ChannelRef, ConsumerRef),
     ReplySent(ChannelRef, Box<amqp::Publish>),
     ReplyLooked(Token, ByteString),
@@ -120,7 +120,7 @@ fn shown_consumer(consume: &Consume, queue: QueueId) -> ShownConsumer {
 }
 
 impl Connection {
-    /// A request of the session.
+    /// Handles a request of the session.
     pub(crate) fn begin(&mut self, token: Token, request: amqp::Request) {
         let begun = match request {
             amqp::Request::Publish(channel, publish) => return self.publish(channel, publish),
@@ -176,7 +176,7 @@ impl Connection {
     fn declare_queue(&mut self, token: Token, declare: amqp::DeclareQueue) -> Result<Option<amqp::Reply>, Refusal> {
         let name = name(&declare.name)?;
         if let Some(to) = address_of(name.as_bytes()) {
-            self.look_for_replies(token, name, to);
+            self.check_replies(token, name, to);
             return Ok(None);
         }
         let command = DeclareQueue {
@@ -244,22 +244,22 @@ impl Connection {
             let user_max = self.directory.world().user(&self.user).and_then(|user| user.channels_max);
             let opened = shown.opened(channel, user_max, self.settings.channels_max);
             opened.map_err(|full| match full {
-                Full::User(max) => Refusal::too_many_channels_of_user(&self.user, max),
-                Full::Node(max) => Refusal::too_many_channels_of_node(self.catalog.cluster().node.0, max),
+                ChannelLimit::User(max) => Refusal::too_many_channels_of_user(&self.user, max),
+                ChannelLimit::Node(max) => Refusal::too_many_channels_of_node(self.catalog.cluster().node.0, max),
             })?;
         }
         self.channels.insert(channel, Channel::default());
         Ok(())
     }
 
-    /// Changes what listings show of it.
+    /// Updates its entry in listings.
     pub(crate) fn show(&self, change: impl FnOnce(&Entry)) {
         if let Some(shown) = &self.shown {
             change(shown);
         }
     }
 
-    /// Looks for a queue to take something out of.
+    /// Looks up a queue for an operation.
     fn find(&mut self, token: Token, queue: &ShortStr, then: Then) -> Result<Option<amqp::Reply>, Refusal> {
         let ask = AmqpAsk::Queue { who: self.who(), vhost: self.vhost, name: name(queue)?, access: Access::Read };
         self.ask_machine(ask, Waits::Found(token, then));
@@ -273,7 +273,7 @@ impl Connection {
         if_unused: bool,
         if_empty: bool,
     ) -> Result<Option<amqp::Reply>, Refusal> {
-        // Who consumes it and what is in it is counted where it is judged.
+        // Consumers and messages are counted where the deletion is checked.
         let delete =
             DeleteQueue { vhost: self.vhost, name: name(queue)?, if_unused, if_empty, ..DeleteQueue::default() };
         self.change(Command::DeleteQueue(delete), Waits::Deleted(token));
@@ -293,7 +293,7 @@ impl Connection {
             .map(|id| (id, None));
         for (id, entry) in consumers.chain(others) {
             self.consumers.remove(&id);
-            self.tell(Request::Detach(id));
+            self.notify_broker(Request::Detach(id));
             if let Some(entry) = entry {
                 self.leave(&entry, leaving);
             }
@@ -302,7 +302,7 @@ impl Connection {
 
     fn close_all(&mut self, token: Token) -> Result<Option<amqp::Reply>, Refusal> {
         let channels: Vec<_> = self.channels.keys().copied().collect();
-        // What is asked for afterwards is answered afterwards.
+        // Later requests are answered later.
         let leaving = Arc::new(Leaving(None));
         channels.into_iter().for_each(|channel| self.close_channel(channel, &leaving));
         match self.on_closed() {
@@ -314,7 +314,7 @@ impl Connection {
         }
     }
 
-    /// A consumer gets no more. What is on its way to it is sent to the client first: without acknowledgement it is settled by that.
+    /// Stops a consumer. Deliveries in flight are sent to the client first: without acknowledgement they are settled by delivery.
     fn stop(&mut self, token: Token, channel: ChannelRef, consumer: ConsumerRef) -> Option<amqp::Reply> {
         let known = self.channels.get(&channel).and_then(|open| open.consumers.get(&consumer));
         let Some(id) = known.map(|known| known.id) else { return Some(amqp::Reply::Done) };
@@ -331,31 +331,31 @@ impl Connection {
         }
         self.show(|shown| shown.cancelled(channel, consumer));
         if unsettled == 0 {
-            // Nothing will ever be said of it again.
+            // No reply will follow for it.
             self.consumers.remove(&id);
-            self.tell(Request::Detach(id));
+            self.notify_broker(Request::Detach(id));
         }
         self.leave(&entry, leaving);
     }
 
-    /// A consumer has left a queue, which may go with it: whether nobody else consumes it is judged where it is deleted.
+    /// A consumer has detached from a queue, which may be auto-delete: other consumers are checked at the deletion.
     fn leave(&mut self, entry: &QueueEntry, leaving: &Arc<Leaving>) {
         entry.used(self.now);
         if entry.queue.auto_delete {
             let id = entry.queue.id;
             let remove = AmqpAsk::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, Gone::AutoDelete)));
-            self.ask_machine(remove, Waits::Lonely(id, leaving.clone()));
+            self.ask_machine(remove, Waits::AutoDelete(id, leaving.clone()));
         }
     }
 
-    /// One of those is done that make up a leave-taking.
+    /// One of the ending consumers is done.
     fn left(&mut self, leaving: Arc<Leaving>) {
         if let Some(Leaving(Some(token))) = Arc::into_inner(leaving) {
             self.reply(token, amqp::Reply::Done);
         }
     }
 
-    /// The broker's answer to something that waits for it.
+    /// Handles a reply of the broker to a pending operation.
     pub(crate) fn resume(&mut self, waits: Waits, reply: Reply) {
         match (waits, reply) {
             (Waits::Nothing, _) => {}
@@ -364,7 +364,7 @@ impl Connection {
                 self.cancel(channel, consumer, &leaving);
                 self.left(leaving);
             }
-            (Waits::Expelled(channel, consumer), Reply::Stopped) => self.expelled(channel, consumer),
+            (Waits::LateConsumer(channel, consumer), Reply::Stopped) => self.late_consumer_cancelled(channel, consumer),
             (Waits::Piece(group, bytes, targets), Reply::Publish(results)) => {
                 self.piece_answered(group, bytes, targets, Some(&results));
             }
@@ -375,12 +375,12 @@ impl Connection {
             }
             (waits, Reply::Machine(Ok(answer))) => match answer.downcast::<AmqpAnswer>() {
                 Ok(answer) => self.answered(waits, *answer),
-                Err(_) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
+                Err(_) => self.refuse(waits, Refusal::internal("the broker's reply does not match the request")),
             },
             (waits, Reply::Machine(Err(why))) => self.refuse(waits, unavailable(why)),
-            (Waits::Topic(token, declared, looks), Reply::CreateTopics(mut results)) => match results.pop() {
+            (Waits::Topic(token, declared, polls), Reply::CreateTopics(mut results)) => match results.pop() {
                 Some(Err(TopicError::Unavailable(why))) => self.reply(token, amqp::Reply::Refused(unavailable(why))),
-                _ => self.look_for_topic(token, declared, looks),
+                _ => self.poll_topic(token, declared, polls),
             },
             (Waits::Counts(token, declared), Reply::DescribeQueues(counts)) => {
                 self.counted(token, &declared, counts.into_iter().flatten().next());
@@ -407,13 +407,13 @@ impl Connection {
                 self.reply_sent(channel, &publish, there.first() == Some(&true));
             }
             (Waits::ReplyLooked(token, name), Reply::SendDirect(there)) => {
-                self.replies_looked(token, &name, there.first() == Some(&true));
+                self.replies_checked(token, &name, there.first() == Some(&true));
             }
-            (waits, _) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
+            (waits, _) => self.refuse(waits, Refusal::internal("the broker's reply does not match the request")),
         }
     }
 
-    /// The declared world has answered.
+    /// Handles a reply of the metadata.
     fn answered(&mut self, waits: Waits, answer: AmqpAnswer) {
         match (waits, answer) {
             (Waits::Vhost(token, vhost), AmqpAnswer::Vhost(id)) => match self.enter(id, vhost) {
@@ -423,9 +423,9 @@ impl Connection {
             (Waits::Nothing, _) => {}
             (waits, AmqpAnswer::Refused(why)) => self.refuse(waits, refusal(why)),
             (Waits::Declared(token, passive), AmqpAnswer::Done(Said::Queue { queue, .. })) => {
-                self.look_for_topic(token, Declared { queue, passive }, 0);
+                self.poll_topic(token, Declared { queue, passive }, 0);
             }
-            (Waits::Lonely(_, leaving), AmqpAnswer::Done(_)) => self.left(leaving),
+            (Waits::AutoDelete(_, leaving), AmqpAnswer::Done(_)) => self.left(leaving),
             (Waits::Deleted(token), AmqpAnswer::Done(Said::Deleted { messages, .. })) => {
                 self.reply(token, amqp::Reply::Count(u32::try_from(messages).unwrap_or(u32::MAX)));
             }
@@ -435,17 +435,17 @@ impl Connection {
             }
             (Waits::Exchange(token, _), AmqpAnswer::Done(_)) => self.reply(token, amqp::Reply::Done),
             (Waits::Done(token), AmqpAnswer::Done(_)) => self.reply(token, amqp::Reply::Done),
-            (waits, _) => self.refuse(waits, Refusal::internal("the broker said something else than was asked")),
+            (waits, _) => self.refuse(waits, Refusal::internal("the broker's reply does not match the request")),
         }
     }
 
-    /// Says no to whoever waits.
+    /// Refuses a pending operation.
     fn refuse(&mut self, waits: Waits, why: Refusal) {
         match waits {
-            Waits::Nothing | Waits::ReplySent(..) | Waits::Expelled(..) => {}
-            Waits::Lonely(queue, leaving) => {
-                // The consumer is gone whatever comes of its queue, which is tried again.
-                self.directory.left_alone(std::iter::once(queue));
+            Waits::Nothing | Waits::ReplySent(..) | Waits::LateConsumer(..) => {}
+            Waits::AutoDelete(queue, leaving) => {
+                // The consumer has detached regardless of its queue's deletion, which is retried.
+                self.directory.consumers_left(std::iter::once(queue));
                 self.left(leaving);
             }
             Waits::Piece(group, bytes, targets) => self.piece_answered(group, bytes, targets, None),
@@ -478,10 +478,10 @@ impl Connection {
         }
     }
 
-    /// Something is looked at again.
+    /// Continues a deferred operation.
     pub(crate) fn again(&mut self, waits: Waits) {
         match waits {
-            Waits::Topic(token, declared, looks) => self.look_for_topic(token, declared, looks),
+            Waits::Topic(token, declared, polls) => self.poll_topic(token, declared, polls),
             Waits::WrongLogin(token) => self.reply(token, amqp::Reply::Refused(Refusal::login_refused("PLAIN"))),
             Waits::Login(token, name, password, ticket) => {
                 match self.login_by_password(token, name, password, ticket) {
@@ -494,8 +494,8 @@ impl Connection {
         }
     }
 
-    /// A declared queue is answered once its topic is there.
-    fn look_for_topic(&mut self, token: Token, declared: Declared, looks: u32) {
+    /// Replies to a declaration once the queue's topic exists.
+    fn poll_topic(&mut self, token: Token, declared: Declared, polls: u32) {
         let entry = self.directory.queue(declared.queue.id);
         if let Some(entry) = &entry {
             entry.used(self.now);
@@ -503,22 +503,22 @@ impl Connection {
         if let Some(partition) = entry.as_ref().and_then(|entry| entry.partition(self.catalog.as_ref())) {
             return self.ask(Request::DescribeQueues(vec![partition]), Waits::Counts(token, declared));
         }
-        if looks >= TOPIC_LOOKS_MAX {
+        if polls >= TOPIC_POLLS_MAX {
             return self.reply(token, amqp::Reply::Refused(unavailable(Unavailable::Busy)));
         }
-        if looks > 0 {
-            let at = self.now.monotonic_ms + TOPIC_LOOK_MS;
-            if looks > 1 {
-                return self.later.push_back((at, Waits::Topic(token, declared, looks + 1)));
+        if polls > 0 {
+            let at = self.now.monotonic_ms + TOPIC_POLL_MS;
+            if polls > 1 {
+                return self.later.push_back((at, Waits::Topic(token, declared, polls + 1)));
             }
         }
-        // A queue that went while it was declared has no entry any more; what is made for it is found at the next start.
+        // A queue that was deleted during its declaration has no entry; a topic created for it is removed at the next start.
         let Some(entry) = entry else { return self.counted(token, &declared, None) };
         let create = CreateTopics { topics: vec![entry.new_topic()], validate_only: false };
-        self.ask(Request::CreateTopics(create), Waits::Topic(token, declared, looks + 1));
+        self.ask(Request::CreateTopics(create), Waits::Topic(token, declared, polls + 1));
     }
 
-    /// A declared queue has so much; nobody knows of one that went meanwhile.
+    /// Replies with the counts of a declared queue; `None` if it was deleted meanwhile.
     fn counted(&mut self, token: Token, declared: &Declared, counts: Option<QueueCounts>) {
         if counts.is_none() && declared.passive {
             let missing = Refusal::missing(self.named(&declared.queue));
@@ -532,10 +532,10 @@ impl Connection {
         self.reply(token, amqp::Reply::Queue { messages, consumers });
     }
 
-    /// A queue was found: goes on with what it was looked for.
+    /// Continues an operation whose queue was found.
     fn found(&mut self, token: Token, then: Then, queue: &Queue) {
         let Some(entry) = self.directory.queue(queue.id) else {
-            // It has gone since it was found, or is not declared before its declaration is answered.
+            // It was deleted since, or its declaration is not answered yet.
             let missing = Refusal::missing(self.named(queue));
             return self.reply(token, amqp::Reply::Refused(missing));
         };
@@ -566,13 +566,13 @@ impl Connection {
         }
     }
 
-    /// What the queue's type does not do, though its clients may.
+    /// Returns the refusal of an operation that the queue's type does not support.
     fn unsupported(&self, then: &Then, entry: &QueueEntry) -> Option<Refusal> {
         let queue = self.named(&entry.queue);
         let is_quorum = entry.queue.kind == QueueKind::Quorum;
         let is_stream = entry.queue.kind == QueueKind::Stream;
         match then {
-            // What is in it goes to its topic, by nobody else.
+            // Its messages go only to its topic.
             Then::Get { .. } | Then::Consume(..) if entry.settings.topic.is_some() => {
                 Some(Refusal::exclusive_use(queue))
             }
@@ -588,7 +588,7 @@ impl Connection {
         }
     }
 
-    /// A queue of this virtual host as texts name it.
+    /// Names a queue of this virtual host for texts.
     fn named<'a>(&'a self, queue: &'a Queue) -> Named<'a> {
         Named { kind: Kind::Queue, name: queue.name.as_bytes(), vhost: self.vhost_name.as_bytes() }
     }
@@ -651,15 +651,17 @@ impl Connection {
     ) {
         let why = match attached {
             Ok(id) => {
-                let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
+                let Some(open) = self.channels.get_mut(&channel) else {
+                    return self.notify_broker(Request::Detach(id));
+                };
                 let shown = shown_consumer(&consume, entry.queue.id);
-                // The channel may share a prefetch since it was asked for.
+                // The channel's shared prefetch may have changed since the request.
                 let limit = open.limit.clone().filter(|_| entry.queue.kind != QueueKind::Stream);
                 let (no_ack, owed) = (consume.no_ack, Credit::default());
                 let consumer = Consumer { id, entry, no_ack, ack_ms_max, owed, unsettled: 0 };
                 open.consumers.insert(consume.consumer, consumer);
                 if let Some(limit) = limit {
-                    self.tell(Request::Share(id, limit));
+                    self.notify_broker(Request::Share(id, limit));
                 }
                 self.show(|all| all.consumes(channel, consume.consumer, shown));
                 self.consumers.insert(id, (channel, consume.consumer));
@@ -679,7 +681,9 @@ impl Connection {
     ) {
         match attached {
             Ok(id) => {
-                let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(id)) };
+                let Some(open) = self.channels.get_mut(&channel) else {
+                    return self.notify_broker(Request::Detach(id));
+                };
                 open.pulls.insert((queue, no_ack), Pull { id, kind: entry.queue.kind });
                 self.consumers.insert(id, (channel, NO_CONSUMER));
                 self.take(token, queue, id, no_ack, entry);

@@ -1,35 +1,34 @@
-//! Whether a client publishes on while it waits for confirms. One that does loses nothing when they come together, and many messages
-//! cost one flush; one that waits for each has it at once.
+//! Detection of pipelined publishing: whether a client publishes further messages while it waits for confirms. Such a client loses nothing when
+//! confirms are combined, and many messages share one flush; a client that waits for each confirm gets it immediately.
 //!
 //! ```text
-//!   waits for each     publish -> confirm -> publish -> confirm          never another one meanwhile: each is flushed at once
-//!   publishes on       publish -> publish -> confirm, publish -> ...     another one meanwhile: the next ones are patient, until
-//!                                                                        all is confirmed and nothing came while it was waited for
-//!   may have 3 unconfirmed   publish, publish, publish -> confirm        the third one is not patient: as many as the round before had
-//!                                                                        are there, and no other one may come before its confirm
+//!   waits for each     publish -> confirm -> publish -> confirm          never another one in between: each is flushed immediately pipelines
+//! publish -> publish -> confirm, publish -> ...     another one in between: the next ones may wait, until all are confirmed and none came in between
+//! may have 3 unconfirmed   publish, publish, publish -> confirm        the third one must not wait: as many as in the previous round are there, and
+//! no other may come before its confirm
 //! ```
 
-/// One part in so many of what rounds before had is forgotten with each: at a rate they differ by a few.
+/// The decay per round of the expected number of messages, one part in this many: at a constant rate rounds differ by a few.
 const FORGOTTEN: usize = 8;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Requests that are not answered.
+    /// Requests without a reply.
     open: usize,
-    /// There was another one while one was open.
+    /// Another one came while one was open.
     joined: bool,
     patient: bool,
-    /// Messages since all was confirmed last.
+    /// Messages since everything was last confirmed.
     round: usize,
-    /// Messages of the round before, or nearly as many as one before that had.
+    /// Messages of the previous round, or nearly as many as an earlier one had.
     expected: usize,
 }
 
 impl Pace {
-    /// One more is asked, of so many messages. Whether it is patient.
+    /// Counts a request with this many messages. Returns whether it may wait.
     pub(crate) fn ask(&mut self, messages: usize) -> bool {
-        // The first one after all is confirmed begins anew.
+        // The first one after all are confirmed starts a new round.
         self.joined = self.open > 0;
         self.patient |= self.joined;
         self.open += 1;
@@ -39,7 +38,7 @@ impl Pace {
         self.patient && !completes
     }
 
-    /// One is answered.
+    /// Counts a reply.
     pub(crate) fn answered(&mut self) {
         self.open = self.open.saturating_sub(1);
         if self.open == 0 {
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_each_confirm_is_never_kept_waiting() {
+    fn a_publisher_that_waits_for_each_confirm_is_never_delayed() {
         let mut pace = Pace::default();
         for _ in 0..10 {
             assert!(!pace.ask(1));
@@ -64,28 +63,28 @@ mod tests {
     }
 
     #[test]
-    fn who_publishes_on_is_patient_until_nothing_came_meanwhile() {
+    fn a_pipelining_publisher_may_wait_until_nothing_came_in_between() {
         let mut pace = Pace::default();
         assert!(!pace.ask(1));
         assert!(pace.ask(1) && pace.ask(1));
         (0..3).for_each(|_| pace.answered());
-        assert!(pace.ask(1) && pace.ask(1), "it goes on");
+        assert!(pace.ask(1) && pace.ask(1), "it pipelines");
         (0..2).for_each(|_| pace.answered());
         assert!(pace.ask(1), "and waits now");
         pace.answered();
-        assert!(!pace.ask(1), "nothing came meanwhile");
+        assert!(!pace.ask(1), "nothing came in between");
     }
 
-    /// A publisher with 10 messages unconfirmed at most got 10 through in each millisecond.
+    /// A publisher with at most 10 unconfirmed messages got only 10 through per millisecond.
     #[test]
-    fn who_may_have_only_some_unconfirmed_is_not_kept_waiting_for_more() {
+    fn a_publisher_at_its_limit_is_not_delayed() {
         let mut pace = Pace::default();
         let mut round = || {
             let patient: Vec<bool> = (0..10).map(|_| pace.ask(1)).collect();
             (0..10).for_each(|_| pace.answered());
             patient
         };
-        assert_eq!(round().last(), Some(&true), "nobody knows yet that it is the last");
+        assert_eq!(round().last(), Some(&true), "it is not known yet that it is the last");
         for _ in 0..5 {
             let patient = round();
             assert_eq!(patient.iter().position(|one| !one), Some(9), "the last one only: {patient:?}");
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_without_end_stays_patient() {
+    fn a_steadily_pipelining_publisher_may_always_wait() {
         let mut pace = Pace::default();
         pace.ask(1);
         let patient = (0..1_000).filter(|_| {

@@ -1,7 +1,7 @@
-//! Who is connected: what listings show of connections, their channels and consumers.
+//! The list of connections, their channels and consumers, for listings and limits.
 //!
-//! Soft state. An entry is there from the moment a client is in a virtual host until its connection is dropped. It changes with
-//! channels and consumers, never with a message. The limits of virtual hosts and users are held against what is put down here.
+//! Soft state. An entry exists from the moment a client opens a virtual host until its connection is dropped. It changes with channels and consumers,
+//! never with a message. The limits of virtual hosts and users are checked against these entries.
 
 use crate::counts::{Count, Traffic};
 use crate::flow::FLOW_SHOWN_MS;
@@ -17,15 +17,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is kept of a consumer's arguments; longer ones are not shown. Bytes.
+/// The most bytes of a consumer's arguments that are kept; longer ones are not shown. Bytes.
 pub(crate) const SHOWN_ARGUMENTS_BYTES_MAX: usize = 1 << 10;
 
-/// The two ends of a connection.
+/// The addresses of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
-    /// Where the client is.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// Where it arrived.
+    /// The listener's address.
     pub local: SocketAddr,
 }
 
@@ -37,27 +37,27 @@ impl Ends {
     }
 }
 
-/// A consumer as it is shown.
+/// A consumer in listings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShownConsumer {
-    /// What the client calls it.
+    /// Its consumer tag.
     pub tag: Bytes,
     /// Its queue.
     pub queue: QueueId,
-    /// Whether deliveries are to be acknowledged.
+    /// Whether acknowledgement is manual.
     pub ack_required: bool,
-    /// Whether it is the only one.
+    /// Whether it is exclusive.
     pub exclusive: bool,
     /// Its prefetch; 0 for none.
     pub prefetch: u16,
-    /// Its arguments; none where they are long.
+    /// Its arguments; empty if they are too long.
     pub arguments: Table,
 }
 
-/// A channel as it is shown.
+/// A channel in listings.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ShownChannel {
-    /// The prefetch of all its consumers together; 0 for none.
+    /// The shared prefetch of its consumers; 0 for none.
     pub global_prefetch: u16,
     /// Whether something was published on it.
     pub publishes: bool,
@@ -65,23 +65,23 @@ pub struct ShownChannel {
     pub consumers: BTreeMap<ConsumerRef, ShownConsumer>,
 }
 
-/// A connection as it is shown.
+/// A connection in listings.
 #[derive(Debug)]
 pub struct Presence {
-    /// The connection's id: its own for the life of the process.
+    /// The connection's id, unique for the life of the process.
     pub id: u64,
-    /// Where it comes from.
+    /// Its addresses.
     pub ends: Ends,
-    /// Who.
+    /// Its user.
     pub user: ByteString,
-    /// Where it is.
+    /// Its virtual host.
     pub vhost: VhostId,
-    /// What the client says of itself.
+    /// Its client properties.
     pub client_properties: Table,
-    /// Since when. Wall time.
+    /// When it opened the virtual host. Wall time.
     pub since_ms: TimestampMs,
     channels: Mutex<BTreeMap<u16, ShownChannel>>,
-    /// When it was in flow last; [`IN_FLOW`] while it is. Monotonic milliseconds.
+    /// When it was last in flow; [`IN_FLOW`] while it is. Monotonic milliseconds.
     flow_ms: AtomicU64,
 }
 
@@ -90,7 +90,7 @@ const IN_FLOW: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX - 1;
 
 impl Presence {
-    /// Whether it is slowed by credit, or was a moment before that monotonic time.
+    /// Whether it is in flow, or was shortly before that monotonic time.
     #[must_use]
     pub fn is_in_flow(&self, now_ms: u64) -> bool {
         match self.flow_ms.load(Ordering::Relaxed) {
@@ -100,7 +100,7 @@ impl Presence {
         }
     }
 
-    /// Its channels by their numbers, as they are now.
+    /// Its current channels by number.
     #[must_use]
     pub fn channels(&self) -> BTreeMap<u16, ShownChannel> {
         self.channels.lock().clone()
@@ -121,16 +121,16 @@ impl Presence {
     }
 }
 
-/// Why there may be no more channels.
+/// Why another channel is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Full {
-    /// The user has so many.
+pub(crate) enum ChannelLimit {
+    /// The user's limit.
     User(u64),
-    /// So many are open on all connections.
+    /// The limit over all connections.
     Node(u64),
 }
 
-/// What a user has open.
+/// The counts of a user.
 #[derive(Debug, Default)]
 struct Tally {
     connections: u64,
@@ -144,14 +144,14 @@ struct Open {
     vhosts: Map<VhostId, u64>,
 }
 
-/// All that are there.
+/// All connections.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
     open: RwLock<Open>,
     channels: AtomicU64,
-    /// Connections that are in flow.
+    /// How many connections are in flow.
     in_flow: AtomicU64,
-    /// What is counted of them.
+    /// Their counters.
     pub(crate) traffic: Arc<Traffic>,
 }
 
@@ -160,27 +160,27 @@ impl Clients {
         self.open.read().by_id.get(&id).cloned()
     }
 
-    /// In the order in which they came.
+    /// In the order of their creation.
     pub(crate) fn all(&self) -> Vec<Arc<Presence>> {
         let mut all: Vec<_> = self.open.read().by_id.values().cloned().collect();
         all.sort_unstable_by_key(|presence| presence.id);
         all
     }
 
-    /// Connections that are slowed by credit.
+    /// How many connections are in flow.
     pub(crate) fn in_flow(&self) -> u64 {
         self.in_flow.load(Ordering::Relaxed)
     }
 
-    /// Connections, and their channels.
+    /// The numbers of connections and channels.
     pub(crate) fn count(&self) -> (u64, u64) {
         (self.open.read().by_id.len() as u64, self.channels.load(Ordering::Relaxed))
     }
 }
 
-/// Who comes.
+/// The data of a new entry.
 #[derive(Debug)]
-pub(crate) struct Newcomer {
+pub(crate) struct NewConnection {
     pub(crate) id: u64,
     pub(crate) ends: Ends,
     pub(crate) user: ByteString,
@@ -189,28 +189,28 @@ pub(crate) struct Newcomer {
     pub(crate) since_ms: TimestampMs,
 }
 
-/// An entry, which goes with the connection.
+/// An entry, which is removed with the connection.
 #[derive(Debug)]
 pub(crate) struct Entry {
     presence: Arc<Presence>,
     of: Arc<Clients>,
-    /// Channels of all connections of the user.
+    /// The number of channels over all connections of the user.
     of_user: Arc<AtomicU64>,
 }
 
-/// Counts one more, unless there are enough.
+/// Increments a count, unless it is at the limit.
 fn up_to(count: &AtomicU64, max: u64) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < max).then_some(n + 1)).is_ok()
 }
 
 impl Entry {
-    /// Puts down who comes, if `check` agrees with how many there are in the virtual host and of the user already.
+    /// Adds an entry, if `check` accepts the current counts of the virtual host and the user.
     pub(crate) fn new<E>(
         of: Arc<Clients>,
-        who: Newcomer,
+        who: NewConnection,
         check: impl FnOnce(u64, u64) -> Result<(), E>,
     ) -> Result<Entry, E> {
-        let Newcomer { id, ends, user, vhost, client_properties, since_ms } = who;
+        let NewConnection { id, ends, user, vhost, client_properties, since_ms } = who;
         let mut open = of.open.write();
         let in_vhost = open.vhosts.get(&vhost).copied().unwrap_or(0);
         check(in_vhost, open.users.get(&user).map_or(0, |tally| tally.connections))?;
@@ -228,15 +228,15 @@ impl Entry {
         Ok(Entry { presence, of, of_user })
     }
 
-    /// One more channel, if user and node may have it.
-    pub(crate) fn opened(&self, channel: ChannelRef, user_max: Option<u64>, node_max: u64) -> Result<(), Full> {
+    /// Counts another channel, if the limits of user and node allow.
+    pub(crate) fn opened(&self, channel: ChannelRef, user_max: Option<u64>, node_max: u64) -> Result<(), ChannelLimit> {
         let user_max = user_max.unwrap_or(u64::MAX);
         if !up_to(&self.of_user, user_max) {
-            return Err(Full::User(user_max));
+            return Err(ChannelLimit::User(user_max));
         }
         if !up_to(&self.of.channels, node_max) {
             self.of_user.fetch_sub(1, Ordering::Relaxed);
-            return Err(Full::Node(node_max));
+            return Err(ChannelLimit::Node(node_max));
         }
         self.presence.channels.lock().insert(channel.number, ShownChannel::default());
         self.of.traffic.more(Count::ChannelsOpened, 1);
@@ -255,7 +255,7 @@ impl Entry {
         self.of.traffic.more(Count::ChannelsClosed, count);
     }
 
-    /// It is in flow, or no longer.
+    /// Enters or leaves flow.
     pub(crate) fn flows(&self, in_flow: bool, now_ms: u64) {
         let before = self.presence.flow_ms.swap(if in_flow { IN_FLOW } else { now_ms }, Ordering::Relaxed);
         match (before == IN_FLOW, in_flow) {
@@ -319,7 +319,7 @@ mod tests {
 
     fn come(clients: &Arc<Clients>, id: u64, user: &'static str, vhost: u32) -> Result<Entry, (u64, u64)> {
         let at = SocketAddr::from(([127, 0, 0, 1], 1));
-        let who = Newcomer {
+        let who = NewConnection {
             id,
             ends: Ends { peer: at, local: at },
             user: user.into(),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_and_channels_are_counted_while_they_are_there() {
+    fn connections_and_channels_are_counted_while_open() {
         let clients: Arc<Clients> = Arc::default();
         let one = come(&clients, 1, "a", 1).expect("the first one");
         let two = come(&clients, 2, "a", 2).expect("another one of the user");
@@ -341,9 +341,9 @@ mod tests {
         let channel = |number| ChannelRef { number, life: 1 };
         assert_eq!(one.opened(channel(1), Some(2), 3), Ok(()));
         assert_eq!(two.opened(channel(1), Some(2), 3), Ok(()));
-        assert_eq!(two.opened(channel(2), Some(2), 3), Err(Full::User(2)), "on both connections together");
+        assert_eq!(two.opened(channel(2), Some(2), 3), Err(ChannelLimit::User(2)), "on both connections together");
         assert_eq!(other.opened(channel(1), None, 3), Ok(()));
-        assert_eq!(other.opened(channel(2), None, 3), Err(Full::Node(3)));
+        assert_eq!(other.opened(channel(2), None, 3), Err(ChannelLimit::Node(3)));
         assert_eq!(clients.count(), (3, 3));
         one.closed(channel(1));
         one.closed(channel(1));
@@ -357,6 +357,6 @@ mod tests {
         assert_eq!(clients.one(4).map(|one| one.publishers_and_consumers()), Some((1, 0)));
         drop(other);
         let open = clients.open.read();
-        assert_eq!((open.users.len(), open.vhosts.len()), (0, 0), "who is gone is forgotten");
+        assert_eq!((open.users.len(), open.vhosts.len()), (0, 0), "closed connections are removed");
     }
 }

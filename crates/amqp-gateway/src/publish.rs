@@ -1,4 +1,4 @@
-//! What clients publish: routed here, written in batches, confirmed when it is durable.
+//! Publishing: routing, batching and confirms.
 
 use crate::connection::Connection;
 use crate::convert::View;
@@ -9,7 +9,7 @@ use crate::message::{Hidden, store};
 use crate::operation::Waits;
 use crate::pace::Pace;
 use crate::replies::address_of;
-use crate::route::{Reached, Reaching, Sent, Ways, reach};
+use crate::route::{Reached, Reaching, RouteContext, RoutedMessage, reach};
 use crate::turn::{Awaiting, REQUEST_STEPS, TARGET_STEPS, Work};
 use bytes::Bytes;
 use polylogue_amqp::codec::MethodId;
@@ -21,59 +21,58 @@ use polylogue_router::{Entry, Snapshot};
 
 /// `basic.publish`: class 60, method 40.
 pub(crate) const PUBLISH: MethodId = MethodId { class: 60, method: 40 };
-/// Bytes of messages that go to the broker in one request, unless one alone is larger.
+/// The most bytes of messages in one request, unless a single message is larger.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Exchanges of which a connection remembers that its user may publish to them.
+/// The most exchanges for which a connection remembers that its user may publish.
 pub(crate) const ALLOWED_MAX: usize = 256;
-/// What a connection may have on its way to the disk; then nothing more is read from it until some of that is there. Bytes.
+/// The most unanswered bytes of a connection; beyond that it is not read until some are answered. Bytes.
 pub(crate) const UNANSWERED_BYTES_MAX: usize = 4 << 20;
-/// Messages of which nobody waits to hear are waited for all the same after so many bytes: what is on its way has to be known. Bytes.
+/// After this many bytes of messages without confirms a reply is awaited nevertheless: the unanswered amount has to be known. Bytes.
 const UNCOUNTED_BYTES_MAX: usize = 1 << 20;
 
-/// Targets beyond the first one of each message that go to the broker in one request: a message to more queues goes in pieces, unless it is
-/// to be in all of them or in none.
+/// The most targets of one request, beyond the first one of each message: a message to more queues is split, unless it is to be in all of them or in
+/// none.
 pub(crate) const TARGETS_PER_REQUEST: usize = 1_024;
-/// From so many of them on their way to the log on no more are sent until some are answered: a message to 10,000 queues would keep the
-/// shard, the log and whoever else writes to them waiting.
+/// The most unanswered targets; beyond that no more are sent: a message to 10,000 queues would delay the shard, the log and all their other users.
 pub(crate) const TARGETS_UNANSWERED_MAX: usize = 4_096;
 
-/// What each request counts as besides its messages: it is a proposal at least, and the log's queue holds only so many of them for
-/// everybody. A connection has 1,024 on their way at the most. Bytes.
+/// What each request counts in addition to its messages: it is at least one proposal, and the log's queue, which all share, holds a limited number of
+/// them. A connection has at most 1,024 in flight. Bytes.
 pub(crate) const REQUEST_BYTES: usize = 4 << 10;
 
-/// Messages on their way to the broker, those that somebody waits for and the others: each in the order in which they came.
+/// Messages to send to the broker, those with an outcome to report and the others: each in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// With the channel and the number of each.
+    /// With the channel and the sequence number of each.
     confirmed: (Vec<PublishMessage>, Vec<(ChannelRef, u64)>),
-    /// How many of these there were the last time: as many are likely to come.
+    /// How many of these the previous batch had, as an estimate.
     confirmed_before: usize,
     others: Vec<PublishMessage>,
     bytes: usize,
-    /// Bytes of requests that are not answered.
+    /// Bytes of unanswered requests.
     pub(crate) unanswered_bytes: usize,
     /// Targets of these requests beyond the first one of each message.
     pub(crate) unanswered_targets: usize,
-    /// The same of messages that are not asked for.
+    /// The same of messages that are not sent yet.
     targets: usize,
-    /// Bytes of messages sent without a waiter since the last request that had one, and their targets.
+    /// Bytes of messages sent without a reply since the last request with one, and their targets.
     uncounted_bytes: usize,
     uncounted_targets: usize,
-    /// What was published without confirms and for which no credit came back.
+    /// Publishes without confirms that have no credit yet.
     pub(crate) flow: Flow,
     pace: Pace,
 }
 
 impl Batch {
-    /// Lets go of memory that is not used.
-    pub(crate) fn rest(&mut self) {
+    /// Releases unused memory.
+    pub(crate) fn release_memory(&mut self) {
         self.confirmed.0.shrink_to_fit();
         self.confirmed.1.shrink_to_fit();
         self.others.shrink_to_fit();
     }
 
-    /// Adds a message whose outcome is wanted.
+    /// Adds a message whose outcome is to be reported.
     fn push_confirmed(&mut self, message: PublishMessage, channel: ChannelRef, seq: u64) {
         let (messages, numbers) = &mut self.confirmed;
         if messages.is_empty() {
@@ -84,18 +83,18 @@ impl Batch {
         numbers.push((channel, seq));
     }
 
-    /// Messages go to the broker, which says what becomes of them.
+    /// Counts messages that are sent to the broker with a reply.
     pub(crate) fn is_asked(&mut self, bytes: usize, targets: usize) {
         self.unanswered_bytes += bytes;
         self.unanswered_targets += targets;
     }
 
-    /// Targets beyond the first one of each message of which it is not known that they are there.
-    pub(crate) fn targets_on_their_way(&self) -> usize {
+    /// Targets beyond the first one of each message that are not known to be committed.
+    pub(crate) fn targets_in_flight(&self) -> usize {
         self.unanswered_targets + self.uncounted_targets + self.targets
     }
 
-    /// So much has its answer.
+    /// Counts a reply.
     pub(crate) fn is_answered(&mut self, bytes: usize, targets: usize) {
         self.unanswered_bytes -= bytes;
         self.unanswered_targets -= targets;
@@ -107,35 +106,35 @@ pub(crate) fn more_targets(messages: &[PublishMessage]) -> usize {
     messages.iter().map(|message| message.queues.len().saturating_sub(1)).sum()
 }
 
-/// What messages of one request count as on their way. Bytes.
+/// The unanswered size of the messages of one request. Bytes.
 fn bytes_of(messages: &[PublishMessage]) -> usize {
     REQUEST_BYTES + messages.iter().map(PublishMessage::weight_bytes).sum::<usize>()
 }
 
-/// Whether a message is wherever it can be. A queue that was deleted while the message was on its way is none of those: RabbitMQ confirms,
-/// too, what went with its queue.
+/// Whether a message is in all of its queues. A queue that was deleted while the message was in flight does not count: RabbitMQ confirms messages
+/// that were deleted with their queue as well.
 pub(crate) fn arrived(result: Result<(), PublishError>) -> bool {
     matches!(result, Ok(()) | Err(PublishError::UnknownQueue))
 }
 
-/// What became of a message that was to be routed.
+/// The result of routing a message.
 pub(crate) enum Routed {
     To(PublishMessage, bool),
-    /// There are no steps left.
+    /// The steps are used up.
     Left(Box<Reaching>),
 }
 
 impl Connection {
-    /// Takes a message. Refused, its channel goes. One whose routing takes longer goes on in the next turn.
+    /// Publishes a message. A refusal closes the channel. Routing that takes longer continues in the next turn.
     pub(crate) fn publish(&mut self, channel: ChannelRef, publish: Publish) {
         if !self.turn.work.is_empty() {
-            // Only where there is no session to wait with it.
+            // Only without a session that waits.
             return self.turn.work.push_back(Work::Publish(channel, publish));
         }
         self.publish_now(channel, publish);
     }
 
-    /// Takes a message that nothing is before.
+    /// Publishes a message that is next in order.
     pub(crate) fn publish_now(&mut self, channel: ChannelRef, publish: Publish) {
         if publish.exchange.is_empty()
             && let Some(to) = address_of(&publish.routing_key)
@@ -147,8 +146,7 @@ impl Connection {
         }
     }
 
-    /// Finds the queues of a message, or goes on with that. What is left where the steps are used up, and whether that takes longer than a
-    /// turn.
+    /// Routes a message, or continues. Returns the paused routing if the steps are used up, and whether it takes longer than a turn.
     #[must_use]
     pub(crate) fn reach_on(
         &mut self,
@@ -165,7 +163,7 @@ impl Connection {
         None
     }
 
-    /// A message has its queues.
+    /// A message was routed.
     fn publish_to(&mut self, channel: ChannelRef, publish: &Publish, message: PublishMessage, is_routed: bool) {
         self.received(channel, publish);
         self.tally.reached(message.queues.len(), publish.mandatory);
@@ -199,14 +197,14 @@ impl Connection {
         }
     }
 
-    /// Refuses a message of a transaction that would be refused when it is committed.
+    /// Checks a message of a transaction, so that a refusal comes at the publish and not at the commit.
     pub(crate) fn check(&mut self, channel: ChannelRef, publish: &Publish) {
         self.turn.charge(REQUEST_STEPS);
         let directory = self.directory.clone();
         let is_reply = publish.exchange.is_empty() && address_of(&publish.routing_key).is_some();
         let judged = match is_reply {
             true => self.check_publish(publish),
-            false => self.judge(&directory.router().load(), publish).map(drop),
+            false => self.authorized_entry(&directory.router().load(), publish).map(drop),
         };
         if let Err(refusal) = judged {
             self.refuse_publish(channel, refusal);
@@ -217,7 +215,7 @@ impl Connection {
         self.event(amqp::Event::CloseChannel { channel, method: PUBLISH, refusal });
     }
 
-    /// Counts a message that somebody might publish.
+    /// Counts a message that the user may publish.
     pub(crate) fn received(&mut self, channel: ChannelRef, publish: &Publish) {
         self.tally.received(publish.body.len(), publish.seq.is_some());
         if self.publisher != Some(channel) {
@@ -232,14 +230,14 @@ impl Connection {
         }
     }
 
-    /// Messages are safe.
+    /// Messages are durable.
     pub(crate) fn confirm(&mut self, channel: ChannelRef, first: u64, last: u64) {
-        // Where the channel has gone, nobody hears of it.
+        // The client of a closed channel is not notified.
         self.tally.settled(last - first + 1, self.channels.contains_key(&channel));
         self.event(amqp::Event::Confirmed { channel, first, last });
     }
 
-    /// A message that reached no queue goes back.
+    /// Returns a message that was routed to no queue.
     pub(crate) fn return_message(&mut self, channel: ChannelRef, publish: &Publish) {
         self.event(amqp::Event::Return {
             channel,
@@ -251,7 +249,7 @@ impl Connection {
     }
 
     /// Publishes a message without reporting its outcome.
-    pub(crate) fn publish_untold(&mut self, message: PublishMessage) {
+    pub(crate) fn publish_without_outcome(&mut self, message: PublishMessage) {
         self.batch.bytes += message.weight_bytes();
         self.batch.others.push(message);
         if self.batch.bytes >= BATCH_BYTES_MAX || self.batch.others.len() >= PUBLISH_MESSAGES_MAX {
@@ -259,12 +257,12 @@ impl Connection {
         }
     }
 
-    /// Of several that there are in equal measure, which one is meant now.
+    /// A number that selects one of several equal alternatives.
     pub(crate) fn random(&self) -> u64 {
         self.now.wall_ms as u64 ^ self.id.rotate_left(32)
     }
 
-    /// Hands what was published to the broker.
+    /// Sends pending publishes to the broker.
     pub(crate) fn flush_batch(&mut self) {
         self.batch.bytes = 0;
         let targets = std::mem::take(&mut self.batch.targets);
@@ -291,7 +289,7 @@ impl Connection {
         self.tally.add_up();
     }
 
-    /// Publishes, and counts so many bytes and targets until that is answered.
+    /// Publishes, and counts these bytes and targets until the reply.
     pub(crate) fn publish_counted(
         &mut self,
         messages: Vec<PublishMessage>,
@@ -304,19 +302,19 @@ impl Connection {
         self.ask(Request::Publish(request), Waits::Confirms(numbers, bytes, targets));
     }
 
-    /// Counts a request of so many messages until it is answered. Whether it is patient.
+    /// Counts a request with this many messages until its reply. Returns whether it may wait.
     pub(crate) fn counts(&mut self, messages: usize, bytes: usize, targets: usize) -> bool {
         self.batch.is_asked(bytes, targets);
         self.batch.pace.ask(messages)
     }
 
-    /// So many bytes and targets have their answer.
+    /// Counts a reply for these bytes and targets.
     pub(crate) fn publish_answered(&mut self, bytes: usize, targets: usize) {
         self.batch.is_answered(bytes, targets);
         self.batch.pace.answered();
     }
 
-    /// Messages that somebody waited for have their outcome.
+    /// Reports the outcomes of messages.
     pub(crate) fn confirmed(&mut self, numbers: &[(ChannelRef, u64)], results: &[Result<(), PublishError>]) {
         let mut at = 0;
         let outcome = |at: usize| match results.get(at).copied() {
@@ -342,14 +340,14 @@ impl Connection {
     /// Messages are not in all of their queues.
     pub(crate) fn rejected(&mut self, channel: ChannelRef, first: u64, last: u64, why: PublishError) {
         self.tally.settled(last - first + 1, false);
-        match &mut self.said {
-            Some(said) => said.push_back(Said::Rejected { first, last, why }),
+        match &mut self.captured {
+            Some(captured) => captured.push_back(Said::Rejected { first, last, why }),
             None => self.event(amqp::Event::Rejected { channel, first, last }),
         }
     }
 
-    /// The exchange of a message, to which its user may publish it.
-    fn judge<'r>(&mut self, routes: &'r Snapshot, publish: &Publish) -> Result<Entry<'r>, Refusal> {
+    /// Returns the exchange of a message, after checking that its user may publish to it.
+    fn authorized_entry<'r>(&mut self, routes: &'r Snapshot, publish: &Publish) -> Result<Entry<'r>, Refusal> {
         self.check_publish(publish)?;
         let exchange = publish.exchange.as_ref();
         let missing = Named { kind: Kind::Exchange, name: exchange, vhost: self.vhost_name.as_bytes() };
@@ -366,7 +364,7 @@ impl Connection {
         Ok(entry)
     }
 
-    /// Judges a message and finds its queues, or goes on with that.
+    /// Checks a message and routes it, or continues.
     pub(crate) fn route(&mut self, publish: &Publish, reaching: Option<Box<Reaching>>) -> Result<Routed, Refusal> {
         let directory = self.directory.clone();
         let first = publish.routing_key.as_ref();
@@ -380,7 +378,7 @@ impl Connection {
             &many
         };
         let view = View::new(&publish.properties);
-        let sent = Sent {
+        let sent = RoutedMessage {
             keys,
             view: &view,
             random: self.random(),
@@ -389,14 +387,14 @@ impl Connection {
             now_ms: self.now.wall_ms,
         };
         let catalog = self.catalog.clone();
-        let ways = Ways { directory: &directory, catalog: catalog.as_ref(), wanted: &|_| true };
+        let ways = RouteContext { directory: &directory, catalog: catalog.as_ref(), wanted: &|_| true };
         let before = self.turn.steps;
         let reached = match reaching {
             Some(reaching) => reaching.resume(ways, &sent, &mut self.scratch, &mut self.turn.steps),
             None => {
                 self.turn.charge(REQUEST_STEPS);
                 let routes = directory.router().load();
-                let entry = self.judge(&routes, publish)?;
+                let entry = self.authorized_entry(&routes, publish)?;
                 reach(ways, &routes, entry, &sent, &mut self.scratch, &mut self.turn.steps)
             }
         };
@@ -410,7 +408,7 @@ impl Connection {
         })
     }
 
-    /// A message as it is written.
+    /// Encodes a message for storage.
     fn stored(&self, publish: &Publish, reached: Reached) -> Routed {
         let hidden = (!publish.bcc.is_empty()).then(|| Hidden { bcc: publish.bcc.clone(), ..Hidden::default() });
         let delayed = reached.properties(&publish.properties);
@@ -422,7 +420,7 @@ impl Connection {
         Routed::To(PublishMessage { all_or_none: self.all_or_none, ..message }, is_routed)
     }
 
-    /// That the user may publish there.
+    /// Checks that the user may publish to the exchange.
     pub(crate) fn check_publish(&mut self, publish: &Publish) -> Result<(), Refusal> {
         if self.is_operator {
             return Ok(());
@@ -438,7 +436,7 @@ impl Connection {
             let subject = Subject { user: &self.user, grants: grants.as_deref() };
             let checked = world.check(subject, self.vhost, Access::Write, Resource::Exchange, &name);
             checked.map_err(crate::convert::refusal)?;
-            // Names that somebody makes up, of exchanges that are not there, took memory without end.
+            // Otherwise made-up names of missing exchanges would take unlimited memory.
             if self.allowed.1.len() >= ALLOWED_MAX {
                 self.allowed.1.clear();
             }
@@ -447,7 +445,7 @@ impl Connection {
         Ok(())
     }
 
-    /// That the user may publish with its keys, those of CC and BCC too, to a topic exchange.
+    /// Checks that the user may publish with the message's keys, those of CC and BCC included, to a topic exchange.
     fn check_topics(&self, publish: &Publish) -> Result<(), Refusal> {
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Refusal::malformed_utf8());
         let (name, world) = (text(publish.exchange.as_ref())?, self.directory.world());
@@ -512,9 +510,9 @@ mod tests {
         }
     }
 
-    /// Each name that a client made up was remembered as long as its connection lived.
+    /// Each name that a client made up was remembered while its connection lived.
     #[test]
-    fn only_so_many_exchanges_are_remembered() {
+    fn remembered_exchanges_are_limited() {
         let world = World::new();
         let catalog = Arc::new(Topics);
         let directory = world.directory.clone();
@@ -527,9 +525,9 @@ mod tests {
         }
     }
 
-    /// Copies went past the permissions of a topic exchange; and those of other types, which have none, were held to them.
+    /// CC and BCC keys bypassed the permissions of a topic exchange; and exchanges of other types, which have none, were subject to them.
     #[test]
-    fn topic_permissions_hold_for_keys_of_copies_and_at_topic_exchanges_only() {
+    fn topic_permissions_apply_to_cc_and_bcc_and_only_at_topic_exchanges() {
         let mut world = World::new();
         world.act(Command::PutUser(PutUser {
             name: "ann".into(),
@@ -561,16 +559,16 @@ mod tests {
         }
     }
 
-    /// Elsewhere a message to a queue that was just being deleted was an error of the server (cloudamqp/lavinmq), and here it was refused.
+    /// In another broker a message to a queue that was being deleted was a server error (cloudamqp/lavinmq), and here it was refused.
     #[test]
-    fn a_message_that_goes_with_its_queue_is_confirmed() {
+    fn a_message_deleted_with_its_queue_is_confirmed() {
         let mut world = World::new();
         world.queue("q", json!({}));
         let now = Now::default();
         let mut connection =
             Connection::new(Arc::default(), world.directory.clone(), Arc::new(Topics), 7, true, 1, now);
         (connection.user, connection.vhost, connection.vhost_name) = ("guest".into(), world.vhost, "/".into());
-        connection.said = Some(std::collections::VecDeque::new());
+        connection.captured = Some(std::collections::VecDeque::new());
         (1..=4).for_each(|seq| connection.publish(CHANNEL, publish(seq)));
         connection.flush_batch();
         let (token, request) = connection.poll_request().expect("it is published");
@@ -578,23 +576,23 @@ mod tests {
         let refused = [PublishError::QueueFull, PublishError::Unavailable(Unavailable::StorageFull)].map(Err);
         let results = [Ok(()), Err(PublishError::UnknownQueue)].into_iter().chain(refused).collect();
         connection.on_reply(token, Reply::Publish(results), now);
-        let said: Vec<_> = connection.said.take().expect("no session").into();
+        let captured: Vec<_> = connection.captured.take().expect("no session").into();
         assert!(
             matches!(
-                said[..],
+                captured[..],
                 [
                     Said::Event(amqp::Event::Confirmed { first: 1, last: 2, .. }),
                     Said::Rejected { first: 3, last: 3, why: PublishError::QueueFull },
                     Said::Rejected { first: 4, last: 4, why: PublishError::Unavailable(Unavailable::StorageFull) }
                 ]
             ),
-            "{said:?}"
+            "{captured:?}"
         );
     }
 
-    /// One publisher of tiny messages on a slow disk filled the log's queue, and everybody's messages were refused.
+    /// One publisher of tiny messages on a slow disk filled the log's queue, and all messages were refused.
     #[test]
-    fn requests_on_their_way_are_bounded_however_small() {
+    fn unanswered_requests_are_limited_for_any_size() {
         let directory = World::new().directory;
         let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
         let message = PublishMessage {
@@ -613,10 +611,10 @@ mod tests {
         assert!(!connection.wants_input());
     }
 
-    /// A message that waits in an exchange's delay and dies of its own life, or of its queue's, where it came to: as RabbitMQ's plugin and its
-    /// queues leave it.
+    /// A message that waits for an exchange's delay and expires by its own TTL, or by its queue's, in its queue: as RabbitMQ's plugin and its queues
+    /// handle it.
     #[test]
-    fn a_delayed_message_that_expires_goes_on_with_its_delay_and_its_history() {
+    fn an_expired_delayed_message_keeps_its_delay_header_and_history() {
         let mut world = World::new();
         let own = world.queue("own", json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}));
         let of_queue = json!({"x-message-ttl": 20, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"});
@@ -656,7 +654,7 @@ mod tests {
             assert_eq!(
                 target.expires_at,
                 Some(then + expiration.unwrap_or(20) as i64),
-                "its life begins when it comes"
+                "its TTL begins at the delivery time"
             );
 
             let died = DeadMessage { queue, offset: Offset(0), reason: DeadReason::Expired, bytes: message.bytes };
@@ -669,9 +667,9 @@ mod tests {
             let headers = basic.headers.expect("headers");
             assert_eq!((basic.expiration, headers.get("x-delay")), (None, Some(Value::I32(-5_000))));
             let text = |name: &str| headers.get(name).and_then(|value| value.as_longstr().map(<[u8]>::to_vec));
-            for (field, said) in [("reason", "expired"), ("queue", name), ("exchange", "later")] {
+            for (field, captured) in [("reason", "expired"), ("queue", name), ("exchange", "later")] {
                 for which in ["first", "last"] {
-                    assert_eq!(text(&format!("x-{which}-death-{field}")), Some(said.into()));
+                    assert_eq!(text(&format!("x-{which}-death-{field}")), Some(captured.into()));
                 }
             }
             let deaths = headers.get("x-death").expect("a history");

@@ -1,7 +1,7 @@
-//! Direct reply-to: answers from one connection to another, past all queues.
+//! Direct reply-to: replies from one connection to another, without a queue.
 //!
 //! ```text
-//!   address  amq.rabbitmq.reply-to.CONSUMER.SECRET      both in hexadecimal; who knows it may write there
+//!   address  amq.rabbitmq.reply-to.CONSUMER.SECRET      both in hexadecimal; a client that knows it may write there
 //! ```
 
 use crate::connection::Connection;
@@ -12,21 +12,21 @@ use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, Publish, REPLY_PREFIX};
 use polylogue_api::{ConsumerId, Credit, Direct, DirectAddress, Request, Token};
 
-/// What takes a channel's replies.
+/// The reply consumer of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replies {
     pub(crate) consumer: ConsumerRef,
     pub(crate) id: ConsumerId,
-    /// Replies that came since it was given credit last.
+    /// Replies received since credit was last granted.
     pub(crate) owed: Credit,
 }
 
-/// What follows the prefix in an address.
+/// The part of an address after the prefix.
 fn suffix(address: DirectAddress) -> String {
     format!("{:x}.{:032x}", address.consumer.0, address.secret)
 }
 
-/// The address that a routing key or a queue's name is; the inner `None` for one that nobody can have.
+/// Parses the address in a routing key or a queue's name; the inner `None` for an invalid one.
 pub(crate) fn address_of(key: &[u8]) -> Option<Option<DirectAddress>> {
     let suffix = key.strip_prefix(REPLY_PREFIX.as_bytes())?;
     let parsed = || {
@@ -49,7 +49,9 @@ impl Connection {
         consumer: ConsumerRef,
         address: DirectAddress,
     ) {
-        let Some(open) = self.channels.get_mut(&channel) else { return self.tell(Request::Detach(address.consumer)) };
+        let Some(open) = self.channels.get_mut(&channel) else {
+            return self.notify_broker(Request::Detach(address.consumer));
+        };
         open.replies = Some(Replies { consumer, id: address.consumer, owed: Credit::default() });
         self.consumers.insert(address.consumer, (channel, consumer));
         self.reply(token, amqp::Reply::ReplyAddress(suffix(address).into()));
@@ -58,10 +60,10 @@ impl Connection {
     pub(crate) fn close_replies(&mut self, channel: ChannelRef) {
         let Some(replies) = self.channels.get_mut(&channel).and_then(|open| open.replies.take()) else { return };
         self.consumers.remove(&replies.id);
-        self.tell(Request::Detach(replies.id));
+        self.notify_broker(Request::Detach(replies.id));
     }
 
-    /// A message for a consumer of replies.
+    /// Sends a message to a reply consumer.
     pub(crate) fn send_reply(&mut self, channel: ChannelRef, publish: Publish, to: Option<DirectAddress>) {
         if let Err(refusal) = self.check_publish(&publish) {
             return self.refuse_publish(channel, refusal);
@@ -82,17 +84,17 @@ impl Connection {
         }
     }
 
-    /// Whether somebody takes replies there: what a declaration of such a name asks.
-    pub(crate) fn look_for_replies(&mut self, token: Token, name: ByteString, to: Option<DirectAddress>) {
+    /// Checks whether a reply consumer exists, for a declaration of such a name.
+    pub(crate) fn check_replies(&mut self, token: Token, name: ByteString, to: Option<DirectAddress>) {
         match to {
             Some(to) => {
                 self.ask(Request::SendDirect(vec![Direct { to, bytes: None }]), Waits::ReplyLooked(token, name))
             }
-            None => self.replies_looked(token, &name, false),
+            None => self.replies_checked(token, &name, false),
         }
     }
 
-    pub(crate) fn replies_looked(&mut self, token: Token, name: &ByteString, there: bool) {
+    pub(crate) fn replies_checked(&mut self, token: Token, name: &ByteString, there: bool) {
         let queue = Named { kind: Kind::Queue, name: name.as_bytes(), vhost: self.vhost_name.as_bytes() };
         let reply = match there {
             true => amqp::Reply::Queue { messages: 0, consumers: 1 },
@@ -102,7 +104,7 @@ impl Connection {
     }
 }
 
-/// The message on its way.
+/// The message to send.
 pub(crate) fn direct(publish: &Publish, to: DirectAddress) -> Direct {
     let (key, raw) = (publish.routing_key.as_ref(), publish.properties.raw());
     Direct { to, bytes: Some(store(b"", key, raw, None, publish.body.pieces())) }
@@ -118,11 +120,11 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn an_address_is_read_as_it_was_written() {
+    fn an_address_round_trips() {
         let address = DirectAddress { consumer: ConsumerId(0x1f), secret: 5 << 90 };
         let name = format!("{REPLY_PREFIX}{}", suffix(address));
         assert_eq!(address_of(name.as_bytes()), Some(Some(address)));
-        assert_eq!(address_of(b"amq.rabbitmq.reply-to.nobody"), Some(None));
+        assert_eq!(address_of(b"amq.rabbitmq.reply-to.invalid"), Some(None));
         assert_eq!(address_of(b"amq.rabbitmq.reply-to"), None);
         assert_eq!(address_of(b"queue"), None);
     }

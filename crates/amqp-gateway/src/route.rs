@@ -1,4 +1,4 @@
-//! Where a message goes, by the last committed routes: the same for what clients publish and for what died.
+//! Routing of messages to queues, by the last committed routes: shared by publishes and dead-lettering.
 
 use crate::convert::View;
 use crate::directory::{Directory, QueueEntry};
@@ -14,21 +14,21 @@ use polylogue_types::{Map, PartitionId, TimestampMs};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What it takes to look a queue up and to say how a message stands in it. Steps.
+/// The cost of looking up a queue and determining a message's place in it. Steps.
 const FIND_STEPS: u64 = 5;
-/// Queues that are looked at without counting.
-const FEW: usize = 16;
+/// Queues that are processed without counting steps.
+const UNCOUNTED_MAX: usize = 16;
 
-/// The delivery mode that asks for a message to outlive a restart.
+/// The delivery mode of persistent messages.
 const PERSISTENT: u8 = 2;
-/// The highest priority of a quorum queue; higher ones count as this.
+/// The highest priority of a quorum queue; higher ones are lowered to it.
 const QUORUM_PRIORITY_MAX: u8 = 31;
-/// The priority of a message of a quorum queue that says none.
+/// The default priority of a message of a quorum queue.
 pub const QUORUM_PRIORITY: u8 = 4;
 
-/// What routing looks at, and queues.
+/// The properties of a message that routing and queues need.
 #[derive(Clone, Copy)]
-pub(crate) struct Sent<'a> {
+pub(crate) struct RoutedMessage<'a> {
     /// The routing key, and those of CC and BCC.
     pub(crate) keys: &'a [&'a [u8]],
     pub(crate) view: &'a View,
@@ -38,23 +38,23 @@ pub(crate) struct Sent<'a> {
     pub(crate) now_ms: TimestampMs,
 }
 
-/// The queues that a message reaches.
+/// The queues that a message was routed to.
 #[derive(PartialEq, Debug, Default)]
 pub(crate) struct Reached {
     pub(crate) queues: Vec<Target>,
-    /// Some of them keep it for a while.
+    /// Some of them deliver it after a delay.
     pub(crate) is_delayed: bool,
     pub(crate) is_routed: bool,
 }
 
 impl Reached {
-    /// The properties with which a delayed message is delivered, where they are others: a delay that was kept to is negative in its
-    /// header, as RabbitMQ's delayed exchange has it. The next one that the message comes to, as a dead one, keeps it no more.
+    /// The properties of a delayed message when it is delivered, if they differ: the header of a delay that is over is negative, as in RabbitMQ's
+    /// delayed exchange. A later exchange, for example of a dead-lettered message, does not delay it again.
     pub(crate) fn properties(&self, properties: &Properties) -> Option<Properties> {
-        if self.is_delayed { turned(properties) } else { None }
+        if self.is_delayed { with_negative_delay(properties) } else { None }
     }
 
-    /// The message on its way to these queues.
+    /// Builds the message for these queues.
     pub(crate) fn message(self, bytes: Bytes, delivery_mode: Option<u8>, now_ms: TimestampMs) -> PublishMessage {
         let transient = delivery_mode != Some(PERSISTENT);
         PublishMessage {
@@ -69,8 +69,8 @@ impl Reached {
     }
 }
 
-/// See [`Reached::properties`]. `None` where there are no headers.
-fn turned(properties: &Properties) -> Option<Properties> {
+/// See [`Reached::properties`]. `None` without headers.
+fn with_negative_delay(properties: &Properties) -> Option<Properties> {
     let mut basic = BasicProperties::decode(properties.raw()).ok()?;
     let mut headers = decode_table(basic.headers.take()?.raw()).ok()?;
     for header in headers.iter_mut().filter(|header| header.name == DELAY_HEADER) {
@@ -88,24 +88,24 @@ fn turned(properties: &Properties) -> Option<Properties> {
     Some(Properties::from(&basic))
 }
 
-/// What a message's queues are found by.
+/// The context of routing.
 #[derive(Clone, Copy)]
-pub(crate) struct Ways<'a> {
+pub(crate) struct RouteContext<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) catalog: &'a dyn Catalog,
-    /// The queues that count.
+    /// Selects the queues that count.
     pub(crate) wanted: &'a dyn Fn(&QueueEntry) -> bool,
 }
 
-/// Finds the queues of a message that comes to an exchange, in at most so many steps, which are taken off.
+/// Routes a message from an exchange, in at most this many steps, which are subtracted.
 ///
 /// # Errors
-/// The steps are used up: what is left goes on with [`Reaching::resume`].
+/// The steps are used up: continue with [`Reaching::resume`].
 pub(crate) fn reach(
-    ways: Ways<'_>,
+    ways: RouteContext<'_>,
     routes: &Arc<Snapshot>,
     entry: Entry<'_>,
-    sent: &Sent<'_>,
+    sent: &RoutedMessage<'_>,
     scratch: &mut Scratch,
     steps: &mut u64,
 ) -> Result<Reached, Box<Reaching>> {
@@ -113,7 +113,7 @@ pub(crate) fn reach(
         Ok(outcome) => outcome,
         Err(paused) => return Err(Box::new(Reaching { routing: Some(paused), ..Reaching::on(routes, sent) })),
     };
-    if outcome.delayed.is_empty() && outcome.queues.len() <= FEW {
+    if outcome.delayed.is_empty() && outcome.queues.len() <= UNCOUNTED_MAX {
         let mut queues = Vec::with_capacity(outcome.queues.len());
         queues.extend(outcome.queues.iter().filter_map(|routed| ways.target(routed.queue, sent)));
         return Ok(Reached { is_routed: !queues.is_empty(), queues, is_delayed: false });
@@ -123,29 +123,29 @@ pub(crate) fn reach(
     reaching.resume(ways, sent, scratch, steps)
 }
 
-/// The way of a message to its queues that is not at its end. It goes on by the routes by which it began.
+/// The paused routing of a message. It continues on the routes that it began with.
 #[derive(Debug)]
 pub(crate) struct Reaching {
     routes: Arc<Snapshot>,
-    /// As it was when it began.
+    /// The random number of the start.
     random: u64,
     now_ms: TimestampMs,
     routing: Option<Box<PausedRouting>>,
-    /// Queues that are found and not looked at.
+    /// Queues that are found and not processed.
     found: VecDeque<QueueId>,
-    /// When they get it.
+    /// When they deliver it.
     deliver_at: Option<TimestampMs>,
-    /// Exchanges that keep it for a while, and are not looked at.
+    /// Exchanges that delay it and are not processed.
     delays: Vec<Delayed>,
-    /// The queues that have it, where several ways may lead to one.
+    /// The queues that already have it, if there are several paths.
     there: Option<Map<PartitionId, ()>>,
-    /// Whether it is known what keeps it.
-    is_judged: bool,
+    /// Whether its delays are determined.
+    is_delay_known: bool,
     reached: Reached,
 }
 
 impl Reaching {
-    fn on(routes: &Arc<Snapshot>, sent: &Sent<'_>) -> Reaching {
+    fn on(routes: &Arc<Snapshot>, sent: &RoutedMessage<'_>) -> Reaching {
         Reaching {
             routes: routes.clone(),
             random: sent.random,
@@ -155,42 +155,42 @@ impl Reaching {
             deliver_at: None,
             delays: Vec::new(),
             there: None,
-            is_judged: false,
+            is_delay_known: false,
             reached: Reached::default(),
         }
     }
 
-    /// Takes over what routing found.
+    /// Takes over the result of routing.
     fn take(&mut self, outcome: Outcome<'_>, deliver_at: Option<TimestampMs>) {
         self.found.extend(outcome.queues.iter().map(|routed| routed.queue));
         self.deliver_at = deliver_at;
-        if !std::mem::replace(&mut self.is_judged, true) {
+        if !std::mem::replace(&mut self.is_delay_known, true) {
             self.delays = outcome.delayed.to_vec();
             self.delays.reverse();
             self.reached.is_delayed = !self.delays.is_empty();
             self.reached.is_routed = outcome.is_routed();
             self.reached.queues.reserve(outcome.queues.len());
-            // One exchange reaches a queue once; several may reach it several times.
+            // One exchange routes to a queue once; several may do so several times.
             let several = !outcome.queues.is_empty() || outcome.delayed.len() > 1;
             self.there = (several && self.reached.is_delayed).then(Map::default);
         }
     }
 
-    /// Goes on in at most so many steps, which are taken off, with the message with which it began.
+    /// Continues for at most this many steps, which are subtracted, with the message that it began with.
     ///
     /// # Errors
-    /// The steps are used up: what is left.
+    /// The steps are used up again.
     pub(crate) fn resume(
         mut self: Box<Self>,
-        ways: Ways<'_>,
-        sent: &Sent<'_>,
+        ways: RouteContext<'_>,
+        sent: &RoutedMessage<'_>,
         scratch: &mut Scratch,
         steps: &mut u64,
     ) -> Result<Reached, Box<Reaching>> {
-        let sent = &Sent { random: self.random, now_ms: self.now_ms, ..*sent };
+        let sent = &RoutedMessage { random: self.random, now_ms: self.now_ms, ..*sent };
         loop {
             if let Some(routing) = self.routing.take() {
-                let released = self.is_judged;
+                let released = self.is_delay_known;
                 match routing.resume(sent.message(released), scratch, steps) {
                     Ok(outcome) => self.take(outcome, self.deliver_at),
                     Err(paused) => {
@@ -199,10 +199,10 @@ impl Reaching {
                     }
                 }
             }
-            if !self.look_at_queues(ways, sent, steps) {
+            if !self.process_queues(ways, sent, steps) {
                 return Err(self);
             }
-            // Where it goes once its time has come is settled now; it waits in the queues.
+            // The queues after the delay are determined now; it waits in the queues.
             let Some(delayed) = self.delays.pop() else { break };
             let routes = self.routes.clone();
             let Some(entry) = routes.entry_by_id(delayed.exchange) else { continue };
@@ -216,10 +216,10 @@ impl Reaching {
         Ok(self.reached)
     }
 
-    /// Looks at the queues that were found; whether at all of them.
-    fn look_at_queues(&mut self, ways: Ways<'_>, sent: &Sent<'_>, steps: &mut u64) -> bool {
-        // Its time to live begins when it gets there.
-        let then = Sent { now_ms: self.deliver_at.unwrap_or(sent.now_ms), ..*sent };
+    /// Processes the queues that were found; returns whether all were.
+    fn process_queues(&mut self, ways: RouteContext<'_>, sent: &RoutedMessage<'_>, steps: &mut u64) -> bool {
+        // Its TTL begins at the delivery time.
+        let then = RoutedMessage { now_ms: self.deliver_at.unwrap_or(sent.now_ms), ..*sent };
         while let Some(queue) = self.found.pop_front() {
             if *steps == 0 {
                 self.found.push_front(queue);
@@ -236,29 +236,29 @@ impl Reaching {
     }
 }
 
-impl Ways<'_> {
-    fn target(&self, queue: QueueId, sent: &Sent<'_>) -> Option<Target> {
+impl RouteContext<'_> {
+    fn target(&self, queue: QueueId, sent: &RoutedMessage<'_>) -> Option<Target> {
         self.directory.queue(queue).filter(|entry| (self.wanted)(entry))?.target(self.catalog, sent)
     }
 }
 
-impl Sent<'_> {
+impl RoutedMessage<'_> {
     fn message(&self, released: bool) -> Message<'_> {
         Message { keys: self.keys, view: self.view, random: self.random, released }
     }
 }
 
 impl QueueEntry {
-    /// How a message stands in the queue. `None` for a queue that is going.
-    fn target(&self, catalog: &dyn Catalog, sent: &Sent<'_>) -> Option<Target> {
+    /// A message's place in the queue. `None` for a queue that is being deleted.
+    fn target(&self, catalog: &dyn Catalog, sent: &RoutedMessage<'_>) -> Option<Target> {
         let partition = self.partition(catalog)?;
         if self.settings.kind == QueueKind::Stream {
-            // What is in a stream stays as long as the stream keeps it, and where it is.
+            // Messages in a stream are ordered by offset and removed by retention only.
             return Some(Target { queue: partition, priority: None, expires_at: None, deliver_at: None });
         }
         let lives_ms = [sent.expiration_ms, self.settings.message_ttl_ms].into_iter().flatten().min();
         let priority = match self.settings.kind {
-            // How many levels that makes is the broker's affair.
+            // The broker decides how many levels that makes.
             QueueKind::Quorum => sent.priority.map(|priority| priority.min(QUORUM_PRIORITY_MAX)),
             _ => self.settings.max_priority.map(|max| sent.priority.unwrap_or(0).min(max)).filter(|p| *p > 0),
         };
@@ -302,8 +302,15 @@ mod tests {
         let routes = world.directory.router().load();
         let entry = routes.entry(world.vhost, exchange.as_bytes()).expect("an exchange");
         let view = View::new(properties);
-        let sent = Sent { keys: &[b"k"], view: &view, random: 1, expiration_ms: None, priority: None, now_ms: NOW_MS };
-        let ways = Ways { directory: &world.directory, catalog: &Topics, wanted: &|_| true };
+        let sent = RoutedMessage {
+            keys: &[b"k"],
+            view: &view,
+            random: 1,
+            expiration_ms: None,
+            priority: None,
+            now_ms: NOW_MS,
+        };
+        let ways = RouteContext { directory: &world.directory, catalog: &Topics, wanted: &|_| true };
         let mut scratch = Scratch::default();
         let whole = reach(ways, &routes, entry, &sent, &mut scratch, &mut u64::MAX.clone()).expect("steps do not end");
         for steps in 1..20 {
@@ -317,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_message_waits_in_its_queues_and_its_header_is_negative_afterwards() {
+    fn a_delayed_message_waits_in_its_queues_and_its_header_becomes_negative() {
         let mut world = World::new();
         let late = world.queue("late", json!({"x-message-ttl": 50}));
         let at_once = world.queue("at once", json!({}));
@@ -334,7 +341,7 @@ mod tests {
         let then = NOW_MS + 5_000;
         let mut expected = [(late, Some(then), Some(then + 50)), (at_once, None, None)];
         expected.sort_unstable();
-        assert_eq!(times, expected, "each queue for itself; its time to live begins when it is there");
+        assert_eq!(times, expected, "each queue separately; the TTL begins at the delivery time");
 
         let delays = [(Value::I32(5_000), Value::I32(-5_000)), (Value::I64(5_000), Value::I64(-5_000))];
         for (delay, negative) in delays.into_iter().chain([(Value::F64(5_000.5), Value::F64(-5_000.5))]) {
@@ -346,13 +353,13 @@ mod tests {
             let expected = [(&b"a"[..], Value::LongStr(b"1")), (b"x-delay", negative), (b"z", Value::LongStr(b"2"))];
             assert_eq!(fields, expected);
             let again = routed(&world, "d", &after);
-            assert!(!again.is_delayed && again.queues[0].deliver_at.is_none(), "it is not kept again");
+            assert!(!again.is_delayed && again.queues[0].deliver_at.is_none(), "it is not delayed again");
         }
     }
 
-    /// A delay in text was kept to again by the next exchange, and one that is a number and has no negative ended the process.
+    /// A delay given as text was applied again by the next exchange, and a number without a negative equivalent ended the process.
     #[test]
-    fn a_delay_of_any_kind_is_kept_to_once() {
+    fn a_delay_of_any_type_applies_once() {
         let mut world = World::new();
         world.queue("late", json!({}));
         declare(&mut world, "d", "x-delayed-message", &json!({"x-delayed-type": "direct"}));
@@ -369,7 +376,7 @@ mod tests {
         assert!(!routed(&world, "d", &after).is_delayed);
     }
 
-    /// Each queue was looked for among all that came before it.
+    /// Each queue was searched among all earlier ones.
     #[test]
     fn several_delayed_exchanges_reach_a_queue_once() {
         let mut world = World::new();

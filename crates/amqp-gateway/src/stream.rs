@@ -1,7 +1,7 @@
-//! Streams: where a reader begins, which messages it wants, and how it is told where each of them is.
+//! Streams: the start of a reader, its filter, and the offset header of its deliveries.
 //!
-//! RabbitMQ filters whole chunks by a Bloom filter and leaves the rest to the client; here a message is looked at itself, so that only those
-//! come that were asked for.
+//! RabbitMQ filters whole chunks with a Bloom filter and leaves the rest to the client; here each message is checked, so that only matching ones are
+//! delivered.
 
 use crate::message::open;
 use bytes::{Bytes, BytesMut};
@@ -14,18 +14,18 @@ use polylogue_api::{AttachReader, EntryFilter, ReadFrom};
 use polylogue_types::{Offset, PartitionId, TimestampMs};
 use std::sync::Arc;
 
-/// The header of a delivery that says where the message is.
+/// The header of a delivery with the message's offset.
 const OFFSET: &str = "x-stream-offset";
-/// The header of a message that readers may choose by.
+/// The header of a message that readers can filter by.
 const FILTER_VALUE: &str = "x-stream-filter-value";
-/// Bytes that [`Stamps`] takes at once for the properties of several deliveries, at the most.
+/// The most bytes that [`Stamps`] allocates together for the properties of several deliveries.
 const STAMPS_BYTES: usize = 32 << 10;
 
-/// Which messages a reader wants.
+/// The messages that a reader wants.
 #[derive(Debug)]
 struct Filter {
     values: Vec<ByteString>,
-    /// Those without a value too.
+    /// Messages without a value too.
     unfiltered: bool,
 }
 
@@ -51,7 +51,7 @@ fn begins(offset: StreamOffset, now_ms: TimestampMs) -> ReadFrom {
     }
 }
 
-/// That somebody may read a stream like this. `shared` is the prefetch of the channel as a whole.
+/// Checks the settings of a stream consumer. `shared` is the channel's shared prefetch.
 pub(crate) fn check(consume: &Consume, shared: u16, queue: Named<'_>) -> Result<(), Refusal> {
     if consume.prefetch == 0 {
         return Err(Refusal::stream_without_prefetch(queue));
@@ -65,7 +65,7 @@ pub(crate) fn check(consume: &Consume, shared: u16, queue: Named<'_>) -> Result<
     Ok(())
 }
 
-/// A reader with a place and a filter; without credit.
+/// A reader with a start and a filter; without credit.
 pub(crate) fn reader(queue: PartitionId, settings: ConsumerSettings, now_ms: TimestampMs) -> AttachReader {
     let ConsumerSettings { offset, filters: values, match_unfiltered: unfiltered, .. } = settings;
     let filter: Option<Arc<dyn EntryFilter>> = match values.is_empty() {
@@ -75,12 +75,12 @@ pub(crate) fn reader(queue: PartitionId, settings: ConsumerSettings, now_ms: Tim
     AttachReader { queue, from: begins(offset, now_ms), filter, prefetch: 0, credit: None, window_bytes: 0 }
 }
 
-/// Properties of deliveries that say where their messages are: written into memory that several of them share.
+/// Properties of deliveries with their offsets: written into memory that several of them share.
 #[derive(Debug, Default)]
 pub(crate) struct Stamps(BytesMut);
 
 impl Stamps {
-    /// The properties of the message at this offset; as many as `left` more may follow.
+    /// The properties of the message at this offset; up to `left` more may follow.
     pub(crate) fn stamp(&mut self, properties: &Bytes, offset: Offset, left: usize) -> Option<Bytes> {
         // Flags, the size of the headers, and the field.
         let len = properties.len() + 4 + 1 + OFFSET.len() + 9;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_takes_what_was_asked_for_and_nothing_else() {
+    fn a_filter_accepts_only_requested_values() {
         for unfiltered in [false, true] {
             let filter = Filter { values: vec!["a".into(), "b".into()], unfiltered };
             let wants = |value| filter.wants(&message(value));
@@ -149,15 +149,18 @@ mod tests {
     const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
     const CONSUMER: ConsumerRef = ConsumerRef(1);
 
-    /// A connection with a channel, whose session is not there.
+    /// A connection with a channel, without a session.
     fn connection(world: &World) -> Connection {
         let now = Now { wall_ms: 10_000_000, monotonic_ms: 1 };
         let mut connection =
             Connection::new(Arc::default(), world.directory.clone(), Arc::new(Topics), 7, true, 1, now);
         (connection.vhost, connection.vhost_name) = (world.vhost, "/".into());
-        connection.said = Some(VecDeque::new());
+        connection.captured = Some(VecDeque::new());
         connection.begin(1, amqp::Request::OpenChannel(CHANNEL));
-        assert!(matches!(connection.said.as_mut().and_then(VecDeque::pop_front), Some(Said::Reply(amqp::Reply::Done))));
+        assert!(matches!(
+            connection.captured.as_mut().and_then(VecDeque::pop_front),
+            Some(Said::Reply(amqp::Reply::Done))
+        ));
         connection
     }
 
@@ -182,14 +185,14 @@ mod tests {
 
     fn refused(connection: &mut Connection) -> (u16, String) {
         assert!(connection.poll_request().is_none());
-        match connection.said.as_mut().and_then(VecDeque::pop_front) {
+        match connection.captured.as_mut().and_then(VecDeque::pop_front) {
             Some(Said::Reply(amqp::Reply::Refused(why))) => (why.code.number(), why.text),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_consumer_of_a_stream_reads_it_and_is_told_where_each_message_is() {
+    fn a_stream_consumer_reads_with_offsets() {
         let mut world = World::new();
         let partition = world.queue("s", json!({"x-queue-type": "stream"}));
         let mut connection = connection(&world);
@@ -215,8 +218,10 @@ mod tests {
             bytes: message(Some("a")),
         });
         connection.on_event(Event::Deliver(deliveries.collect()), Now::default());
-        let said = connection.said.as_mut().map(std::mem::take).unwrap_or_default();
-        let Some(Said::Event(amqp::Event::Deliver { deliveries, .. })) = said.back() else { panic!("{said:?}") };
+        let captured = connection.captured.as_mut().map(std::mem::take).unwrap_or_default();
+        let Some(Said::Event(amqp::Event::Deliver { deliveries, .. })) = captured.back() else {
+            panic!("{captured:?}")
+        };
         for (delivery, offset) in deliveries.iter().zip([6, 7]) {
             let headers = Properties::new(delivery.properties.clone()).unwrap().headers().unwrap();
             assert_eq!(headers.get(OFFSET), Some(Value::I64(offset)));
@@ -229,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stream_has_not_is_refused_in_rabbitmqs_words() {
+    fn unsupported_stream_operations_are_refused_with_rabbitmqs_texts() {
         let mut world = World::new();
         world.queue("s", json!({"x-queue-type": "stream"}));
         let mut connection = connection(&world);
@@ -268,9 +273,9 @@ mod tests {
         }
     }
 
-    /// cloudamqp/lavinmq 7f4b839: a policy did not reach a stream that was being made.
+    /// cloudamqp/lavinmq 7f4b839: a policy was not applied to a stream that was being created.
     #[test]
-    fn retention_is_what_arguments_and_policies_allow_whenever_they_come() {
+    fn retention_follows_arguments_and_policies_in_any_order() {
         let mut world = World::new();
         world.queue("s", json!({"x-queue-type": "stream", "x-max-age": "2h", "x-max-length-bytes": 1000}));
         let kept = |world: &World| {
@@ -295,7 +300,7 @@ mod tests {
         assert_eq!(kept(&world), (Some(3_600_000), Some(1_000)), "the lower of both");
         let changes = world.machine.take_topic_changes(&Topics);
         let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
-        assert_eq!(change.config.retention_ms, Some(3_600_000), "the topic hears of it");
+        assert_eq!(change.config.retention_ms, Some(3_600_000), "the topic gets it");
     }
 
     #[test]

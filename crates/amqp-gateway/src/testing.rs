@@ -1,4 +1,4 @@
-//! A declared world without a broker: what is proposed is committed at once, and each queue has its topic.
+//! The metadata machine without a broker: proposals are committed immediately, and each queue has its topic.
 
 use crate::directory::{Directory, queue_of, topic_of};
 use crate::machine::{AmqpAsk, AmqpMachine};
@@ -13,7 +13,7 @@ use polylogue_router::{QueueId, VhostId};
 use polylogue_types::{NodeId, PartitionId, TopicId};
 use std::sync::Arc;
 
-/// Each queue's topic is there, its one partition 1,000 more than the queue.
+/// Each queue's topic exists; the id of its one partition is 1,000 more than the queue's.
 #[derive(Debug)]
 pub(crate) struct Topics;
 
@@ -49,7 +49,7 @@ impl Catalog for Topics {
     }
 }
 
-/// Each queue has a topic that is set like this, or none has one yet.
+/// Each queue has a topic with this configuration, or none has one yet.
 #[derive(Debug)]
 pub(crate) struct OtherTopics(pub(crate) Option<TopicConfig>);
 
@@ -109,8 +109,8 @@ impl World {
         }
     }
 
-    /// Has the queues looked at that policies touch, up to one piece of their topics.
-    pub(crate) fn look_at_queues(&mut self) {
+    /// Visits the queues that policies match, up to one batch of their topics.
+    pub(crate) fn visit_queues(&mut self) {
         for _ in 0..3 {
             if self.machine.next_deadline_ms() == Some(0) {
                 self.machine.on_deadline(&context(), &mut Effects::default());
@@ -118,10 +118,10 @@ impl World {
         }
     }
 
-    /// What it does is committed, and what follows for queues is found.
+    /// Commits the command's effects, and computes the effects on queues.
     pub(crate) fn act(&mut self, command: Command) {
         self.act_as(Who::broker(), command);
-        self.look_at_queues();
+        self.visit_queues();
     }
 
     pub(crate) fn act_as(&mut self, who: Who, command: Command) {
@@ -132,7 +132,7 @@ impl World {
         self.commit(effects);
     }
 
-    /// A durable queue.
+    /// Declares a durable queue.
     pub(crate) fn queue(&mut self, name: &str, arguments: serde_json::Value) -> PartitionId {
         let serde_json::Value::Object(arguments) = arguments else { panic!("no arguments") };
         let declare = DeclareQueue {
@@ -158,7 +158,7 @@ pub(crate) fn body(text: &str) -> [Bytes; 1] {
     [Bytes::copy_from_slice(text.as_bytes())]
 }
 
-/// A record as it is read out of a batch of its own.
+/// A record as it is read from a batch of its own.
 pub(crate) fn one_record(record: &NewRecord<'_>) -> Record {
     let mut batch = BatchBuilder::new();
     batch.push(record).expect("a record");

@@ -1,5 +1,5 @@
-//! Queues that go on to a topic: what reaches a queue with `x-polylogue-topic` is appended to that topic, and then settled. Sans-IO, for
-//! the whole broker: no client needs to be there. Bound to an exchange, such a queue binds the exchange to the topic.
+//! Forwarding of queues to topics: messages of a queue with `x-polylogue-topic` are appended to that topic, and then settled. Sans-IO, one instance
+//! per broker, independent of client connections. Such a queue that is bound to an exchange connects the exchange to the topic.
 //!
 //! ```text
 //!   queue ──Event::Deliver──> ToTopics ──Request::Append──> topic
@@ -7,9 +7,9 @@
 //!     └────────── Request::Settle, Request::Credit <──────────┘
 //! ```
 //!
-//! It consumes the queue alone, so much at a time as its credit says. A message leaves the queue once it is committed in the topic: a
-//! crash in between appends it once more, and none is lost. What one append brings is answered before the next one begins, and what
-//! failed comes first then, so that messages of one key keep their order.
+//! It is the exclusive consumer of the queue, with limited credit. A message leaves the queue once it is committed in the topic: a crash in between
+//! appends it again, and none is lost. An append is answered before the next one begins, and failed messages come first then, so that messages of one
+//! key keep their order.
 
 use crate::backoff::{Backoff, Waits};
 use crate::directory::{Directory, QueueEntry};
@@ -26,37 +26,37 @@ use polylogue_types::{Map, TimestampMs};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Messages of a queue that are on their way at the most.
+/// The most messages of a queue in flight.
 const WINDOW_MESSAGES: u64 = 1_000;
-/// Their bytes, unless one message has more.
+/// The most bytes of them, unless a single message is larger.
 const WINDOW_BYTES: u64 = 1 << 20;
-/// How soon something is tried again, and at the latest.
+/// Backoff of retries.
 const RETRY: Waits = Waits { min_ms: 10, max_ms: 1_000 };
 
-/// What became of messages.
+/// Outcomes of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TopicCounts {
-    /// They are in the topic.
+    /// Appended to the topic.
     pub appended: u64,
-    /// They are to be tried again.
+    /// To be retried.
     pub retried: u64,
 }
 
-/// A queue that goes on to a topic.
+/// A queue that forwards to a topic.
 #[derive(Debug)]
 struct Link {
     entry: Arc<QueueEntry>,
     consumer: Option<ConsumerId>,
-    /// What came and is not on its way, in order.
+    /// Messages that are not in flight, in order.
     pending: VecDeque<Delivery>,
-    /// What is being appended, with the number of its entry; `None` for what is no message.
+    /// Messages being appended, with the index of their entry; `None` for invalid messages.
     moving: Vec<(Delivery, Option<usize>)>,
-    /// The broker was asked for something, or a look at it is due.
+    /// A request is outstanding, or a check is scheduled.
     busy: bool,
     backoff: Backoff,
 }
 
-/// What is waited for.
+/// An outstanding reply.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Attach(QueueId),
@@ -71,7 +71,7 @@ pub struct ToTopics {
     links: Map<QueueId, Link>,
     consumers: Map<ConsumerId, QueueId>,
     waiting: Map<Token, Asked>,
-    /// When a queue is looked at again. Monotonic milliseconds.
+    /// When queues are checked again. Monotonic milliseconds.
     due: BTreeSet<(u64, QueueId)>,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
@@ -79,7 +79,7 @@ pub struct ToTopics {
 }
 
 impl ToTopics {
-    /// One that has heard of no queue yet; [`ToTopics::on_deadline`] tells it.
+    /// Knows no queue yet; [`ToTopics::on_deadline`] finds them.
     #[must_use]
     pub fn new(directory: Arc<Directory>, catalog: Arc<dyn Catalog>) -> ToTopics {
         ToTopics {
@@ -95,23 +95,23 @@ impl ToTopics {
         }
     }
 
-    /// The next thing to ask the broker.
+    /// Returns the next request for the broker.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.requests.pop_front()
     }
 
-    /// What came of messages since the last call.
+    /// Returns the outcomes since the last call.
     pub fn take_counts(&mut self) -> TopicCounts {
         std::mem::take(&mut self.counts)
     }
 
-    /// When [`ToTopics::on_deadline`] wants to be called; and whenever the directory wakes somebody. Monotonic milliseconds.
+    /// When [`ToTopics::on_deadline`] must be called; also call it when the directory wakes its waker. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// A deadline may have passed, or there is news in the directory.
+    /// Handles deadlines that have passed, and changes in the directory.
     pub fn on_deadline(&mut self, now: Now) {
         for id in self.directory.topic_news().take() {
             let Some(entry) = self.directory.queue(id) else { continue };
@@ -123,7 +123,7 @@ impl ToTopics {
                         id,
                         Link { entry, consumer: None, pending, moving, busy: false, backoff: Backoff::default() },
                     );
-                    self.go_on(id, now);
+                    self.proceed(id, now);
                 }
             }
         }
@@ -132,11 +132,11 @@ impl ToTopics {
             if let Some(link) = self.links.get_mut(&id) {
                 link.busy = false;
             }
-            self.go_on(id, now);
+            self.proceed(id, now);
         }
     }
 
-    /// What the broker says.
+    /// Handles an event of the broker.
     pub fn on_event(&mut self, event: Event, now: Now) {
         match event {
             Event::Deliver(deliveries) => {
@@ -148,7 +148,7 @@ impl ToTopics {
                         touched.insert(id);
                     }
                 }
-                touched.into_iter().for_each(|id| self.go_on(id, now));
+                touched.into_iter().for_each(|id| self.proceed(id, now));
             }
             Event::Detached(consumer) => {
                 if let Some(id) = self.consumers.remove(&consumer) {
@@ -159,12 +159,12 @@ impl ToTopics {
         }
     }
 
-    /// The broker's answer.
+    /// Handles a reply of the broker.
     pub fn on_reply(&mut self, token: Token, reply: Reply, now: Now) {
         match (self.waiting.remove(&token), reply) {
             (Some(Asked::Attach(id)), Reply::Attach(attached)) => self.attached(id, attached, now),
             (Some(Asked::Append(id)), Reply::Append(results)) => self.appended(id, &results, now),
-            // What was settled, which nobody waits for.
+            // A settlement, whose result is ignored.
             (None, _) => {}
             (Some(Asked::Attach(id) | Asked::Append(id)), _) => self.later(id, now),
         }
@@ -176,8 +176,8 @@ impl ToTopics {
         self.requests.push_back((self.next_token, request));
     }
 
-    /// Does what is to be done next for a queue, unless something is under way.
-    fn go_on(&mut self, id: QueueId, now: Now) {
+    /// Performs the next operation of a queue, unless one is in progress.
+    fn proceed(&mut self, id: QueueId, now: Now) {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.busy) else { return };
         if link.consumer.is_none() {
             match link.entry.partition(self.catalog.as_ref()) {
@@ -198,7 +198,7 @@ impl ToTopics {
         }
     }
 
-    /// Looks at a queue again after a while, longer each time; not at one that is gone.
+    /// Schedules a check of a queue after the backoff; not of a deleted one.
     fn later(&mut self, id: QueueId, now: Now) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if self.directory.queue(id).is_none() {
@@ -220,7 +220,7 @@ impl ToTopics {
         self.consumers.insert(consumer, id);
     }
 
-    /// Appends what came to the topic, if that is there.
+    /// Appends pending messages to the topic, if it exists.
     fn append(&mut self, id: QueueId, now: Now) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let topic = link.entry.settings.topic.as_deref().and_then(|name| self.catalog.topic(name));
@@ -262,7 +262,7 @@ impl ToTopics {
             let credit = consumer.map(|consumer| Request::Credit(consumer, given));
             credit.into_iter().for_each(|credit| self.ask(credit, None));
         }
-        if again { self.later(id, now) } else { self.go_on(id, now) }
+        if again { self.later(id, now) } else { self.proceed(id, now) }
     }
 }
 
@@ -270,7 +270,7 @@ impl ToTopics {
 struct Batches<'t> {
     topic: &'t TopicInfo,
     now_ms: TimestampMs,
-    /// By the number of the partition: the number of the entry, and the batch.
+    /// By partition number: the index of the entry, and the batch.
     open: BTreeMap<usize, (usize, BatchBuilder)>,
     entries: Vec<Option<AppendEntry>>,
 }
@@ -280,8 +280,8 @@ impl<'t> Batches<'t> {
         Batches { topic, now_ms, open: BTreeMap::new(), entries: Vec::new() }
     }
 
-    /// Puts a message into the batch of its partition. Gives the number of the entry; `None` for what is no message, and for what came
-    /// from the topic: where an exchange and its topic are bound both ways, a record would go round for ever.
+    /// Adds a message to the batch of its partition. Returns the index of the entry; `None` for invalid messages, and for those that came from the
+    /// topic: if an exchange and its topic are connected both ways, a record would cycle forever.
     fn add(&mut self, delivery: &Delivery) -> Option<usize> {
         let config: &TopicConfig = &self.topic.config;
         let mut added = None;
@@ -293,7 +293,7 @@ impl<'t> Batches<'t> {
             }
             let partitions = self.topic.partitions.len().max(1);
             let key = record.key.filter(|key| !key.is_empty());
-            // Without a key one after the other.
+            // Without a key, partitions take turns.
             let to =
                 key.map_or((delivery.first.0 % partitions as u64) as usize, |key| partition_of_key(key, partitions));
             let full = |batch: &BatchBuilder| batch.bytes_with(i32::MAX - 1, record) > config.max_message_bytes;
@@ -310,7 +310,7 @@ impl<'t> Batches<'t> {
         added
     }
 
-    /// The entries, by their numbers. `None` when one of them could not be made.
+    /// Returns the entries in order. `None` if one of them could not be built.
     fn finish(mut self) -> Option<Vec<AppendEntry>> {
         while let Some(to) = self.open.keys().next().copied() {
             self.seal(to);
@@ -318,7 +318,7 @@ impl<'t> Batches<'t> {
         self.entries.into_iter().collect()
     }
 
-    /// Ends the batch of a partition.
+    /// Completes the batch of a partition.
     fn seal(&mut self, to: usize) {
         let Some((entry, batch)) = self.open.remove(&to) else { return };
         let count = batch.len() as u32;
@@ -362,7 +362,7 @@ mod tests {
     const TOPIC: &str = "orders";
     const CONSUMER: ConsumerId = ConsumerId(5);
 
-    /// The topics of queues, and perhaps one that is a log.
+    /// The topics of queues, and possibly one that is a log.
     #[derive(Debug)]
     struct WithLog(Option<u32>);
 
@@ -400,7 +400,7 @@ mod tests {
         Now { wall_ms: 1_700_000_000_000, monotonic_ms: ms }
     }
 
-    /// A queue that goes on to a topic of so many partitions, with its consumer.
+    /// A queue that forwards to a topic with this many partitions, with its consumer.
     fn begun(partitions: Option<u32>) -> (World, PartitionId, ToTopics) {
         let mut world = World::new();
         world.queue("other", json!({}));
@@ -452,7 +452,7 @@ mod tests {
         values
     }
 
-    /// The offsets that are settled, and the credit that is given.
+    /// The settled offsets, and the granted credit.
     fn settled(to: &mut ToTopics) -> (Vec<u64>, Credit) {
         let Some((_, Request::Settle(SettleRequest { settlements, wait: false }))) = to.poll_request() else {
             panic!("nothing is settled")
@@ -467,7 +467,7 @@ mod tests {
     const FAILED: Result<Appended, AppendError> = Err(AppendError::Unavailable(Unavailable::NotCommitted));
 
     #[test]
-    fn what_comes_is_appended_and_then_settled() {
+    fn messages_are_appended_and_then_settled() {
         let (_world, queue, mut to) = begun(Some(1));
         to.on_event(Event::Deliver(vec![delivery(queue, 0, "a"), delivery(queue, 1, "b")]), at(2));
         let (token, entries) = append(&mut to);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_tried_again_before_what_came_later() {
+    fn failed_messages_are_retried_before_later_ones() {
         let (_world, queue, mut to) = begun(Some(2));
         // "a" and "d" are keys of different partitions.
         let of = |key: &str| partition_of_key(key.as_bytes(), 2);
@@ -496,7 +496,7 @@ mod tests {
         to.on_event(Event::Deliver(vec![delivery(queue, 3, "a")]), at(3));
         to.on_reply(token, Reply::Append(vec![FAILED, DONE]), at(10));
         assert_eq!(settled(&mut to).0, [1]);
-        assert!(to.poll_request().is_none(), "not at once");
+        assert!(to.poll_request().is_none(), "not immediately");
         let due = to.next_deadline_ms().expect("a time for it");
         assert!(due > 10);
         to.on_deadline(at(due));
@@ -507,9 +507,9 @@ mod tests {
         assert_eq!(to.take_counts(), TopicCounts { appended: 4, retried: 2 });
     }
 
-    /// Where an exchange and a topic are bound both ways a record went round for ever.
+    /// If an exchange and a topic were connected both ways, a record cycled forever.
     #[test]
-    fn what_came_from_the_topic_does_not_go_back_to_it() {
+    fn records_of_the_topic_are_not_appended_to_it() {
         let (_world, queue, mut to) = begun(Some(1));
         let came_from = |offset: u64, topic: &str| {
             let headers = Some(TableBuilder::new().with_text(TOPIC_HEADER, topic).build());
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_topic_messages_wait_and_what_is_no_message_does_not() {
+    fn without_the_topic_messages_wait_and_invalid_ones_do_not() {
         let (world, queue, mut to) = begun(None);
         to.on_event(Event::Deliver(vec![delivery(queue, 0, "a")]), at(2));
         assert!(to.poll_request().is_none());

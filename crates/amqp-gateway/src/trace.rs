@@ -1,4 +1,4 @@
-//! Tracing, RabbitMQ's firehose: what clients of a traced virtual host publish and receive goes, as a copy, to `amq.rabbitmq.trace`.
+//! Tracing, RabbitMQ's firehose: copies of messages that clients of a traced virtual host publish and receive are sent to `amq.rabbitmq.trace`.
 //!
 //! ```text
 //!   routing key  publish.EXCHANGE                              deliver.QUEUE
@@ -8,15 +8,15 @@
 //!   body         the message's
 //! ```
 //!
-//! No copy is made of a message that was published to `amq.rabbitmq.trace`. No publisher waits for a copy: a queue that is full drops it, and so
-//! does a failure of the log. While no virtual host is traced, all of this costs one look at a flag.
+//! Messages published to `amq.rabbitmq.trace` are not copied. No publisher waits for a copy: a full queue drops it, and so does a failure of the log.
+//! While no virtual host is traced, the cost is a check of a flag.
 
 use crate::connection::Connection;
 use crate::convert::View;
 use crate::directory::QueueEntry;
 use crate::message::store;
 use crate::replies::address_of;
-use crate::route::{Sent, Ways, reach};
+use crate::route::{RouteContext, RoutedMessage, reach};
 use bytes::{BufMut, Bytes, BytesMut};
 use polylogue_amqp::codec::{BasicProperties, Properties, ShortStr, Table, TableBuilder, Value};
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef, Publish};
@@ -24,7 +24,7 @@ use polylogue_api::ConsumerId;
 use polylogue_router::{Message, Scratch};
 use polylogue_types::{Chunk, STEPS_PER_TURN};
 
-/// Where copies go.
+/// The exchange of copies.
 const TRACE: &str = "amq.rabbitmq.trace";
 
 /// A message that was published or delivered.
@@ -34,7 +34,7 @@ struct Traced<'a> {
     properties: BasicProperties,
 }
 
-/// `properties` as RabbitMQ writes them: numbers are signed, texts are long.
+/// The headers `properties` in RabbitMQ's format: numbers are signed, texts are long.
 fn properties_table(basic: &BasicProperties) -> Table {
     let text = |table: TableBuilder, (name, value): (&str, &Option<ShortStr>)| match value {
         Some(value) => table.with(name, Value::LongStr(value.as_ref())),
@@ -68,7 +68,7 @@ fn properties_table(basic: &BasicProperties) -> Table {
     table.build()
 }
 
-/// `PREFIX.NAME`, cut between characters where it is longer than a routing key may be.
+/// `PREFIX.NAME`, cut between characters to the length of a routing key.
 fn key_of(prefix: &str, name: &[u8]) -> Bytes {
     let mut key = [prefix.as_bytes(), b".", name].concat();
     if key.len() > ShortStr::BYTES_MAX {
@@ -90,12 +90,12 @@ fn array<'t>(texts: impl Iterator<Item = &'t [u8]>) -> Bytes {
 }
 
 impl Connection {
-    /// Whether copies are made of what its client publishes and receives.
+    /// Whether copies are made for this client.
     fn is_traced(&self) -> bool {
         self.directory.world().vhost(self.vhost).is_some_and(|vhost| vhost.tracing)
     }
 
-    /// The client has published this.
+    /// The client has published a message.
     pub(crate) fn trace_publish(&mut self, channel: ChannelRef, publish: &Publish) {
         if !self.is_traced() || *publish.exchange == *TRACE.as_bytes() {
             return;
@@ -110,7 +110,7 @@ impl Connection {
         self.send_trace(&key_of("publish", message.exchange), about, publish.body.pieces());
     }
 
-    /// Messages go to a consumer of the client.
+    /// Messages are delivered to a consumer of the client.
     pub(crate) fn trace_deliveries(
         &mut self,
         channel: ChannelRef,
@@ -122,7 +122,7 @@ impl Connection {
         deliveries.iter().for_each(|delivery| self.trace_delivery(channel, &entry, delivery));
     }
 
-    /// The client gets one message.
+    /// The client gets a message.
     pub(crate) fn trace_got(&mut self, by: ConsumerId, entry: &QueueEntry, delivery: &amqp::Delivery) {
         let mut channels = self.channels.iter();
         let channel = channels.find(|(_, open)| open.pulls.values().any(|pull| pull.id == by));
@@ -153,7 +153,7 @@ impl Connection {
         self.send_trace(&key_of("deliver", entry.queue.name.as_bytes()), about, &body);
     }
 
-    /// What the headers say of the message.
+    /// The headers about the message.
     fn headers_of(&self, message: &Traced<'_>) -> TableBuilder {
         TableBuilder::new()
             .with("exchange_name", Value::LongStr(message.exchange))
@@ -162,7 +162,7 @@ impl Connection {
             .with_text("node", &format!("polylogue@{}", self.catalog.cluster().node.0))
     }
 
-    /// What they say of the client.
+    /// The headers about the client.
     fn about(&self, headers: TableBuilder, channel: ChannelRef) -> TableBuilder {
         let name = self.ends.map_or_else(|| format!("<polylogue.{}>", self.id), |ends| ends.name());
         headers
@@ -172,7 +172,7 @@ impl Connection {
             .with_text("user", &self.user)
     }
 
-    /// The names of the queues that the message reached at once; none where finding them takes longer than a turn.
+    /// The names of the queues that the message was routed to immediately; empty if routing takes longer than a turn.
     fn routed_queues(&self, publish: &Publish, keys: &[&[u8]]) -> Vec<Bytes> {
         let routes = self.directory.router().load();
         let Some(entry) = routes.entry(self.vhost, publish.exchange.as_ref()) else { return Vec::new() };
@@ -189,7 +189,7 @@ impl Connection {
         queues.map(|entry| entry.queue.name.clone().into_bytes()).collect()
     }
 
-    /// Publishes a copy, unless it takes longer than a turn to find its queues.
+    /// Publishes a copy, unless routing it takes longer than a turn.
     fn send_trace(&mut self, key: &Bytes, headers: TableBuilder, body: &[Bytes]) {
         let basic = BasicProperties { headers: Some(headers.build()), ..BasicProperties::default() };
         let properties = Properties::from(&basic);
@@ -197,7 +197,7 @@ impl Connection {
         let routes = directory.router().load();
         let Some(entry) = routes.entry(self.vhost, TRACE.as_bytes()) else { return };
         let now_ms = self.now.wall_ms;
-        let sent = Sent {
+        let sent = RoutedMessage {
             keys: &[key],
             view: &View::new(&properties),
             random: self.random(),
@@ -206,10 +206,10 @@ impl Connection {
             now_ms,
         };
         let mut scratch = Scratch::default();
-        let ways = Ways { directory: &directory, catalog: self.catalog.as_ref(), wanted: &|_| true };
+        let ways = RouteContext { directory: &directory, catalog: self.catalog.as_ref(), wanted: &|_| true };
         let reached = reach(ways, &routes, entry, &sent, &mut scratch, &mut STEPS_PER_TURN.clone());
         let Some(reached) = reached.ok().filter(|reached| !reached.queues.is_empty()) else { return };
         let bytes = store(TRACE.as_bytes(), key, properties.raw(), None, body);
-        self.publish_untold(reached.message(bytes, None, now_ms));
+        self.publish_without_outcome(reached.message(bytes, None, now_ms));
     }
 }

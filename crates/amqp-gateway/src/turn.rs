@@ -1,13 +1,13 @@
-//! Turns of a connection: how much it does before others on its thread go on, and what it goes on with in the next one.
+//! Turns of a connection: its work before other connections of its thread run, and the work it continues with.
 //!
 //! ```text
 //!   session ── poll_request ──> publish ── routed within the turn's steps ──> batch
 //!                                  │
-//!                                  └─ not: Work ── next turns ──> batch, or pieces of a large fan-out ── answered ──> the next pieces
+//!                                  └─ paused: Work ── next turns ──> batch, or parts of a large fan-out ── answered ──> the next parts
 //! ```
 //!
-//! While there is [`Work`] no further request of the session is taken, and no frame behind it is looked at: everything has its effect in the
-//! order in which the client sent it.
+//! While there is [`Work`] no further request of the session is taken, and no later frame is processed: everything takes effect in the order in which
+//! the client sent it.
 
 use crate::commit::Commit;
 use crate::connection::Connection;
@@ -21,33 +21,33 @@ use polylogue_api::{Ack, PublishError, PublishMessage, PublishRequest, Request, 
 use polylogue_types::{STEPS_PER_TURN, Unfinished};
 use std::collections::VecDeque;
 
-/// What a request of the session takes beside routing. Steps.
+/// The cost of a request of the session apart from routing. Steps.
 pub(crate) const REQUEST_STEPS: u64 = 10;
-/// What it takes to write a message to one queue more. Steps.
+/// The cost of writing a message to another queue. Steps.
 pub(crate) const TARGET_STEPS: u64 = 25;
 
-/// What it takes at the most to ask a pattern that backtracks about a name. Steps.
+/// The largest cost of matching a backtracking pattern against a name. Steps.
 const MATCH_STEPS: u64 = 15_000;
 
-/// Targets of a piece of a fan-out at the least, however few steps are left.
+/// The fewest targets of a part of a fan-out, even with few steps left.
 const PIECE_TARGETS_MIN: u64 = 64;
 
-/// What the connection goes on with before it takes another request of its session.
+/// Work that a connection continues before it takes another request of its session.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// A message that has not begun.
+    /// A message that was not started.
     Publish(ChannelRef, Publish),
-    /// A message on its way to its queues; whether that takes longer than a turn.
+    /// A message being routed; whether that takes longer than a turn.
     Reach(ChannelRef, Publish, Box<Reaching>, bool),
-    /// A transaction, and one of its messages on the way to its queues; whether that takes longer than a turn.
+    /// A transaction, with a message being routed; whether that takes longer than a turn.
     Commit(Box<Commit>, Option<Box<Reaching>>, bool),
-    /// Names that patterns which backtrack have to be asked about before a declaration is judged, and the declaration.
+    /// Slow pattern matches to run before a declaration is checked, and the declaration.
     Match(Vec<SlowMatch>, Token, Box<amqp::Request>),
-    /// Messages with more targets than go to the broker at once, and how many targets of the first one are sent.
+    /// Messages with more targets than one request may have, and how many targets of the first one are sent.
     Send { group: u64, messages: VecDeque<PublishMessage>, sent: usize },
 }
 
-/// Who waits until all pieces of a fan-out are answered.
+/// The waiter for all parts of a fan-out.
 #[derive(Debug)]
 pub(crate) enum Awaiting {
     /// A publisher, for the confirm of this message if there is one.
@@ -56,37 +56,37 @@ pub(crate) enum Awaiting {
     Commit(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
 }
 
-/// A fan-out in pieces.
+/// A fan-out in parts.
 #[derive(Debug)]
 pub(crate) struct Group {
     then: Awaiting,
-    /// Requests that are not answered.
+    /// Unanswered requests.
     open: usize,
-    /// There are no more to come.
+    /// All parts are sent.
     complete: bool,
     failed: Option<PublishError>,
 }
 
-/// How far a connection is.
+/// The progress of a connection within a turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Steps that it may still take.
+    /// Steps left.
     pub(crate) steps: u64,
-    /// Steps that it might take when the turn began.
+    /// Steps at the beginning of the turn.
     steps_max: u64,
-    /// In order; more than one only of a connection without a session.
+    /// In order; more than one only for a connection without a session.
     pub(crate) work: VecDeque<Work>,
-    /// Fan-outs by their numbers.
+    /// Fan-outs by number.
     groups: polylogue_types::Map<u64, Group>,
     next_group: u64,
-    /// The session may have another request, for which there were no steps.
+    /// The session may have another request, for which no steps were left.
     is_cut_short: bool,
 }
 
 impl Default for Turn {
     fn default() -> Turn {
         Turn {
-            // Without turns a connection works as long as there is something to do.
+            // Without turns a connection works until nothing is left.
             steps: u64::MAX,
             steps_max: u64::MAX,
             work: VecDeque::new(),
@@ -102,21 +102,21 @@ impl Turn {
         self.steps = self.steps.saturating_sub(steps);
     }
 
-    /// Whether something takes longer than a turn that began with so many steps and has none left: half of a turn was not enough for it.
+    /// Whether an operation that began with this many steps left takes longer than a turn: half of a turn was not enough for it.
     pub(crate) fn is_long(&self, steps_before: u64) -> bool {
         2 * (steps_before - self.steps) >= self.steps_max
     }
 
-    /// Lets go of memory that is not used.
-    pub(crate) fn rest(&mut self) {
+    /// Releases unused memory.
+    pub(crate) fn release_memory(&mut self) {
         self.work.shrink_to_fit();
         self.groups.shrink_to_fit();
     }
 }
 
 impl Connection {
-    /// Begins a turn of at most so many steps ([`polylogue_types::turn`]), and goes on with what the one before left. Without turns a
-    /// connection does everything at once.
+    /// Begins a turn of at most this many steps ([`polylogue_types::turn`]), and continues paused work. Without turns a connection does everything
+    /// immediately.
     pub fn begin_turn(&mut self, steps_max: u64) {
         (self.turn.steps, self.turn.steps_max) = (steps_max, steps_max);
         if self.unfinished().is_some() {
@@ -124,7 +124,7 @@ impl Connection {
         }
     }
 
-    /// What is left to do, which waits for nothing but another turn.
+    /// The work left that only needs another turn.
     #[must_use]
     pub fn unfinished(&self) -> Option<Unfinished> {
         let turn = match self.turn.work.front() {
@@ -141,7 +141,7 @@ impl Connection {
         Some(if turn { Unfinished::Turn } else { Unfinished::Worker })
     }
 
-    /// What it goes on with, as metrics name it.
+    /// The kind of work left, as metrics name it.
     #[must_use]
     pub fn unfinished_kind(&self) -> &'static str {
         match self.turn.work.front() {
@@ -153,28 +153,27 @@ impl Connection {
         }
     }
 
-    /// Whether targets may be sent beside those that are not answered.
+    /// Whether more targets may be sent beside unanswered ones.
     pub(crate) fn takes_targets(&self) -> bool {
-        self.batch.targets_on_their_way() < TARGETS_UNANSWERED_MAX
+        self.batch.targets_in_flight() < TARGETS_UNANSWERED_MAX
     }
 
-    /// Whether nothing keeps another request of the session waiting; what does is noted.
+    /// Whether another request of the session can be taken; if not, the reason is recorded.
     pub(crate) fn takes_requests(&mut self) -> bool {
-        let takes = self.go_on() && self.takes_targets();
+        let takes = self.proceed() && self.takes_targets();
         self.turn.is_cut_short = takes && self.turn.steps == 0;
         self.hold_frames();
         takes && self.turn.steps > 0
     }
 
-    /// Has the session decode no further frames while there is work before them or the connection is in flow. The heartbeat is not watched
-    /// meanwhile.
+    /// Stops the session from decoding frames while there is earlier work or the connection is in flow. The heartbeat timeout is suspended meanwhile.
     pub(crate) fn hold_frames(&mut self) {
         let is_held = !self.turn.work.is_empty() || self.is_in_flow();
         self.session.hold(is_held, self.now.monotonic_ms);
     }
 
-    /// Goes on with what was begun, as far as there are steps. Whether all of it is done.
-    pub(crate) fn go_on(&mut self) -> bool {
+    /// Continues paused work, as far as there are steps. Returns whether all of it is done.
+    pub(crate) fn proceed(&mut self) -> bool {
         while self.turn.steps > 0 {
             let Some(work) = self.turn.work.pop_front() else { return true };
             match work {
@@ -184,8 +183,8 @@ impl Connection {
                         return false;
                     }
                 }
-                // What a client hears of a channel that is closed meanwhile it does not expect to have happened.
-                Work::Reach(channel, ..) if self.said.is_none() && !self.session.is_in_use(channel) => {}
+                // A client does not expect effects of messages on a channel that was closed meanwhile.
+                Work::Reach(channel, ..) if self.captured.is_none() && !self.session.is_in_use(channel) => {}
                 Work::Reach(channel, publish, reaching, _) => {
                     if let Some((left, is_long)) = self.reach_on(channel, &publish, Some(reaching)) {
                         self.turn.work.push_front(Work::Reach(channel, publish, left, is_long));
@@ -202,9 +201,9 @@ impl Connection {
         self.turn.work.is_empty()
     }
 
-    /// What a declaration has to be put off for: policies' patterns that backtrack and were not asked about its name. What judges it is waited
-    /// for by all clients.
-    pub(crate) fn not_matched(&self, request: &amqp::Request) -> Vec<SlowMatch> {
+    /// Returns the slow matches that a declaration has to wait for: backtracking patterns of policies without a cached result for its name. Commands
+    /// are checked on a thread that all clients depend on.
+    pub(crate) fn slow_matches(&self, request: &amqp::Request) -> Vec<SlowMatch> {
         let name = match request {
             amqp::Request::DeclareQueue(_, declare) => &declare.name,
             amqp::Request::DeclareExchange(_, declare) => &declare.name,
@@ -214,7 +213,7 @@ impl Connection {
         self.directory.world().slow_matches_of_name(self.vhost, &name)
     }
 
-    /// Asks, on a worker thread; where all are asked, the declaration goes on. Whether it did not have to stop.
+    /// Runs matches, on a worker thread; when all are done, the declaration continues. Returns whether it did not have to pause.
     fn match_on(&mut self, mut names: Vec<SlowMatch>, token: Token, request: Box<amqp::Request>) -> bool {
         while let Some(slow) = names.last() {
             if self.turn.steps_max <= STEPS_PER_TURN || self.turn.steps == 0 {
@@ -229,15 +228,15 @@ impl Connection {
         true
     }
 
-    /// Steps that the turn has taken so far.
+    /// Steps taken in this turn.
     #[must_use]
     pub fn steps_used(&self) -> u64 {
         self.turn.steps_max - self.turn.steps
     }
 
-    /// Sends messages whose targets are too many for one request: all that is sent is answered before `then` happens.
+    /// Sends messages with too many targets for one request: all requests are answered before `then` happens.
     pub(crate) fn send_in_pieces(&mut self, messages: VecDeque<PublishMessage>, then: Awaiting) {
-        // What came before goes first.
+        // Earlier messages go first.
         self.flush_batch();
         self.turn.next_group += 1;
         let group = self.turn.next_group;
@@ -245,7 +244,7 @@ impl Connection {
         self.turn.work.push_front(Work::Send { group, messages, sent: 0 });
     }
 
-    /// Whether it did not have to stop.
+    /// Returns whether it did not have to pause.
     fn send_pieces(&mut self, group: u64, mut messages: VecDeque<PublishMessage>, mut sent: usize) -> bool {
         while !messages.is_empty() {
             if self.turn.steps == 0 || !self.takes_targets() {
@@ -269,11 +268,11 @@ impl Connection {
         if let Some(group) = self.turn.groups.get_mut(&group) {
             group.complete = true;
         }
-        self.look_at_group(group);
+        self.check_group(group);
         true
     }
 
-    /// A piece of a fan-out is answered, or never will be.
+    /// A part of a fan-out is answered, or will never be.
     pub(crate) fn piece_answered(
         &mut self,
         group: u64,
@@ -290,10 +289,10 @@ impl Connection {
             group.open -= 1;
             group.failed = group.failed.or(failed);
         }
-        self.look_at_group(group);
+        self.check_group(group);
     }
 
-    fn look_at_group(&mut self, number: u64) {
+    fn check_group(&mut self, number: u64) {
         let is_done = |group: &Group| group.complete && group.open == 0;
         if !self.turn.groups.get(&number).is_some_and(is_done) {
             return;
@@ -310,13 +309,13 @@ impl Connection {
     }
 }
 
-/// Takes messages off, or the next targets of one, that go to the broker together: with at most `room` targets.
+/// Takes messages, or the next targets of one, for one request: with at most `room` targets.
 fn piece_of(messages: &mut VecDeque<PublishMessage>, sent: &mut usize, mut room: usize) -> Vec<PublishMessage> {
     let mut piece = Vec::new();
     while let Some(message) = messages.front() {
         let left = message.queues.get(*sent..).unwrap_or_default();
         if message.all_or_none {
-            // It is kept out of all queues by one that is full: the broker has to see them together.
+            // A full queue keeps it out of all queues: the broker needs all targets together.
             if !piece.is_empty() {
                 break;
             }
@@ -330,7 +329,7 @@ fn piece_of(messages: &mut VecDeque<PublishMessage>, sent: &mut usize, mut room:
             piece.extend(messages.pop_front());
         } else {
             let queues = left.get(..fit).unwrap_or_default().to_vec();
-            piece.push(PublishMessage { queues, ..headless(message) });
+            piece.push(PublishMessage { queues, ..without_targets(message) });
             *sent += fit;
             if *sent < message.queues.len() {
                 break;
@@ -345,8 +344,8 @@ fn piece_of(messages: &mut VecDeque<PublishMessage>, sent: &mut usize, mut room:
     piece
 }
 
-/// The same message without its queues: these are many.
-fn headless(message: &PublishMessage) -> PublishMessage {
+/// The same message without its queues, which are many.
+fn without_targets(message: &PublishMessage) -> PublishMessage {
     PublishMessage { queues: Vec::new(), bytes: message.bytes.clone(), ..*message }
 }
 

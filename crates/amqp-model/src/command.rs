@@ -157,13 +157,13 @@ pub struct DeleteQueue {
 impl DeleteQueue {
     /// Whether `if_empty` applies to the queue. Streams ignore the flags (`rabbit_stream_queue:delete`).
     #[must_use]
-    pub fn minds_messages(&self, queue: &Queue) -> bool {
+    pub fn checks_if_empty(&self, queue: &Queue) -> bool {
         self.if_empty && queue.kind != QueueKind::Stream
     }
 
     /// Whether `if_unused` applies to the queue.
     #[must_use]
-    pub fn minds_consumers(&self, queue: &Queue) -> bool {
+    pub fn checks_if_unused(&self, queue: &Queue) -> bool {
         self.if_unused && queue.kind != QueueKind::Stream
     }
 }

@@ -71,7 +71,7 @@ impl Reason {
 
 /// A new death.
 #[derive(Clone, Copy, Debug)]
-pub struct Died<'a> {
+pub struct NewDeath<'a> {
     /// The reason.
     pub reason: Reason,
     /// The queue.
@@ -134,7 +134,7 @@ pub struct Deaths {
 impl Deaths {
     /// Adds a death to the history of a message, if it has one.
     #[must_use]
-    pub fn after(history: Option<Deaths>, died: &Died<'_>, now_ms: u64) -> Deaths {
+    pub fn after(history: Option<Deaths>, died: &NewDeath<'_>, now_ms: u64) -> Deaths {
         let copy = Bytes::copy_from_slice;
         let last = Reference { reason: died.reason, queue: copy(died.queue), exchange: copy(died.exchange) };
         let (first, mut entries) = match history {
@@ -261,7 +261,7 @@ fn decode_entry(r: &mut BinReader<'_>) -> Result<Death, BinError> {
 }
 
 /// The routing keys without one occurrence of each BCC key.
-fn visible(died: &Died<'_>) -> Vec<Bytes> {
+fn visible(died: &NewDeath<'_>) -> Vec<Bytes> {
     let mut keys: Vec<&[u8]> = died.routing_keys.to_vec();
     for hidden in died.bcc {
         if let Some(at) = keys.iter().position(|key| key == hidden) {

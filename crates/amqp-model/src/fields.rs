@@ -85,14 +85,14 @@ const PROPERTIES: [(&str, bool); 13] = [
 
 /// The problems found in a parameter.
 #[derive(Default)]
-pub(crate) struct Wrong {
+pub(crate) struct Problems {
     /// Invalid fields.
     pub(crate) invalid: Vec<String>,
     /// The first problem that RabbitMQ would accept.
     pub(crate) unsupported: Option<String>,
 }
 
-impl Wrong {
+impl Problems {
     /// Checks all fields of the parameter `name`; `known` says which names are allowed.
     pub(crate) fn fields(
         &mut self,
@@ -109,7 +109,7 @@ impl Wrong {
         }
         for (field, kind) in fields.iter().rev() {
             let text = match map.get(*field) {
-                Some(value) => wrong_field(field, *kind, value, self),
+                Some(value) => check_field(field, *kind, value, self),
                 None if mandatory.contains(field) => Some(format!("Key \"{field}\" not found in {name}")),
                 None => None,
             };
@@ -118,7 +118,7 @@ impl Wrong {
     }
 
     /// Turns the problems into a result.
-    pub(crate) fn judge(self) -> Result<(), LinkError> {
+    pub(crate) fn into_result(self) -> Result<(), LinkError> {
         if !self.invalid.is_empty() {
             return Err(LinkError::invalid(&self.invalid.join("\n")));
         }
@@ -144,7 +144,7 @@ pub(crate) fn map_of(value: &Value) -> Option<Map<String, Value>> {
     }
 }
 
-fn wrong_uri(text: &str, wrong: &mut Wrong) -> Option<String> {
+fn check_uri(text: &str, problems: &mut Problems) -> Option<String> {
     match AmqpUri::parse(text) {
         Ok(_) => None,
         Err(UriError::Invalid(why)) => {
@@ -152,13 +152,13 @@ fn wrong_uri(text: &str, wrong: &mut Wrong) -> Option<String> {
             Some(format!("\"{shown}\" not a valid URI: {{{why},\"{shown}\"}}"))
         }
         Err(UriError::Unsupported(why)) => {
-            wrong.unsupported.get_or_insert(format!("\"{}\": {why}", without_credentials(text)));
+            problems.unsupported.get_or_insert(format!("\"{}\": {why}", without_credentials(text)));
             None
         }
     }
 }
 
-fn wrong_properties(name: &str, value: &Value) -> Option<String> {
+fn check_properties(name: &str, value: &Value) -> Option<String> {
     let Some(map) = map_of(value) else { return Some(format!("{name} not a list {}", erlang(value))) };
     for (property, value) in &map {
         match PROPERTIES.iter().find(|(known, _)| known == property) {
@@ -175,7 +175,7 @@ fn wrong_properties(name: &str, value: &Value) -> Option<String> {
 }
 
 /// Checks one field.
-fn wrong_field(name: &str, kind: Kind, value: &Value, wrong: &mut Wrong) -> Option<String> {
+fn check_field(name: &str, kind: Kind, value: &Value, problems: &mut Problems) -> Option<String> {
     match kind {
         Kind::Text if value.as_str().is_some_and(|text| text.len() > 255) => {
             Some(format!("{name} should be less than 255 bytes, actually was {}", value.as_str().map_or(0, str::len)))
@@ -202,12 +202,12 @@ fn wrong_field(name: &str, kind: Kind, value: &Value, wrong: &mut Wrong) -> Opti
             }
         }
         Kind::Uris => match value {
-            Value::String(text) => wrong_uri(text, wrong),
+            Value::String(text) => check_uri(text, problems),
             Value::Array(items) if items.is_empty() || items.len() > URIS_MAX => {
                 should(name, &format!("a list of 1 to {URIS_MAX} URIs"), &Value::from(items.len()))
             }
             Value::Array(items) => items.iter().find_map(|item| match item.as_str() {
-                Some(text) => wrong_uri(text, wrong),
+                Some(text) => check_uri(text, problems),
                 None => should(name, "binary", item),
             }),
             other => should(name, "list", other),
@@ -222,7 +222,7 @@ fn wrong_field(name: &str, kind: Kind, value: &Value, wrong: &mut Wrong) -> Opti
             Some(Err(why)) => Some(format!("{name}: {}", why.0)),
             None => Some(format!("{name} not a list {}", erlang(value))),
         },
-        Kind::Properties => wrong_properties(name, value),
+        Kind::Properties => check_properties(name, value),
         Kind::OneOf(names) => match value.as_str() {
             Some(text) if names.contains(&text) => None,
             Some(_) => {

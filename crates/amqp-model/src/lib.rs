@@ -48,7 +48,7 @@ pub use command::{
     TopicReads,
 };
 pub use consume::{ConsumerSettings, FILTERS_MAX, StreamOffset};
-pub use death::{DEATHS_MAX, Death, Deaths, Died, Reason};
+pub use death::{DEATHS_MAX, Death, Deaths, NewDeath, Reason};
 pub use definitions::{DEFINITIONS_BYTES_MAX, Definitions};
 pub use error::{Code, Named, REPLY_TEXT_BYTES_MAX, Refused, Resource};
 pub use export::{Product, export, permission_item, topic_permission_item};

@@ -6,12 +6,12 @@
 use crate::change::{Change, Key, ROUTER_CHUNK, decode, encode};
 use crate::command::{Caller, Command, DeleteQueue, Event, Limits, Reply};
 use crate::error::{Code, Named, Refused, Resource};
-use crate::plan::{About, Draft, deletable, judge, refused};
+use crate::plan::{About, Draft, check_command, deletable, refused};
 use crate::policy::Policy;
 use crate::queue::{Queue, check_exclusive};
 use crate::realign::Realign;
 use crate::settings::Effective;
-use crate::world::{Did, Effects, World};
+use crate::world::{Effect, Effects, World};
 use bytes::Bytes;
 use polylogue_auth::Access;
 use polylogue_router::{Exchange, Kind, Proposed, Router, RouterEvent, SharedRouter, VhostId};
@@ -183,7 +183,7 @@ impl Model {
     /// The refusal. Nothing is changed then.
     pub fn plan(&mut self, caller: &Caller, command: &Command, random: [u8; 16]) -> Result<Plan, Refused> {
         let mut draft = Draft::new(&self.tail, self.router.proposed(), &self.limits, random).of(caller);
-        let reply = judge(&mut draft, caller, command)?;
+        let reply = check_command(&mut draft, caller, command)?;
         draft.realign();
         let changes = std::mem::take(&mut draft.changes);
         let (routes, about): (Vec<_>, Vec<_>) = std::mem::take(&mut draft.routes).into_iter().unzip();
@@ -252,8 +252,8 @@ impl Model {
                 self.tail.forget_topic_reads(exchange.id, &mut Effects::default());
             }
         }
-        let mut events = Vec::with_capacity(effects.did.len() + routed.len());
-        events.extend(effects.did.into_iter().map(|did| self.event(did)));
+        let mut events = Vec::with_capacity(effects.list.len() + routed.len());
+        events.extend(effects.list.into_iter().map(|effect| self.event(effect)));
         events.extend(realigns.into_iter().map(Event::Realign));
         events.extend(routed.into_iter().map(Event::Router));
         self.changed.extend(effects.keys);
@@ -268,25 +268,25 @@ impl Model {
         Ok(events)
     }
 
-    fn event(&self, did: Did) -> Event {
-        match did {
-            Did::VhostSet(vhost) => Event::VhostSet(vhost),
-            Did::VhostRemoved(vhost) => Event::VhostRemoved(vhost),
-            Did::UserSet(user) => Event::UserSet(user),
-            Did::UserRemoved(user) => Event::UserRemoved(user),
-            Did::Permissions(vhost, user) => Event::PermissionsChanged(vhost, user),
-            Did::Parameter(vhost, component, name, value) => Event::Parameter(vhost, component, name, value),
-            Did::Global(name, value) => Event::GlobalParameter(name, value),
-            Did::Policies(vhost) => Event::PoliciesChanged(vhost),
-            Did::QueueAdded(queue) => {
+    fn event(&self, effect: Effect) -> Event {
+        match effect {
+            Effect::VhostSet(vhost) => Event::VhostSet(vhost),
+            Effect::VhostRemoved(vhost) => Event::VhostRemoved(vhost),
+            Effect::UserSet(user) => Event::UserSet(user),
+            Effect::UserRemoved(user) => Event::UserRemoved(user),
+            Effect::Permissions(vhost, user) => Event::PermissionsChanged(vhost, user),
+            Effect::Parameter(vhost, component, name, value) => Event::Parameter(vhost, component, name, value),
+            Effect::Global(name, value) => Event::GlobalParameter(name, value),
+            Effect::Policies(vhost) => Event::PoliciesChanged(vhost),
+            Effect::QueueAdded(queue) => {
                 let effective: Box<Effective> = Box::new(self.applied.effective(&queue));
                 Event::QueueDeclared(queue, effective)
             }
-            Did::QueueRemoved(queue, gone) => Event::QueueDeleted(queue, gone),
-            Did::TopicReadsBegun(exchange) => Event::TopicReadsBegun(exchange),
-            Did::AclSet(acl) => Event::AclSet(acl),
-            Did::AclRemoved(acl) => Event::AclRemoved(acl),
-            Did::Quotas(entity, limits) => Event::QuotaSet(entity, limits),
+            Effect::QueueRemoved(queue, gone) => Event::QueueDeleted(queue, gone),
+            Effect::TopicReadsBegun(exchange) => Event::TopicReadsBegun(exchange),
+            Effect::AclSet(acl) => Event::AclSet(acl),
+            Effect::AclRemoved(acl) => Event::AclRemoved(acl),
+            Effect::Quotas(entity, limits) => Event::QuotaSet(entity, limits),
         }
     }
 

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_are_checked_in_rabbitmqs_words() {
+    fn definitions_are_checked_with_rabbitmqs_texts() {
         for (definition, text) in [
             (json!({}), "no policy provided"),
             (json!({"message-ttl": "x"}), "<<\"x\">> is not a valid message TTL"),

@@ -2,7 +2,7 @@
 //!
 //! Sources: RabbitMQ's documentation of dynamic shovels, and the behaviour of its broker.
 
-use crate::fields::{ACK_MODES, AckMode, Kind, LinkError, RECONNECT_DELAY_MS_MAX, Reader, Wrong, map_of};
+use crate::fields::{ACK_MODES, AckMode, Kind, LinkError, Problems, RECONNECT_DELAY_MS_MAX, Reader, map_of};
 use crate::json::erlang;
 use crate::uri::{AmqpUri, without_credentials, without_password};
 use bytestring::ByteString;
@@ -146,26 +146,26 @@ impl Shovel {
         };
         let protocol = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or(AMQP_0_9_1);
         let (from, to) = (protocol("src-protocol"), protocol("dest-protocol"));
-        let mut wrong = Wrong::default();
+        let mut problems = Problems::default();
         if from == AMQP_0_9_1 {
-            wrong.source(&map);
+            problems.source(&map);
         }
         if map.contains_key("dest-exchange") && map.contains_key("dest-queue") {
-            wrong.invalid.push("Cannot specify 'dest-exchange' and 'dest-queue'".to_owned());
+            problems.invalid.push("Cannot specify 'dest-exchange' and 'dest-queue'".to_owned());
         }
         let foreign = |field: &str| FIELDS.iter().any(|(known, kind)| *known == field && matches!(kind, Kind::Foreign));
         let others = from != AMQP_0_9_1 || to != AMQP_0_9_1;
         let known = |field: &str| {
             FIELDS.iter().any(|(known, _)| *known == field) && (others || !foreign(field) || field == "internal_owner")
         };
-        wrong.fields(name, &map, FIELDS, known, &URIS);
+        problems.fields(name, &map, FIELDS, known, &URIS);
         if let Some(other) = [from, to].into_iter().find(|protocol| *protocol != AMQP_0_9_1) {
             let why = format!(
                 "shovels speak AMQP 0-9-1 only: 'src-protocol' and 'dest-protocol' can be amqp091, not {other}"
             );
-            wrong.unsupported.get_or_insert(why);
+            problems.unsupported.get_or_insert(why);
         }
-        wrong.judge()?;
+        problems.into_result()?;
         Ok(Shovel::read(&Reader(&map)))
     }
 
@@ -218,7 +218,7 @@ impl Shovel {
     }
 }
 
-impl Wrong {
+impl Problems {
     /// Checks the fields of a source.
     fn source(&mut self, map: &Map<String, Value>) {
         match (map.contains_key("src-exchange"), map.contains_key("src-queue")) {

@@ -2,7 +2,7 @@
 //!
 //! Sources: RabbitMQ's federation reference, and the behaviour of its broker.
 
-use crate::fields::{ACK_MODES, AckMode, Kind, LinkError, RECONNECT_DELAY_MS_MAX, Reader, Wrong, map_of};
+use crate::fields::{ACK_MODES, AckMode, Kind, LinkError, Problems, RECONNECT_DELAY_MS_MAX, Reader, map_of};
 use crate::json::erlang;
 use crate::pattern::Pattern;
 use crate::uri::AmqpUri;
@@ -87,13 +87,13 @@ fn known(field: &str, more: &str) -> bool {
     field == more || SHARED.iter().any(|(known, _)| *known == field)
 }
 
-fn whole(map: &Map<String, Value>, wrong: &mut Wrong) {
+fn whole(map: &Map<String, Value>, problems: &mut Problems) {
     for name in ["max-hops", "expires", "message-ttl"] {
         let min = u64::from(name != "message-ttl");
         let value = map.get(name).filter(|value| value.is_number());
         if let Some(value) = value.filter(|value| value.as_u64().is_none_or(|n| n < min || n > u64::from(u32::MAX))) {
             let text = format!("{name} should be a number from {min} to {}, actually was {}", u32::MAX, erlang(value));
-            wrong.invalid.push(text);
+            problems.invalid.push(text);
         }
     }
 }
@@ -103,11 +103,11 @@ fn checked(name: &str, value: &Value, own: (&'static str, Kind)) -> Result<Map<S
     let Some(map) = map_of(value) else {
         return Err(LinkError::invalid(&format!("{name} not a list {}", erlang(value))));
     };
-    let mut wrong = Wrong::default();
+    let mut problems = Problems::default();
     let fields: Vec<_> = std::iter::once(own).chain(SHARED).collect();
-    wrong.fields(name, &map, &fields, |field| known(field, own.0), &[own.0]);
-    whole(&map, &mut wrong);
-    wrong.judge()?;
+    problems.fields(name, &map, &fields, |field| known(field, own.0), &[own.0]);
+    whole(&map, &mut problems);
+    problems.into_result()?;
     Ok(map)
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum Effect {
 /// The effects of changes, in order, and the chunks that differ.
 #[derive(Default, Debug)]
 pub(crate) struct Effects {
-    pub(crate) did: Vec<Effect>,
+    pub(crate) list: Vec<Effect>,
     pub(crate) keys: BTreeSet<Key>,
     /// If wanted, the changes that undo the effects: to be applied in reverse order. They leave the next ids of virtual hosts and queues unchanged.
     pub(crate) undo: Option<Vec<Change>>,
@@ -55,14 +55,14 @@ impl Effects {
     }
 
     /// Records a change that undoes the last effect.
-    fn undone_by(&mut self, change: impl FnOnce() -> Change) {
+    fn undo_with(&mut self, change: impl FnOnce() -> Change) {
         if let Some(undo) = &mut self.undo {
             undo.push(change());
         }
     }
 
-    fn note(&mut self, did: Effect, key: Key) {
-        self.did.push(did);
+    fn note(&mut self, effect: Effect, key: Key) {
+        self.list.push(effect);
         self.keys.insert(key);
     }
 }
@@ -309,7 +309,7 @@ impl World {
             Change::Parameter(vhost, component, name, value, author) => {
                 let before =
                     self.parameters.insert((*vhost, component.clone(), name.clone()), (value.clone(), author.clone()));
-                effects.undone_by(|| match before {
+                effects.undo_with(|| match before {
                     Some((value, author)) => Change::Parameter(*vhost, component.clone(), name.clone(), value, author),
                     None => Change::ParameterRemoved(*vhost, component.clone(), name.clone()),
                 });
@@ -346,7 +346,7 @@ impl World {
     fn set_user(&mut self, user: &Arc<User>, effects: &mut Effects) {
         let name = user.name.clone();
         let before = self.users.insert(name.clone(), user.clone());
-        effects.undone_by(|| before.map_or(Change::UserRemoved(name), Change::User));
+        effects.undo_with(|| before.map_or(Change::UserRemoved(name), Change::User));
         effects.note(Effect::UserSet(user.clone()), Key::User(user.name.clone()));
     }
 
@@ -359,7 +359,7 @@ impl World {
     ) {
         let before = self.permissions.entry(vhost).or_default().insert(user.clone(), permission.clone());
         self.permission_count += usize::from(before.is_none());
-        effects.undone_by(|| match before {
+        effects.undo_with(|| match before {
             Some(before) => Change::Permission(vhost, user.clone(), before),
             None => Change::PermissionRemoved(vhost, user.clone()),
         });
@@ -377,7 +377,7 @@ impl World {
         let users = self.topics.entry(vhost).or_default();
         let before = users.entry(user.clone()).or_default().insert(exchange.clone(), permission.clone());
         self.permission_count += usize::from(before.is_none());
-        effects.undone_by(|| match before {
+        effects.undo_with(|| match before {
             Some(before) => Change::Topic(vhost, user.clone(), exchange.clone(), before),
             None => Change::TopicRemoved(vhost, user.clone(), exchange.clone()),
         });
@@ -393,7 +393,7 @@ impl World {
         if before.is_none() && value.is_none() {
             return;
         }
-        effects.undone_by(|| match before {
+        effects.undo_with(|| match before {
             Some(before) => Change::Global(name.clone(), before),
             None => Change::GlobalRemoved(name.clone()),
         });
@@ -402,7 +402,7 @@ impl World {
 
     fn set_policy(&mut self, policy: &Arc<Policy>, effects: &mut Effects) {
         let before = self.policies.insert((policy.vhost, policy.operator, policy.name.clone()), policy.clone());
-        effects.undone_by(|| match before {
+        effects.undo_with(|| match before {
             Some(before) => Change::Policy(before),
             None => Change::PolicyRemoved(policy.vhost, policy.operator, policy.name.clone()),
         });
@@ -424,7 +424,7 @@ impl World {
         } else {
             self.quotas.insert(entity.clone(), limits);
         }
-        effects.undone_by(|| match before {
+        effects.undo_with(|| match before {
             Some(before) => Change::Quotas(entity.clone(), before),
             None => Change::QuotasRemoved(entity.clone()),
         });
@@ -432,13 +432,13 @@ impl World {
     }
 
     fn set_acl(&mut self, acl: &Arc<Acl>, is_there: bool, effects: &mut Effects) {
-        let did = match is_there {
+        let effect = match is_there {
             true if self.acls.insert(acl.clone()) => Effect::AclSet(acl.clone()),
             false if self.acls.remove(acl) => Effect::AclRemoved(acl.clone()),
             _ => return,
         };
-        effects.undone_by(|| if is_there { Change::AclRemoved(acl.clone()) } else { Change::Acl(acl.clone()) });
-        effects.note(did, Key::Acl(acl.clone()));
+        effects.undo_with(|| if is_there { Change::AclRemoved(acl.clone()) } else { Change::Acl(acl.clone()) });
+        effects.note(effect, Key::Acl(acl.clone()));
     }
 
     fn set_topic_read(&mut self, exchange: ExchangeId, partition: u64, offset: Option<u64>, effects: &mut Effects) {
@@ -446,13 +446,13 @@ impl World {
             Some(offset) => self.topic_reads.insert((exchange, partition), offset),
             None => self.topic_reads.remove(&(exchange, partition)),
         };
-        effects.undone_by(|| match before {
+        effects.undo_with(|| match before {
             Some(before) => Change::TopicRead(exchange, partition, before),
             None => Change::TopicReadRemoved(exchange, partition),
         });
         effects.keys.insert(Key::TopicRead(exchange, partition));
         if partition == READS_BEGUN && offset.is_some() {
-            effects.did.push(Effect::TopicReadsBegun(exchange));
+            effects.list.push(Effect::TopicReadsBegun(exchange));
         }
     }
 
@@ -470,7 +470,7 @@ impl World {
         if let Some(before) = &before {
             self.vhost_names.remove(&before.name);
         }
-        effects.undone_by(|| before.map_or(Change::VhostRemoved(vhost.id), Change::Vhost));
+        effects.undo_with(|| before.map_or(Change::VhostRemoved(vhost.id), Change::Vhost));
         self.vhost_names.insert(vhost.name.clone(), vhost.id);
         effects.note(Effect::VhostSet(vhost.clone()), Key::Vhost(vhost.id));
         effects.keys.insert(Key::Counters);
@@ -479,7 +479,7 @@ impl World {
     fn remove_vhost(&mut self, id: VhostId, effects: &mut Effects) {
         let Some(vhost) = self.vhosts.remove(&id) else { return };
         self.vhost_names.remove(&vhost.name);
-        effects.undone_by(|| Change::Vhost(vhost.clone()));
+        effects.undo_with(|| Change::Vhost(vhost.clone()));
         let queues: Vec<_> = self.queues.values().filter(|queue| queue.vhost == id).map(|queue| queue.id).collect();
         queues.into_iter().for_each(|queue| self.remove_queue(queue, Gone::Vhost, effects));
         let users: Vec<_> = self.permissions.get(&id).into_iter().flat_map(BTreeMap::keys).cloned().collect();
@@ -499,7 +499,7 @@ impl World {
 
     fn remove_user(&mut self, name: &ByteString, effects: &mut Effects) {
         let Some(user) = self.users.remove(name) else { return };
-        effects.undone_by(|| Change::User(user.clone()));
+        effects.undo_with(|| Change::User(user.clone()));
         let hosts: Vec<VhostId> = self.permissions.keys().copied().collect();
         hosts.into_iter().for_each(|vhost| self.remove_permission(vhost, name, effects));
         let topics: Vec<_> =
@@ -512,7 +512,7 @@ impl World {
         let Some(users) = self.permissions.get_mut(&vhost) else { return };
         if let Some(before) = users.remove(user) {
             self.permission_count -= 1;
-            effects.undone_by(|| Change::Permission(vhost, user.clone(), before));
+            effects.undo_with(|| Change::Permission(vhost, user.clone(), before));
             effects.note(Effect::Permissions(vhost, user.clone()), Key::Permission(vhost, user.clone()));
         }
         if users.is_empty() {
@@ -525,7 +525,7 @@ impl World {
         let Some(exchanges) = users.get_mut(user) else { return };
         if let Some(before) = exchanges.remove(exchange) {
             self.permission_count -= 1;
-            effects.undone_by(|| Change::Topic(vhost, user.clone(), exchange.clone(), before));
+            effects.undo_with(|| Change::Topic(vhost, user.clone(), exchange.clone(), before));
             let key = Key::Topic(vhost, user.clone(), exchange.clone());
             effects.note(Effect::Permissions(vhost, user.clone()), key);
         }
@@ -539,14 +539,14 @@ impl World {
 
     fn remove_parameter(&mut self, vhost: VhostId, component: &ByteString, name: &ByteString, effects: &mut Effects) {
         if let Some((value, author)) = self.parameters.remove(&(vhost, component.clone(), name.clone())) {
-            effects.undone_by(|| Change::Parameter(vhost, component.clone(), name.clone(), value, author));
+            effects.undo_with(|| Change::Parameter(vhost, component.clone(), name.clone(), value, author));
             note_parameter(vhost, component, name, None, effects);
         }
     }
 
     fn remove_policy(&mut self, vhost: VhostId, operator: bool, name: &ByteString, effects: &mut Effects) {
         if let Some(before) = self.policies.remove(&(vhost, operator, name.clone())) {
-            effects.undone_by(|| Change::Policy(before));
+            effects.undo_with(|| Change::Policy(before));
             effects.note(Effect::Policies(vhost), Key::Policy(vhost, operator, name.clone()));
         }
     }
@@ -558,7 +558,7 @@ impl World {
         *self.queue_counts.entry(queue.vhost).or_default() += 1;
         self.owned.extend(queue.owner.map(|owner| (owner, queue.id)));
         self.queues.insert(queue.id, queue.clone());
-        effects.undone_by(|| Change::QueueRemoved(queue.id, Gone::Asked));
+        effects.undo_with(|| Change::QueueRemoved(queue.id, Gone::Asked));
         effects.note(Effect::QueueAdded(queue.clone()), Key::Queue(queue.id));
         effects.keys.insert(Key::Counters);
     }
@@ -574,7 +574,7 @@ impl World {
         if let Some(owner) = queue.owner {
             self.owned.remove(&(owner, id));
         }
-        effects.undone_by(|| Change::Queue(queue.clone()));
+        effects.undo_with(|| Change::Queue(queue.clone()));
         effects.note(Effect::QueueRemoved(queue, gone), Key::Queue(id));
     }
 
@@ -631,6 +631,6 @@ fn note_parameter(
     value: Option<&Json>,
     effects: &mut Effects,
 ) {
-    let did = Effect::Parameter(vhost, component.clone(), name.clone(), value.cloned());
-    effects.note(did, Key::Parameter(vhost, component.clone(), name.clone()));
+    let effect = Effect::Parameter(vhost, component.clone(), name.clone(), value.cloned());
+    effects.note(effect, Key::Parameter(vhost, component.clone(), name.clone()));
 }

@@ -1,8 +1,7 @@
-//! What a message costs with 100,000 bindings, ordinary and hostile ones: `cargo bench -p polylogue-router`. An argument
-//! chooses the lines that have it in their names.
+//! The cost of routing a message with 100,000 bindings, ordinary and hostile ones: `cargo bench -p polylogue-router`. An argument selects the lines
+//! whose names contain it.
 //!
-//! Each line is the median of several runs, in microseconds of the thread's own time. On a noisy machine compare the lines of one run with
-//! one another.
+//! Each line is the median of several runs, in microseconds of the thread's CPU time. On a noisy machine compare only lines of one run.
 
 #![allow(clippy::expect_used, reason = "a measurement fails by panicking")]
 
@@ -15,10 +14,10 @@ use std::hint::black_box;
 
 const HOST: VhostId = VhostId(1);
 const BINDINGS: u64 = 100_000;
-/// Queues that bindings share, where it is not the number of targets that is measured.
+/// Queues that bindings share, where the number of targets is not measured.
 const FEW: u64 = 10;
 
-/// What this thread worked, where the system says it: others on the machine make no difference. Microseconds.
+/// The CPU time of this thread, where the operating system reports it: other processes do not affect it. Microseconds.
 #[allow(clippy::disallowed_methods, reason = "a measurement of this process needs its clock")]
 fn worked() -> f64 {
     static BEGUN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
@@ -125,7 +124,7 @@ fn none(id: u64, key: String) -> Binding {
     (id % FEW + 1, key, Vec::new())
 }
 
-/// `count` words, each `a` or `*` by the bits of a number, so that all match `a.a.a...`.
+/// `count` words, each `a` or `*` according to the bits of a number, so that all patterns match `a.a.a...`.
 fn either(number: u64, count: u32) -> String {
     (0..count).map(|bit| if number >> (bit % 40) & 1 == 0 { "a" } else { "*" }).collect::<Vec<_>>().join(".")
 }

@@ -1,7 +1,7 @@
-//! What topic matching costs: `cargo run --release -p polylogue-router --example topics [bindings] [rounds]`.
+//! The cost of topic matching: `cargo run --release -p polylogue-router --example topics [bindings] [rounds]`.
 //!
-//! Prints, for exchanges with 1,000 bindings and with many (100,000), nanoseconds and trie nodes a message, and what a binding
-//! costs to make and to publish while the exchange is in use; then what the worst keys and patterns cost.
+//! Prints, for exchanges with 1,000 bindings and with many (100,000), nanoseconds and trie nodes per message, and the cost of adding and publishing a
+//! binding while the exchange is in use; then the cost of the worst keys and patterns.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a measurement, of wall time")]
 
@@ -17,7 +17,7 @@ fn run(router: &mut Router, command: Command) {
     }
 }
 
-/// Patterns of several forms, of which a key matches a handful.
+/// Patterns of several forms, of which a key matches a few.
 fn pattern(n: usize) -> String {
     match n % 10 {
         0 => format!("orders.*.item{n}"),
@@ -32,7 +32,7 @@ fn resident_bytes() -> usize {
     status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// A topic exchange in use, with queues that can be bound to it.
+/// A topic exchange in use, with queues to bind to it.
 fn exchange(queues: usize) -> Router {
     let mut router = Router::new(Limits::default());
     router.reset_tail();
@@ -55,7 +55,7 @@ fn exchange(queues: usize) -> Router {
     router
 }
 
-/// What the worst of a key and patterns cost: keys of 100 words among patterns with several `#`.
+/// Measures the worst keys and patterns: keys of 100 words with patterns that have several `#`.
 fn measure_hostile(what: &str, key: &str, patterns: impl Iterator<Item = String>) {
     let mut router = exchange(1);
     let mut bindings = 0;

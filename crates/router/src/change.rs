@@ -1,9 +1,9 @@
-//! The records of the router, and the chunks of its checkpoint.
+//! The log records of the router, and the chunks of its checkpoint.
 //!
 //! ```text
 //! record    u8 version = 1, u32 count, count times: u8 tag, then
 //!    1 virtual host added    u32 id
-//!    2 virtual host removed  u32 id; with all that is in it
+//!    2 virtual host removed  u32 id; with everything in it
 //!    3 exchange declared     exchange
 //!    4 exchange deleted      u64 id; with its bindings
 //!    5 policy alternate      u64 exchange id, optional name
@@ -11,7 +11,7 @@
 //!    7 queue removed         u64 id; with its bindings
 //!    8 bound                 binding
 //!    9 unbound               u64 id
-//!   10 restarted             nothing; what is not durable goes
+//!   10 restarted             nothing; removes everything that is not durable
 //!
 //! exchange  u64 id, u32 virtual host, bytes name, type, u8 bits (1 durable, 2 auto-delete, 4 internal),
 //!           optional alternate, optional alternate of a policy, arguments
@@ -31,9 +31,8 @@
 //!   B u64 number      the bindings with ids from 64 * number on: u32 count, count times binding
 //! ```
 //!
-//! A record holds together what one command (or one batch of them) did: all of it is applied, or nothing. What follows from a change
-//! (the bindings of a queue that goes, the auto-delete exchange whose last binding that was) is derived from it when it is
-//! applied. Ids in chunk names are big endian.
+//! A record holds the changes of one command (or one batch of commands): all of it is applied, or nothing. Consequences of a change (the bindings of
+//! a removed queue, the auto-delete exchange that lost its last binding) are derived when it is applied. Ids in chunk names are big endian.
 
 use crate::definitions::{Binding, Exchange, Queue};
 use crate::ids::{BindingId, Destination, ExchangeId, QueueId, VhostId};
@@ -44,10 +43,10 @@ use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::sync::Arc;
 
 const VERSION: u8 = 1;
-/// Bindings a chunk, as a power of two: a checkpoint writes the chunks of those that changed.
+/// Bindings per chunk, as a power of two: a checkpoint writes the chunks of changed bindings.
 const CHUNK_BITS: u32 = 6;
 
-/// One change.
+/// A change of exchanges, queues or bindings.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Change {
     VhostAdded(VhostId),
@@ -135,7 +134,7 @@ fn encode_exchange(exchange: &Exchange, w: &mut BinWriter) {
     encode_arguments(&exchange.arguments, w);
 }
 
-/// An id that a later one can follow.
+/// An id that can be incremented.
 fn id(r: &mut BinReader<'_>, field: &'static str) -> Result<u64, BinError> {
     let id = r.u64(field)?;
     if id < u64::MAX { Ok(id) } else { Err(BinError { field }) }
@@ -209,7 +208,7 @@ pub(crate) enum ChunkId {
 }
 
 impl ChunkId {
-    /// The chunk that a binding is in.
+    /// The chunk that contains a binding.
     pub(crate) fn of(binding: BindingId) -> ChunkId {
         ChunkId::Bindings(binding.0 >> CHUNK_BITS)
     }
@@ -249,7 +248,7 @@ impl ChunkId {
     }
 }
 
-/// What a chunk holds.
+/// The content of a chunk.
 #[derive(Debug)]
 pub(crate) enum Chunk {
     Counters { next_exchange: u64, next_binding: u64 },

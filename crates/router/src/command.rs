@@ -1,7 +1,7 @@
-//! What the router may be told to do, and how it is judged.
+//! Commands to the router, and their checks.
 
 use crate::change::Change;
-use crate::definitions::{Binding, Definitions, Exchange, Identity, Queue, RouterEvent, Why};
+use crate::definitions::{Binding, Definitions, Exchange, Identity, Queue, RemovalCause, RouterEvent};
 use crate::error::{Field, Limited, RouterError};
 use crate::ids::{BindingId, Destination, ExchangeId, QueueId, VhostId};
 use crate::kind::Kind;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 pub const NAME_BYTES_MAX: usize = 255;
 /// The longest binding key. Bytes.
 pub const BINDING_KEY_BYTES_MAX: usize = 255;
-/// What the arguments of one exchange or binding may take together. Bytes.
+/// The most bytes of all arguments of an exchange or binding. Bytes.
 pub const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 
-/// How much there may be, in all virtual hosts together.
+/// Limits on the number of objects, over all virtual hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Virtual hosts.
@@ -35,10 +35,10 @@ impl Default for Limits {
     }
 }
 
-/// An exchange to be declared.
+/// An exchange to declare.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Declare {
-    /// In which virtual host.
+    /// The virtual host.
     pub vhost: VhostId,
     /// Its name.
     pub name: Bytes,
@@ -52,7 +52,7 @@ pub struct Declare {
     pub internal: bool,
     /// See [`Exchange::alternate`].
     pub alternate: Option<Bytes>,
-    /// All arguments as they came.
+    /// All arguments, unchanged.
     pub arguments: Vec<Argument>,
 }
 
@@ -65,14 +65,14 @@ pub enum End {
     Exchange(Bytes),
 }
 
-/// A binding to be made or removed.
+/// A binding to add or remove.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bind {
-    /// In which virtual host.
+    /// The virtual host.
     pub vhost: VhostId,
-    /// The exchange that it comes from.
+    /// The source exchange.
     pub source: Bytes,
-    /// Where it leads.
+    /// The destination.
     pub destination: End,
     /// Its key.
     pub key: Bytes,
@@ -80,63 +80,63 @@ pub struct Bind {
     pub arguments: Vec<Argument>,
 }
 
-/// What the router may be told to do.
+/// A command to the router.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
-    /// There is a virtual host. It has the default exchange and no other.
+    /// Adds a virtual host. It has the default exchange and no other.
     AddVhost(VhostId),
-    /// A virtual host goes with all that is in it.
+    /// Removes a virtual host with everything in it.
     RemoveVhost(VhostId),
-    /// There shall be this exchange. Nothing changes when it is there already.
+    /// Declares an exchange. Changes nothing if it exists.
     Declare(Declare),
-    /// An exchange goes. Nothing changes when it is not there.
+    /// Deletes an exchange. Changes nothing if it does not exist.
     Delete {
-        /// In which virtual host.
+        /// The virtual host.
         vhost: VhostId,
         /// Its name.
         name: Bytes,
-        /// Only when no binding comes from it.
+        /// Refuse if bindings have it as their source.
         if_unused: bool,
     },
-    /// The alternate exchange that a policy gives an exchange, or none.
+    /// Sets or removes the alternate exchange that a policy defines.
     PolicyAlternate {
-        /// In which virtual host.
+        /// The virtual host.
         vhost: VhostId,
         /// Its name.
         name: Bytes,
         /// The name of the alternate exchange.
         alternate: Option<Bytes>,
     },
-    /// There is a queue.
+    /// Adds a queue.
     AddQueue(Queue),
-    /// A queue goes. Nothing changes when it is not there.
+    /// Removes a queue. Changes nothing if it does not exist.
     RemoveQueue(QueueId),
-    /// There shall be this binding. Nothing changes when it is there already.
+    /// Adds a binding. Changes nothing if it exists.
     Bind(Bind),
-    /// A binding goes. Nothing changes when it is not there.
+    /// Removes a binding. Changes nothing if it does not exist.
     Unbind(Bind),
-    /// The node was started anew: exchanges and queues that are not durable go.
+    /// The node has restarted: removes exchanges and queues that are not durable.
     Restarted,
 }
 
-/// What a command does once it is committed.
+/// The effect of a command once it is committed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reply {
-    /// What changes, in its order. None when all was as told already.
+    /// The changes in order. Empty if nothing changes.
     pub events: Vec<RouterEvent>,
 }
 
 impl Reply {
-    /// The exchanges that go with their last binding.
+    /// The exchanges that are deleted with their last binding.
     pub fn auto_deleted(&self) -> impl Iterator<Item = &Arc<Exchange>> {
         self.events.iter().filter_map(|event| match event {
-            RouterEvent::ExchangeDeleted(exchange, Why::AutoDelete) => Some(exchange),
+            RouterEvent::ExchangeDeleted(exchange, RemovalCause::AutoDelete) => Some(exchange),
             _ => None,
         })
     }
 }
 
-/// The change that a command makes, if any.
+/// Returns the change of a command, if any.
 pub(crate) fn plan(now: &Definitions, limits: &Limits, command: &Command) -> Result<Option<Change>, RouterError> {
     match command {
         Command::AddVhost(id) => {
@@ -179,7 +179,7 @@ pub(crate) fn plan(now: &Definitions, limits: &Limits, command: &Command) -> Res
         Command::Bind(bind) => bound(now, limits, bind),
         Command::Unbind(bind) => {
             let identity = Identity(Arc::new(wanted(now, bind)?));
-            // The key found has the id that the one looked for lacks.
+            // The stored key has the id, which the requested one lacks.
             let found = now.identities.find_key(&identity);
             Ok(found.map(|identity| Change::Unbound(identity.0.id)))
         }
@@ -233,8 +233,7 @@ fn declared(now: &Definitions, limits: &Limits, declare: &Declare) -> Result<Opt
     }))))
 }
 
-/// That a declaration is of the exchange that is there: in type, durability, auto-delete, internal and alternate exchange, and
-/// in nothing else.
+/// Checks that a declaration is equivalent to the existing exchange: in type, durability, auto-delete, internal and alternate exchange only.
 fn equivalent(exchange: &Exchange, declare: &Declare) -> Result<(), RouterError> {
     let text = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
     let bool = |bit: bool| text(if bit { "true" } else { "false" });
@@ -253,7 +252,7 @@ fn equivalent(exchange: &Exchange, declare: &Declare) -> Result<(), RouterError>
     }
 }
 
-/// The binding that a command means, without its id.
+/// Returns the binding of a command, without its id.
 fn wanted(now: &Definitions, bind: &Bind) -> Result<Binding, RouterError> {
     let source = exchange(now, bind.vhost, &bind.source)?;
     let destination = match &bind.destination {

@@ -1,7 +1,6 @@
-//! What is declared: virtual hosts, exchanges, queues by name, bindings; and how a change of it is made.
+//! Declared objects: virtual hosts, exchanges, queues by name and bindings; and how changes are applied to them.
 //!
-//! A copy of all of it is cheap and shares what does not change, so that what was proposed ([`crate::Router`]'s tail) stands beside what
-//! is applied.
+//! Copies are cheap and share unchanged parts, so that the proposed state ([`crate::Router`]'s tail) is kept beside the applied one.
 
 use crate::change::Change;
 use crate::hamt::{Hamt, Key, hash_bytes};
@@ -14,7 +13,7 @@ use bytes::Bytes;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// An exchange as declared.
+/// An exchange.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Exchange {
     /// Its id.
@@ -25,29 +24,29 @@ pub struct Exchange {
     pub name: Bytes,
     /// Its type.
     pub kind: Kind,
-    /// Whether it outlives a restart.
+    /// Whether it survives a restart.
     pub durable: bool,
-    /// Whether it goes when the last binding from it goes.
+    /// Whether it is deleted with the last binding from it.
     pub auto_delete: bool,
     /// Whether clients may not publish to it.
     pub internal: bool,
     /// The alternate exchange that its declaration names.
     pub alternate: Option<Bytes>,
-    /// The alternate exchange that a policy names; the declaration goes first.
+    /// The alternate exchange of a policy; the declaration takes precedence.
     pub policy_alternate: Option<Bytes>,
     /// All arguments of its declaration, sorted by name.
     pub arguments: Vec<Argument>,
 }
 
 impl Exchange {
-    /// The alternate exchange that holds.
+    /// The effective alternate exchange.
     #[must_use]
     pub fn effective_alternate(&self) -> Option<&Bytes> {
         self.alternate.as_ref().or(self.policy_alternate.as_ref())
     }
 }
 
-/// A queue as far as routing knows it.
+/// A queue, as far as routing needs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Queue {
     /// Its id.
@@ -56,18 +55,18 @@ pub struct Queue {
     pub vhost: VhostId,
     /// Its name.
     pub name: Bytes,
-    /// Whether it outlives a restart.
+    /// Whether it survives a restart.
     pub durable: bool,
 }
 
-/// A binding. What tells it from others is source, destination, key and arguments.
+/// A binding, identified by source, destination, key and arguments.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Binding {
     /// Its id.
     pub id: BindingId,
-    /// From where.
+    /// The source.
     pub source: ExchangeId,
-    /// To where.
+    /// The destination.
     pub destination: Destination,
     /// Its key.
     pub key: Bytes,
@@ -81,7 +80,7 @@ impl Binding {
     }
 }
 
-/// A binding by what tells it from others.
+/// A binding, compared by the fields that identify it.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity(pub(crate) Arc<Binding>);
 
@@ -121,40 +120,40 @@ impl Item for BindingId {
     }
 }
 
-/// Why something went.
+/// Why an object was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
-    /// It was told to.
+pub enum RemovalCause {
+    /// By a command.
     Asked,
-    /// The last binding from an auto-delete exchange went.
+    /// The last binding from an auto-delete exchange was removed.
     AutoDelete,
-    /// The node was started anew, and it was not durable.
+    /// The node restarted, and the object was not durable.
     Restart,
-    /// What it belonged to went: its virtual host, or an end of a binding.
+    /// Its virtual host, or an end of the binding, was removed.
     Gone,
 }
 
-/// What a change did, in the order in which it came about.
+/// An effect of a change; events are in the order of their occurrence.
 #[derive(Clone, PartialEq, Debug)]
 pub enum RouterEvent {
-    /// A virtual host is there.
+    /// A virtual host was added.
     VhostAdded(VhostId),
-    /// A virtual host is gone; what was in it was said before.
+    /// A virtual host was removed; events for its contents came before.
     VhostRemoved(VhostId),
-    /// An exchange is there.
+    /// An exchange was declared.
     ExchangeDeclared(Arc<Exchange>),
-    /// Another alternate exchange holds.
+    /// The effective alternate exchange changed.
     ExchangeChanged(Arc<Exchange>),
-    /// An exchange is gone.
-    ExchangeDeleted(Arc<Exchange>, Why),
-    /// A queue's name leads to it.
+    /// An exchange was deleted.
+    ExchangeDeleted(Arc<Exchange>, RemovalCause),
+    /// A queue can be routed to by its name.
     QueueAdded(Arc<Queue>),
-    /// It does no more.
-    QueueRemoved(Arc<Queue>, Why),
-    /// A binding is there.
+    /// A queue cannot be routed to any more.
+    QueueRemoved(Arc<Queue>, RemovalCause),
+    /// A binding was added.
     Bound(Arc<Binding>),
-    /// A binding is gone.
-    Unbound(Arc<Binding>, Why),
+    /// A binding was removed.
+    Unbound(Arc<Binding>, RemovalCause),
 }
 
 /// See the module.
@@ -180,27 +179,27 @@ fn values<K, V: Clone>(map: &Hamt<K, V>) -> Vec<V> {
 }
 
 impl Definitions {
-    /// An exchange by its name.
+    /// Returns an exchange by its name.
     #[must_use]
     pub fn exchange(&self, vhost: VhostId, name: &[u8]) -> Option<&Arc<Exchange>> {
         let id = self.exchange_names.find(Name::hash_of(vhost, name), |n| n.compare(vhost, name))?;
         self.exchanges.get(id)
     }
 
-    /// An exchange by its id.
+    /// Returns an exchange by its id.
     #[must_use]
     pub fn exchange_by_id(&self, id: ExchangeId) -> Option<&Arc<Exchange>> {
         self.exchanges.get(&id)
     }
 
-    /// A queue by its name.
+    /// Returns a queue by its name.
     #[must_use]
     pub fn queue(&self, vhost: VhostId, name: &[u8]) -> Option<&Arc<Queue>> {
         let id = self.queue_names.find(Name::hash_of(vhost, name), |n| n.compare(vhost, name))?;
         self.queues.get(id)
     }
 
-    /// A queue by its id.
+    /// Returns a queue by its id.
     #[must_use]
     pub fn queue_by_id(&self, id: QueueId) -> Option<&Arc<Queue>> {
         self.queues.get(&id)
@@ -215,7 +214,7 @@ impl Definitions {
         all
     }
 
-    /// All exchanges, in the order in which they were declared.
+    /// All exchanges, in the order of their declaration.
     #[must_use]
     pub fn exchanges(&self) -> Vec<Arc<Exchange>> {
         let mut all = values(&self.exchanges);
@@ -231,7 +230,7 @@ impl Definitions {
         all
     }
 
-    /// All bindings, in the order in which they were made.
+    /// All bindings, in the order of their creation.
     #[must_use]
     pub fn bindings(&self) -> Vec<Arc<Binding>> {
         let mut all = values(&self.bindings);
@@ -239,19 +238,19 @@ impl Definitions {
         all
     }
 
-    /// The bindings from an exchange, in the order in which they were made.
+    /// The bindings from an exchange, in the order of their creation.
     #[must_use]
     pub fn bindings_from(&self, source: ExchangeId) -> Vec<Arc<Binding>> {
         self.listed(self.outgoing.get(&source))
     }
 
-    /// The bindings to a queue or an exchange, in the order in which they were made.
+    /// The bindings to a queue or an exchange, in the order of their creation.
     #[must_use]
     pub fn bindings_to(&self, destination: Destination) -> Vec<Arc<Binding>> {
         self.listed(self.incoming.get(&destination))
     }
 
-    /// Whether an exchange has bindings from it.
+    /// Whether bindings have this exchange as their source.
     #[must_use]
     pub fn in_use(&self, source: ExchangeId) -> bool {
         self.outgoing.get(&source).is_some()
@@ -262,7 +261,7 @@ impl Definitions {
         ids.filter_map(|id| self.bindings.get(id).cloned()).collect()
     }
 
-    /// Makes a change and says what it did. A change of what is not there does nothing.
+    /// Applies a change and records its effects. Changing a missing object does nothing.
     pub(crate) fn apply(&mut self, change: &Change, events: &mut Vec<RouterEvent>) {
         match change {
             Change::VhostAdded(id) => {
@@ -272,16 +271,16 @@ impl Definitions {
             }
             Change::VhostRemoved(id) => self.remove_vhost(*id, events),
             Change::ExchangeDeclared(exchange) => self.add_exchange(exchange.clone(), events),
-            Change::ExchangeDeleted(id) => self.remove_exchange(*id, Why::Asked, events),
+            Change::ExchangeDeleted(id) => self.remove_exchange(*id, RemovalCause::Asked, events),
             Change::PolicyAlternate(id, name) => {
                 let Some(exchange) = self.exchanges.get_mut(id) else { return };
                 Arc::make_mut(exchange).policy_alternate.clone_from(name);
                 events.push(RouterEvent::ExchangeChanged(exchange.clone()));
             }
             Change::QueueAdded(queue) => self.add_queue(queue.clone(), events),
-            Change::QueueRemoved(id) => self.remove_queue(*id, Why::Asked, events),
+            Change::QueueRemoved(id) => self.remove_queue(*id, RemovalCause::Asked, events),
             Change::Bound(binding) => self.add_binding(binding.clone(), events),
-            Change::Unbound(id) => self.remove_binding(*id, Why::Asked, events),
+            Change::Unbound(id) => self.remove_binding(*id, RemovalCause::Asked, events),
             Change::Restarted => self.drop_transient(events),
         }
     }
@@ -316,23 +315,23 @@ impl Definitions {
         events.push(RouterEvent::Bound(binding));
     }
 
-    /// Removes a binding, and the exchange that it was the last one of when that wants it so.
-    fn remove_binding(&mut self, id: BindingId, why: Why, events: &mut Vec<RouterEvent>) {
-        // The exchanges that went with their last binding may have been the destination of another exchange's last one.
+    /// Removes a binding, and its source exchange if that is auto-delete and this was its last one.
+    fn remove_binding(&mut self, id: BindingId, why: RemovalCause, events: &mut Vec<RouterEvent>) {
+        // An exchange deleted with its last binding may have been the destination of another exchange's last binding.
         let mut gone = vec![(id, why)];
         while let Some((id, why)) = gone.pop() {
             let Some(source) = self.unlink(id, why, events) else { continue };
             let auto_delete = |exchange: &Arc<Exchange>| exchange.auto_delete && !self.in_use(source);
             if self.exchanges.get(&source).is_some_and(auto_delete) {
                 let incoming = self.incoming.get(&Destination::Exchange(source));
-                gone.extend(incoming.into_iter().flat_map(List::iter).map(|id| (*id, Why::Gone)));
-                self.forget_exchange(source, Why::AutoDelete, events);
+                gone.extend(incoming.into_iter().flat_map(List::iter).map(|id| (*id, RemovalCause::Gone)));
+                self.forget_exchange(source, RemovalCause::AutoDelete, events);
             }
         }
     }
 
-    /// Removes a binding and nothing else; says from where it was.
-    fn unlink(&mut self, id: BindingId, why: Why, events: &mut Vec<RouterEvent>) -> Option<ExchangeId> {
+    /// Removes only the binding; returns its source.
+    fn unlink(&mut self, id: BindingId, why: RemovalCause, events: &mut Vec<RouterEvent>) -> Option<ExchangeId> {
         let binding = self.bindings.remove(&id)?;
         self.identities.remove(&Identity(binding.clone()));
         list_out(&mut self.outgoing, &binding.source, id);
@@ -342,27 +341,27 @@ impl Definitions {
         Some(source)
     }
 
-    fn forget_exchange(&mut self, id: ExchangeId, why: Why, events: &mut Vec<RouterEvent>) {
+    fn forget_exchange(&mut self, id: ExchangeId, why: RemovalCause, events: &mut Vec<RouterEvent>) {
         let Some(exchange) = self.exchanges.remove(&id) else { return };
         self.exchange_names.remove(&Name { vhost: exchange.vhost, name: exchange.name.clone() });
         events.push(RouterEvent::ExchangeDeleted(exchange, why));
     }
 
-    fn remove_exchange(&mut self, id: ExchangeId, why: Why, events: &mut Vec<RouterEvent>) {
+    fn remove_exchange(&mut self, id: ExchangeId, why: RemovalCause, events: &mut Vec<RouterEvent>) {
         if self.exchanges.get(&id).is_none() {
             return;
         }
-        // Bindings from it first, without a thought of deleting it for its last one.
+        // First the bindings from it, so that it is not deleted again with its last one.
         for binding in self.bindings_from(id) {
-            self.unlink(binding.id, Why::Gone, events);
+            self.unlink(binding.id, RemovalCause::Gone, events);
         }
         self.forget_exchange(id, why, events);
         for binding in self.bindings_to(Destination::Exchange(id)) {
-            self.remove_binding(binding.id, Why::Gone, events);
+            self.remove_binding(binding.id, RemovalCause::Gone, events);
         }
     }
 
-    fn remove_queue(&mut self, id: QueueId, why: Why, events: &mut Vec<RouterEvent>) {
+    fn remove_queue(&mut self, id: QueueId, why: RemovalCause, events: &mut Vec<RouterEvent>) {
         let Some(queue) = self.queues.remove(&id) else { return };
         let name = Name { vhost: queue.vhost, name: queue.name.clone() };
         if self.queue_names.get(&name) == Some(&id) {
@@ -370,7 +369,7 @@ impl Definitions {
         }
         events.push(RouterEvent::QueueRemoved(queue, why));
         for binding in self.bindings_to(Destination::Queue(id)) {
-            self.remove_binding(binding.id, Why::Gone, events);
+            self.remove_binding(binding.id, RemovalCause::Gone, events);
         }
     }
 
@@ -379,20 +378,20 @@ impl Definitions {
             return;
         }
         for exchange in self.exchanges().iter().filter(|exchange| exchange.vhost == id) {
-            self.remove_exchange(exchange.id, Why::Gone, events);
+            self.remove_exchange(exchange.id, RemovalCause::Gone, events);
         }
         for queue in self.queues().iter().filter(|queue| queue.vhost == id) {
-            self.remove_queue(queue.id, Why::Gone, events);
+            self.remove_queue(queue.id, RemovalCause::Gone, events);
         }
         events.push(RouterEvent::VhostRemoved(id));
     }
 
     fn drop_transient(&mut self, events: &mut Vec<RouterEvent>) {
         for exchange in self.exchanges().iter().filter(|exchange| !exchange.durable) {
-            self.remove_exchange(exchange.id, Why::Restart, events);
+            self.remove_exchange(exchange.id, RemovalCause::Restart, events);
         }
         for queue in self.queues().iter().filter(|queue| !queue.durable) {
-            self.remove_queue(queue.id, Why::Restart, events);
+            self.remove_queue(queue.id, RemovalCause::Restart, events);
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Why the router does not do what it was told. Each protocol has its own texts and codes for these.
+//! Errors of the router. Each protocol maps them to its own texts and codes.
 
-use crate::ids::{Shown, VhostId};
+use crate::ids::{Lossy, VhostId};
 use bytes::Bytes;
 use std::fmt;
 
-/// Which of an exchange's properties.
+/// A property of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
     /// Its type.
     Kind,
-    /// Whether it outlives a restart.
+    /// Whether it survives a restart.
     Durable,
-    /// Whether it goes with its last binding.
+    /// Whether it is deleted with its last binding.
     AutoDelete,
     /// Whether clients may not publish to it.
     Internal,
@@ -33,7 +33,7 @@ impl Field {
     }
 }
 
-/// What there is a limit of.
+/// An object or size that is limited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limited {
     /// Virtual hosts.
@@ -46,57 +46,57 @@ pub enum Limited {
     Bindings,
     /// Bytes of a name.
     NameBytes,
-    /// Bytes of a binding key.
+    /// The bytes of a binding key.
     KeyBytes,
-    /// Bytes of all arguments of an exchange or a binding.
+    /// The bytes of all arguments of an exchange or a binding.
     ArgumentBytes,
 }
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RouterError {
-    /// There is no such virtual host.
+    /// The virtual host does not exist.
     NoVhost(VhostId),
-    /// There is no such exchange.
+    /// The exchange does not exist.
     NoExchange(Bytes),
-    /// There is no such queue.
+    /// The queue does not exist.
     NoQueue(Bytes),
-    /// The exchange is there and is another one than declared.
+    /// The exchange exists with other properties than declared.
     Inequivalent {
         /// The exchange.
         exchange: Bytes,
-        /// What differs first.
+        /// The first property that differs.
         field: Field,
-        /// As declared now; `None` for an alternate exchange that is not given.
+        /// The declared value; `None` for an alternate exchange that is not given.
         received: Option<Bytes>,
-        /// As it is.
+        /// The existing value.
         current: Option<Bytes>,
     },
-    /// A queue or virtual host with this name or id is there already.
+    /// A queue or virtual host with this name or id exists.
     Exists(Bytes),
-    /// The exchange is to be deleted when unused, and has bindings.
+    /// Deletion with `if_unused` of an exchange that has bindings.
     InUse(Bytes),
-    /// The default exchange has the empty name: it is there always and takes no declaration and no binding.
+    /// The default exchange has the empty name: it always exists and cannot be declared or bound.
     DefaultExchange,
-    /// No such type of exchange.
+    /// The exchange type is unknown.
     UnknownKind(Bytes),
-    /// An argument of an exchange is not what its type needs.
+    /// An argument of an exchange is invalid for its type.
     BadArgument {
         /// The argument.
         name: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// A binding is not what the exchange's type needs.
+    /// A binding is invalid for the exchange's type.
     BadBinding {
         /// Its key.
         key: Bytes,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// A limit.
+    /// A limit was reached.
     TooMany {
-        /// Of what.
+        /// The limited object or size.
         what: Limited,
         /// The limit.
         max: u64,
@@ -107,27 +107,27 @@ impl fmt::Display for RouterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoVhost(id) => write!(f, "there is no virtual host with id {id}"),
-            Self::NoExchange(name) => write!(f, "there is no exchange {}", Shown(name)),
-            Self::NoQueue(name) => write!(f, "there is no queue {}", Shown(name)),
+            Self::NoExchange(name) => write!(f, "there is no exchange {}", Lossy(name)),
+            Self::NoQueue(name) => write!(f, "there is no queue {}", Lossy(name)),
             Self::Inequivalent { exchange, field, received, current } => {
                 let show = |value: &Option<Bytes>| {
-                    value.as_deref().map_or_else(|| "none".to_owned(), |value| Shown(value).to_string())
+                    value.as_deref().map_or_else(|| "none".to_owned(), |value| Lossy(value).to_string())
                 };
-                let (exchange, field) = (Shown(exchange), field.name());
+                let (exchange, field) = (Lossy(exchange), field.name());
                 let (received, current) = (show(received), show(current));
                 write!(
                     f,
                     "exchange {exchange} has {field} {current}, not {received}: declare it as it is, or delete it first"
                 )
             }
-            Self::Exists(name) => write!(f, "{} exists already", Shown(name)),
-            Self::InUse(name) => write!(f, "exchange {} has bindings: remove them first", Shown(name)),
+            Self::Exists(name) => write!(f, "{} exists already", Lossy(name)),
+            Self::InUse(name) => write!(f, "exchange {} has bindings: remove them first", Lossy(name)),
             Self::DefaultExchange => {
                 write!(f, "the default exchange cannot be declared, deleted or bound: use another one")
             }
-            Self::UnknownKind(name) => write!(f, "{} is no type of exchange", Shown(name)),
+            Self::UnknownKind(name) => write!(f, "{} is no type of exchange", Lossy(name)),
             Self::BadArgument { name, problem } => write!(f, "argument '{name}' {problem}"),
-            Self::BadBinding { key, problem } => write!(f, "binding key {}: {problem}", Shown(key)),
+            Self::BadBinding { key, problem } => write!(f, "binding key {}: {problem}", Lossy(key)),
             Self::TooMany { what, max } => {
                 let what = match what {
                     Limited::Vhosts => "virtual hosts",

@@ -1,13 +1,11 @@
-//! A hash map that is cheap to copy: a copy shares all nodes, and a change copies only the nodes on the way to it.
+//! A persistent hash map (hash array mapped trie): copies share all nodes, and a change copies only the nodes on its path.
 //!
 //! ```text
-//!   bits 0..5 of the hash   choose one of 32 places in the node at the top
-//!   bits 5..10              one of 32 in the node below, ...
-//!   a place                 nothing | one key and value | a node | all keys with this very hash, sorted
-//! ```
+//!   bits 0..5 of the hash   select one of 32 places in the root node bits 5..10              one of 32 in the node below, ... a place
+//! nothing | one key and value | a node | all keys with the same hash, sorted
 //!
-//! Keys that come from outside can be chosen to collide. They then cost thirteen steps down and a binary search, not a scan.
-//! What a map looks like inside, and so the order of [`Hamt::for_each`], depends on its content only, not on its history.
+//! Keys from clients can be chosen to collide. They then cost thirteen levels and a binary search, not a scan. The structure of a map, and so the
+//! order of [`Hamt::for_each`], depends on its content only, not on its history.
 
 use foldhash::fast::FixedState;
 use std::cmp::Ordering;
@@ -17,13 +15,13 @@ use std::sync::Arc;
 const BITS: u32 = 5;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// A key: ordered, cheap to copy, and hashed the same way in every run.
+/// A key: ordered, cheap to copy, and with the same hash in every run.
 pub(crate) trait Key: Ord + Clone {
     /// Its hash.
     fn hash64(&self) -> u64;
 }
 
-/// The hash of bytes under a number (a virtual host, say).
+/// The hash of bytes in the namespace of a number, for example a virtual host.
 pub(crate) fn hash_bytes(under: u64, bytes: &[u8]) -> u64 {
     let mut hasher = FixedState::default().build_hasher();
     hasher.write_u64(under);
@@ -31,7 +29,7 @@ pub(crate) fn hash_bytes(under: u64, bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The hash of a number (SplitMix64's last steps).
+/// The hash of a number (the last steps of SplitMix64).
 pub(crate) fn hash_number(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -43,13 +41,13 @@ pub(crate) fn hash_number(number: u64) -> u64 {
 enum Slot<K, V> {
     One(u64, K, V),
     Node(Arc<Node<K, V>>),
-    /// Two at least, sorted by key.
+    /// At least two keys, sorted.
     Clash(u64, Arc<Vec<(K, V)>>),
 }
 
 #[derive(Clone, Debug)]
 struct Node<K, V> {
-    /// Which of the 32 places are taken; the slots stand in their order.
+    /// A bit for each of the 32 places that is taken; the slots are in this order.
     taken: u32,
     slots: Vec<Slot<K, V>>,
 }
@@ -83,12 +81,12 @@ impl<K, V> Hamt<K, V> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The value of the key with this hash that `compare` calls equal to what is looked for.
+    /// Returns the value of the key with this hash for which `compare` returns equal.
     pub(crate) fn find(&self, hash: u64, compare: impl Fn(&K) -> Ordering) -> Option<&V> {
         self.find_entry(hash, compare).map(|(_, value)| value)
     }
@@ -116,7 +114,7 @@ impl<K, V> Hamt<K, V> {
         }
     }
 
-    /// Whether a value is one that `wanted` says.
+    /// Whether `wanted` is true for any value.
     pub(crate) fn any(&self, wanted: impl Fn(&V) -> bool) -> bool {
         fn walk<K, V>(slot: &Slot<K, V>, wanted: &impl Fn(&V) -> bool) -> bool {
             match slot {
@@ -128,7 +126,7 @@ impl<K, V> Hamt<K, V> {
         self.root.as_ref().is_some_and(|root| walk(root, &wanted))
     }
 
-    /// The only key and value, where there is one of them.
+    /// Returns the only key and value, if there is exactly one.
     pub(crate) fn only(&self) -> Option<(&K, &V)> {
         match &self.root {
             Some(Slot::One(_, key, value)) => Some((key, value)),
@@ -152,19 +150,19 @@ impl<K, V> Hamt<K, V> {
 }
 
 impl<K: Key, V: Clone> Hamt<K, V> {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         self.find(key.hash64(), |k| k.cmp(key))
     }
 
-    /// The key that is there and equal to `key`: what is equal need not be the same.
+    /// Returns the stored key that equals `key`: equal keys need not be identical.
     pub(crate) fn find_key(&self, key: &K) -> Option<&K> {
         self.find_entry(key.hash64(), |k| k.cmp(key)).map(|(key, _)| key)
     }
 
-    /// The value of a key, to be changed in place; nodes shared with a copy are copied first.
+    /// Returns the value of a key for changes in place; nodes shared with a copy are copied first.
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        // Looking first keeps an absent key from copying anything.
+        // The lookup first avoids copies for a missing key.
         self.get(key)?;
         let hash = key.hash64();
         let mut slot = self.root.as_mut()?;
@@ -185,7 +183,7 @@ impl<K: Key, V: Clone> Hamt<K, V> {
         }
     }
 
-    /// Sets the value of a key and returns the one it had.
+    /// Sets the value of a key and returns the previous one.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let hash = key.hash64();
         let old = match &mut self.root {
@@ -199,7 +197,7 @@ impl<K: Key, V: Clone> Hamt<K, V> {
         old
     }
 
-    /// Takes a key out and returns its value.
+    /// Removes a key and returns its value.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         self.get(key)?;
         let (value, empty) = remove_at(self.root.as_mut()?, 0, key.hash64(), key)?;
@@ -247,7 +245,7 @@ fn insert_at<K: Key, V: Clone>(slot: &mut Slot<K, V>, shift: u32, hash: u64, key
     }
 }
 
-/// Nodes down to where two different hashes part.
+/// Makes nodes down to the level where two different hashes differ.
 fn fork<K, V>(shift: u32, a: (u64, Slot<K, V>), b: (u64, Slot<K, V>)) -> Slot<K, V> {
     let (bit_a, bit_b) = (bit(a.0, shift), bit(b.0, shift));
     let slots = match bit_a.cmp(&bit_b) {
@@ -258,7 +256,7 @@ fn fork<K, V>(shift: u32, a: (u64, Slot<K, V>), b: (u64, Slot<K, V>)) -> Slot<K,
     Slot::Node(Arc::new(Node { taken: bit_a | bit_b, slots }))
 }
 
-/// The value taken out, and whether nothing is left in the slot. The key is there.
+/// Returns the removed value, and whether the slot is now empty. The key exists.
 fn remove_at<K: Key, V: Clone>(slot: &mut Slot<K, V>, shift: u32, hash: u64, key: &K) -> Option<(V, bool)> {
     match slot {
         Slot::One(_, _, value) => Some((value.clone(), true)),
@@ -281,7 +279,7 @@ fn remove_at<K: Key, V: Clone>(slot: &mut Slot<K, V>, shift: u32, hash: u64, key
                 node.slots.remove(place);
                 node.taken &= !bit;
             }
-            // A node over a single key is that key.
+            // A node with a single key is replaced by that key.
             if let [Slot::One(..) | Slot::Clash(..)] = node.slots.as_slice() {
                 *slot = node.slots.pop()?;
             }
@@ -296,7 +294,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Three kinds of keys: spread, sharing their low bits, and all with one hash.
+    /// Three kinds of keys: well distributed, with equal low bits, and all with one hash.
     #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
     struct Bad(u16);
 
@@ -318,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_map_and_its_copies_stay_what_they_were(
+        fn it_is_a_map_and_copies_do_not_change(
             steps in prop::collection::vec((0..60u16, 0..4u8, any::<u8>()), 0..300)
         ) {
             let mut map = Hamt::default();
@@ -345,7 +343,7 @@ mod tests {
             for (map, model) in copies {
                 let mut fresh = Hamt::default();
                 model.iter().for_each(|(k, v)| { fresh.insert(k.clone(), *v); });
-                // What it looks like inside depends on the content, not on how it came about.
+                // The structure depends on the content, not on its history.
                 prop_assert_eq!(format!("{:?}", map), format!("{:?}", fresh));
                 let mut sorted = content(&map);
                 sorted.sort();

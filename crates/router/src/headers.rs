@@ -1,12 +1,12 @@
-//! Bindings of a headers exchange, found by what they ask for instead of one after the other.
+//! The bindings of a headers exchange, indexed by their conditions instead of scanned.
 //!
-//! A binding that asks for all of its conditions is kept under one of them; one that asks for any is kept under each. A message looks
-//! its headers up and checks the bindings that it finds. So a message costs its headers and the bindings that have at
-//! least one condition of it, not all bindings there are.
+//! A binding that requires all its conditions is indexed under one of them; a binding that requires any is indexed under each. A message looks up its
+//! headers and checks the bindings it finds. So the cost of a message depends on its headers and on the bindings that share at least one condition
+//! with it, not on all bindings.
 //!
-//! The condition that a binding is kept under is the one that the fewest others are kept under when it is made: of 10,000 bindings that
-//! have 199 conditions in common each is kept under the one of its own. Under which it is kept depends on the order in which bindings
-//! came; what a message reaches does not. A binding with many conditions compares their hashes with those of the message's headers.
+//! A binding is indexed under the condition with the fewest other bindings at the time it is added: of 10,000 bindings that have 199 conditions in
+//! common each is indexed under its own one. The choice depends on the order in which bindings were added; the routing result does not. A binding
+//! with many conditions compares their hashes with those of the message's headers.
 
 use crate::hamt::{Hamt, Key, hash_bytes};
 use crate::ids::BindingId;
@@ -18,14 +18,14 @@ use polylogue_types::Map;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Conditions of a binding up to which each is looked for among the sorted headers; with more of them the headers' hashes are.
-const CONDITIONS_FEW: usize = 4;
-/// From so many places on `Hashes` are given back.
+/// A binding with at most this many conditions searches each in the sorted headers; with more, the headers' hashes are searched.
+const LINEAR_CONDITIONS_MAX: usize = 4;
+/// `Hashes` with at least this many entries is freed after use.
 const HASHES_KEPT_MAX: usize = 4_096;
-/// Conditions that are compared in a step.
+/// Conditions compared per step.
 const CONDITIONS_PER_STEP: usize = 4;
 
-/// What a binding asks of one header: this value, or (`None`) that it is there.
+/// A condition of a binding on one header: this value, or (`None`) any value.
 #[derive(Clone, Debug)]
 struct Condition {
     name: Bytes,
@@ -50,7 +50,7 @@ impl Condition {
         self.value.as_ref().map(Value::view)
     }
 
-    /// Whether this value of its header is what it asks for.
+    /// Whether a value of its header fulfils the condition.
     fn is_fulfilled_by(&self, value: &ValueRef<'_>) -> bool {
         self.view().is_none_or(|wanted| wanted.same(value))
     }
@@ -90,9 +90,9 @@ impl Key for Condition {
 struct Rule {
     target: Target,
     any: bool,
-    /// With the hash of each.
+    /// Each with its hash.
     conditions: Vec<(u64, Condition)>,
-    /// The condition that one with all of them is kept under.
+    /// The condition that a rule which requires all is indexed under.
     under: usize,
 }
 
@@ -109,23 +109,23 @@ impl Rule {
         Rule { target, any: matches!(mode, b"any" | b"any-with-x"), conditions, under: 0 }
     }
 
-    /// The conditions that it is kept under; none when it asks for nothing.
-    fn kept_under(&self) -> &[(u64, Condition)] {
+    /// The conditions that the rule is indexed under; none if it has no conditions.
+    fn index_conditions(&self) -> &[(u64, Condition)] {
         if self.any { &self.conditions } else { self.conditions.get(self.under..=self.under).unwrap_or_default() }
     }
 
-    /// Whether it asks for nothing and gets everything. One that asks for any of nothing gets nothing.
+    /// Whether it has no conditions and matches everything. A rule that requires any of no conditions matches nothing.
     fn is_always(&self) -> bool {
         !self.any && self.conditions.is_empty()
     }
 
-    /// Whether it matches, and how many conditions were looked at.
+    /// Whether it matches, and how many conditions were checked.
     fn matches(&self, headers: &[Header<'_>], hashes: &mut Hashes) -> (bool, usize) {
         if self.any {
-            // It is kept under each of its conditions: what found it holds.
+            // It is indexed under each of its conditions, so the one that found it is fulfilled.
             return (true, 1);
         }
-        let failed = if self.conditions.len() > CONDITIONS_FEW && hashes.load(headers) {
+        let failed = if self.conditions.len() > LINEAR_CONDITIONS_MAX && hashes.load(headers) {
             self.conditions.iter().position(|(hash, condition)| !hashes.holds(*hash, condition, headers))
         } else {
             self.conditions.iter().position(|(_, condition)| !condition.holds(headers))
@@ -134,27 +134,27 @@ impl Rule {
     }
 }
 
-/// Headers of a message by the hashes of the conditions that they fulfil; made when it is needed.
+/// The headers of a message by the hashes of the conditions that they fulfil; built on demand.
 #[derive(Default, Debug)]
 pub(crate) struct Hashes {
     by_hash: Map<u64, u32>,
-    /// Whether it is made, and of use.
+    /// Whether it was built, and can be used.
     state: Option<bool>,
 }
 
 impl Hashes {
-    /// Forgets the message.
+    /// Drops the message's entries.
     pub(crate) fn clear(&mut self) {
         if self.state.take().is_some() {
             match self.by_hash.capacity() {
-                // Emptying it would cost each later message as much.
+                // Clearing it would cost each later message as much.
                 HASHES_KEPT_MAX.. => self.by_hash = Map::default(),
                 _ => self.by_hash.clear(),
             }
         }
     }
 
-    /// Whether hashes tell: not where two of the message's headers have the same one.
+    /// Builds the index. Returns whether it can be used: not if two headers of the message have the same hash.
     fn load(&mut self, headers: &[Header<'_>]) -> bool {
         *self.state.get_or_insert_with(|| {
             headers.iter().zip(0..).all(|(header, at)| {
@@ -171,7 +171,7 @@ impl Hashes {
     }
 }
 
-/// The place of a rule in a list of rules.
+/// The position of a rule in a list of rules.
 #[derive(Clone, Copy, Debug)]
 struct Place(BindingId);
 
@@ -186,7 +186,7 @@ impl Item for Place {
 pub(crate) struct HeaderRules {
     rules: Hamt<BindingId, Arc<Rule>>,
     by_condition: Hamt<Condition, List<Place>>,
-    /// Those that ask for nothing.
+    /// Rules without conditions.
     always: List<Target>,
 }
 
@@ -194,12 +194,12 @@ pub(crate) struct HeaderRules {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header<'m> {
     pub(crate) name: &'m [u8],
-    /// How many headers stand before it.
+    /// The number of headers before it.
     pub(crate) place: u32,
     pub(crate) value: ValueRef<'m>,
 }
 
-/// Sorts a message's headers by name for [`HeaderRules::walk`]. Of those with the same name the last one counts.
+/// Sorts a message's headers by name for [`HeaderRules::walk`]. Of headers with the same name the last one counts.
 pub(crate) fn prepare(headers: &mut Vec<Header<'_>>) {
     headers.sort_unstable_by(|a, b| a.name.cmp(b.name).then(b.place.cmp(&a.place)));
     headers.dedup_by(|later, kept| later.name == kept.name);
@@ -219,11 +219,11 @@ impl HeaderRules {
             self.always.insert(target);
         } else if !rule.any {
             let others = |condition: &Condition| self.by_condition.get(condition).map_or(0, List::weight);
-            // A value tells more than that a header is there.
+            // A condition on a value is more selective than one on presence.
             let least = rule.conditions.iter().zip(0..).min_by_key(|((_, c), at)| (others(c), c.value.is_none(), *at));
             rule.under = least.map_or(0, |(_, at)| at);
         }
-        for (_, condition) in rule.kept_under() {
+        for (_, condition) in rule.index_conditions() {
             match self.by_condition.get_mut(condition) {
                 Some(list) => list.insert(Place(target.binding)),
                 None => _ = self.by_condition.insert(condition.clone(), List::One(Place(target.binding))),
@@ -238,7 +238,7 @@ impl HeaderRules {
         if rule.is_always() {
             self.always.remove(binding.0);
         }
-        for (_, condition) in rule.kept_under() {
+        for (_, condition) in rule.index_conditions() {
             let Some(list) = self.by_condition.get_mut(condition) else { continue };
             list.remove(binding.0);
             if list.is_empty() {
@@ -247,13 +247,13 @@ impl HeaderRules {
         }
     }
 
-    /// Whether a message's headers matter.
+    /// Whether a message's headers are needed.
     pub(crate) fn wants_headers(&self) -> bool {
         !self.by_condition.is_empty()
     }
 
-    /// Calls `emit` with the target of each binding that matches, as long as there are steps; with one of several matching conditions
-    /// more than once. Headers are prepared. Goes on `at` a place, which moves; whether it is at the end.
+    /// Calls `emit` with the target of each matching binding, while there are steps; more than once for a binding with several matching conditions.
+    /// Headers must be prepared. Continues at the position `at`, which advances; returns whether the end is reached.
     pub(crate) fn walk(
         &self,
         headers: &[Header<'_>],
@@ -272,7 +272,7 @@ impl HeaderRules {
         if !self.wants_headers() {
             return true;
         }
-        // Two parts a header: those that ask whether it is there, and those that ask for its value.
+        // Two parts per header: conditions on its presence, and conditions on its value.
         while let Some(header) = headers.get((at.part - 1) / 2) {
             if *steps == 0 {
                 return false;
@@ -292,7 +292,7 @@ impl HeaderRules {
         true
     }
 
-    /// Looks at the bindings that are kept under one condition, from one on. From which to go on, where there are no steps for all.
+    /// Checks the bindings that are indexed under one condition, starting with `from`. Returns where to continue if the steps are used up.
     fn check(
         &self,
         found: &List<Place>,

@@ -1,4 +1,4 @@
-//! What the router counts and names.
+//! Ids and names.
 
 use crate::hamt::{Key, hash_bytes, hash_number};
 use bytes::Bytes;
@@ -25,21 +25,21 @@ macro_rules! id {
     };
 }
 
-id!(/// A virtual host: a namespace of exchanges and queues. Given by whoever keeps virtual hosts; never reused.
+id!(/// A virtual host: a namespace of exchanges and queues. Assigned by the owner of virtual hosts; never reused.
     VhostId(u32));
 id!(/// An exchange's incarnation. Given by the router; never reused.
     ExchangeId(u64));
-id!(/// A queue's incarnation. Given by whoever keeps queues; never reused.
+id!(/// A queue's incarnation. Assigned by the owner of queues; never reused.
     QueueId(u64));
 id!(/// A binding. Given by the router in the order in which bindings were made; never reused.
     BindingId(u64));
 
-/// Where a binding leads.
+/// The destination of a binding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Destination {
-    /// To a queue.
+    /// A queue.
     Queue(QueueId),
-    /// To another exchange, which routes on.
+    /// Another exchange, which routes further.
     Exchange(ExchangeId),
 }
 
@@ -75,10 +75,10 @@ impl Key for Name {
     }
 }
 
-/// Bytes of outside as text, for messages to people.
-pub(crate) struct Shown<'a>(pub(crate) &'a [u8]);
+/// Bytes from clients as text, for error messages.
+pub(crate) struct Lossy<'a>(pub(crate) &'a [u8]);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Lossy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "'{}'", self.0.escape_ascii())
     }

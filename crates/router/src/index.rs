@@ -1,4 +1,4 @@
-//! The bindings of one exchange, arranged as its type looks them up.
+//! The bindings of one exchange, indexed for its type.
 
 use crate::definitions::Binding;
 use crate::hamt::{Hamt, Key, hash_bytes};
@@ -10,7 +10,7 @@ use crate::ring::Ring;
 use crate::topic::Topics;
 use bytes::Bytes;
 
-/// Where a binding leads.
+/// The destination of a binding.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Target {
     pub(crate) binding: BindingId,
@@ -23,12 +23,12 @@ impl Item for Target {
     }
 }
 
-/// How far a walk through the bindings of an exchange is.
+/// The position of a walk through the bindings of an exchange.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Position {
-    /// How many keys, or parts of what is looked up, are done.
+    /// How many keys, or parts of the lookup, are done.
     pub(crate) part: usize,
-    /// The binding with which the next part goes on.
+    /// The binding that the next part continues with.
     pub(crate) from: u64,
 }
 
@@ -46,7 +46,7 @@ impl Key for RoutingKey {
 #[derive(Clone, Debug)]
 pub(crate) enum Index {
     Direct(Hamt<RoutingKey, List<Target>>),
-    /// Fanout, and one at random.
+    /// Fanout and local random.
     All(List<Target>),
     Topic(Topics),
     Headers(HeaderRules),
@@ -54,7 +54,7 @@ pub(crate) enum Index {
 }
 
 impl Index {
-    /// An empty one.
+    /// Makes an empty index.
     pub(crate) fn new(kind: &Kind) -> Index {
         match kind.routes_as() {
             Kind::Direct | Kind::Delayed(_) => Index::Direct(Hamt::default()),
@@ -79,7 +79,7 @@ impl Index {
             Index::All(list) => list.insert(target),
             Index::Topic(topics) => topics.insert(&binding.key, target),
             Index::Headers(rules) => rules.insert(target, &binding.arguments),
-            // A weight that cannot be is refused when the binding is made.
+            // An invalid weight is refused when the binding is added.
             Index::Ring(ring) => ring.insert(target, weight(&binding.key).unwrap_or(1)),
         }
     }
@@ -103,7 +103,7 @@ impl Index {
         }
     }
 
-    /// The targets of a routing key of a direct exchange.
+    /// Returns the targets of a routing key of a direct exchange.
     pub(crate) fn exact<'a>(keys: &'a Hamt<RoutingKey, List<Target>>, key: &[u8]) -> Option<&'a List<Target>> {
         keys.find(hash_bytes(0, key), |k| (*k.0).cmp(key))
     }

@@ -1,4 +1,4 @@
-//! The types of exchanges: what their declaration must say, and which bindings they take.
+//! Exchange types: the checks of their declarations and of their bindings.
 
 use crate::error::RouterError;
 use crate::ids::Destination;
@@ -6,24 +6,24 @@ use crate::value::{Argument, Value, lookup};
 use bytes::Bytes;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 
-/// The most that one binding to a consistent-hash exchange may weigh.
+/// The largest weight of a binding to a consistent-hash exchange.
 pub const WEIGHT_MAX: u32 = 1 << 20;
-/// Argument of a delayed exchange: the type that routes when the delay is over.
+/// Argument of a delayed exchange: the type that routes after the delay.
 pub const DELAYED_TYPE: &[u8] = b"x-delayed-type";
-/// Arguments of a consistent-hash exchange: what is hashed in place of the routing key.
+/// Arguments of a consistent-hash exchange: the value to hash instead of the routing key.
 pub const HASH_HEADER: &[u8] = b"hash-header";
 /// See [`HASH_HEADER`].
 pub const HASH_PROPERTY: &[u8] = b"hash-property";
-/// The type of exchanges that links of federation make at their upstream.
+/// The type of the exchanges that federation links create at their upstream.
 pub const FEDERATION_UPSTREAM: &str = "x-federation-upstream";
-/// Argument of such an exchange: the links that a message may have come over, this one included.
+/// Argument of such an exchange: the most links that a message may have passed, this one included.
 pub const MAX_HOPS: &[u8] = b"x-max-hops";
-/// The cluster that it leads to.
+/// Argument of such an exchange: the downstream cluster.
 pub const DOWNSTREAM_NAME: &[u8] = b"x-downstream-name";
-/// The virtual host that it leads to.
+/// Argument of such an exchange: the downstream virtual host.
 pub const DOWNSTREAM_VHOST: &[u8] = b"x-downstream-vhost";
 
-/// A property of a message that a consistent hash can be taken of.
+/// A message property that a consistent-hash exchange can hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Property {
     /// `correlation_id`.
@@ -34,25 +34,25 @@ pub enum Property {
     Timestamp,
 }
 
-/// What a consistent-hash exchange hashes.
+/// The value that a consistent-hash exchange hashes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HashOn {
-    /// The routing key (of several, the first).
+    /// The routing key (the first one of several).
     RoutingKey,
-    /// A header. Messages without it have all one hash.
+    /// A header. All messages without it have the same hash.
     Header(Bytes),
-    /// A property. Messages without it have all one hash.
+    /// A property. All messages without it have the same hash.
     Property(Property),
 }
 
-/// Where an exchange of federation leads, and which messages go there.
+/// The downstream of a federation exchange, and the limit of hops.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Downstream {
     /// See [`MAX_HOPS`].
     pub hops_max: u32,
-    /// See [`DOWNSTREAM_NAME`]; empty where nobody said it.
+    /// See [`DOWNSTREAM_NAME`]; empty if not given.
     pub cluster: Bytes,
-    /// See [`DOWNSTREAM_VHOST`]; empty where nobody said it.
+    /// See [`DOWNSTREAM_VHOST`]; empty if not given.
     pub vhost: Bytes,
 }
 
@@ -69,7 +69,7 @@ impl Downstream {
     }
 }
 
-/// How an exchange routes.
+/// The type of an exchange, which determines its routing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// To bindings whose key is the routing key.
@@ -80,18 +80,18 @@ pub enum Kind {
     Topic,
     /// To bindings whose arguments match the headers.
     Headers,
-    /// To one destination, chosen by a hash; bindings have weights for keys.
+    /// To one destination, chosen by a hash; binding keys are weights.
     ConsistentHash(HashOn),
     /// To one of the bound queues, chosen at random.
     LocalRandom,
-    /// To all bindings, unless the message has come over as many links as it may, or was at the end of this one before.
+    /// To all bindings, unless the message has reached its limit of links, or has been at this link's downstream before.
     Federation(Downstream),
-    /// As another type, after the delay that the message asks for.
+    /// Like another type, after the delay that the message requests.
     Delayed(Box<Kind>),
 }
 
 impl Kind {
-    /// The type as declared: its name and the exchange's arguments.
+    /// Parses a declared type: its name and the exchange's arguments.
     ///
     /// # Errors
     /// [`RouterError::UnknownKind`] and [`RouterError::BadArgument`].
@@ -139,13 +139,13 @@ impl Kind {
         }
     }
 
-    /// The type that routes: of a delayed exchange, the one inside.
+    /// The type that routes: for a delayed exchange, the inner one.
     #[must_use]
     pub fn routes_as(&self) -> &Kind {
         if let Kind::Delayed(inner) = self { inner } else { self }
     }
 
-    /// That a binding is one that this type takes.
+    /// Checks that a binding is valid for this type.
     ///
     /// # Errors
     /// [`RouterError::BadBinding`].
@@ -243,7 +243,7 @@ fn hash_on(arguments: &[Argument]) -> Result<HashOn, RouterError> {
     }
 }
 
-/// The weight that a binding key of a consistent-hash exchange stands for.
+/// Parses the weight in a binding key of a consistent-hash exchange.
 pub(crate) fn weight(key: &[u8]) -> Option<u32> {
     let weight: u32 = std::str::from_utf8(key).ok()?.parse().ok()?;
     (1..=WEIGHT_MAX).contains(&weight).then_some(weight)

@@ -1,17 +1,16 @@
-//! Exchanges and bindings in front of queues: where a message goes.
+//! Exchanges and bindings: routing of messages to queues.
 //!
-//! Layer 4. Knows no protocol (the names of exchange types and of a few arguments and headers are those that RabbitMQ's clients send), no
-//! I/O and no clock. [`Router`] is a state machine on the log: [`Router::plan`] makes records of commands, [`Router::apply`] changes
-//! state. [`SharedRouter`] is what any thread routes by.
+//! Layer 4. Protocol-independent (names of exchange types and of a few arguments and headers are those that RabbitMQ's clients send), without I/O or
+//! clock. [`Router`] is a state machine on the log: [`Router::plan`] makes records of commands, [`Router::apply`] changes state. [`SharedRouter`] is
+//! the routing state that any thread reads.
 //!
-//! **Invariants.** Ids are never reused. A binding is told from others by source, destination, key and arguments. A message
-//! reaches a queue once, whatever ways lead there, and enters an exchange once. What is routed by is committed; it is a whole state
-//! between two calls of [`Router::publish`], never half a record. Routing waits for nobody and allocates nothing once
-//! its scratch has grown; it costs a step a word and trie node at most, whatever patterns and keys are sent, and can be left after so
-//! many steps and gone on with later ([`Snapshot::route_within`]).
+//! **Invariants.** Ids are never reused. A binding is identified by source, destination, key and arguments. A message is routed to a queue once, by
+//! whichever paths, and enters an exchange once. Routing uses committed state only; between two calls of [`Router::publish`] it is a complete state,
+//! never half a record. Routing never blocks and allocates nothing once its scratch has grown; it costs at most one step per word and trie node, for
+//! any patterns and keys, and can be paused after a number of steps and resumed later ([`Snapshot::route_within`]).
 //!
-//! A virtual host has the default exchange from the beginning. All others, those that a protocol calls predeclared too, are declared
-//! by whoever adds the virtual host, in the same call of [`Router::plan`].
+//! A virtual host has only the default exchange at first. All others, including those that a protocol predeclares, are declared by the code that adds
+//! the virtual host, in the same call of [`Router::plan`].
 
 mod change;
 mod command;
@@ -32,7 +31,7 @@ mod value;
 pub use command::{
     ARGUMENT_BYTES_MAX, BINDING_KEY_BYTES_MAX, Bind, Command, Declare, End, Limits, NAME_BYTES_MAX, Reply,
 };
-pub use definitions::{Binding, Definitions, Exchange, Queue, RouterEvent, Why};
+pub use definitions::{Binding, Definitions, Exchange, Queue, RemovalCause, RouterEvent};
 pub use error::{Field, Limited, RouterError};
 pub use ids::{BindingId, Destination, ExchangeId, QueueId, VhostId};
 pub use kind::{

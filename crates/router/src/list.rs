@@ -1,20 +1,18 @@
-//! A list in order of binding ids that is cheap to copy and to change: pieces of at most [`PIECE_MAX`] items, shared between
-//! copies.
+//! A persistent list in the order of binding ids: pieces of at most [`PIECE_MAX`] items, shared between copies.
 //!
-//! Each item has a weight; [`List::pick`] finds the item that covers a point on the line of all weights, which is what a
-//! consistent hash and a random choice need.
+//! Each item has a weight; [`List::pick`] finds the item that covers a point on the line of all weights, for consistent hashing and random choice.
 
 use std::sync::Arc;
 
-/// Items a piece. A change copies one piece and the list of pieces.
+/// Items per piece. A change copies one piece and the list of pieces.
 const PIECE_MAX: usize = 128;
 
-/// What stands in a [`List`].
+/// An element of a [`List`].
 pub(crate) trait Item: Copy {
-    /// Its place in the order; no two have the same.
+    /// Its position in the order; unique.
     fn order(&self) -> u64;
 
-    /// How much of the line it covers.
+    /// How much of the line of weights it covers.
     fn weight(&self) -> u64 {
         1
     }
@@ -30,10 +28,10 @@ struct Piece<T> {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum List<T> {
-    /// Nothing.
+    /// No items.
     #[default]
     Empty,
-    /// One item: what most keys of most exchanges have.
+    /// One item: the common case for keys.
     One(T),
     /// Pieces in order.
     Many(Arc<Pieces<T>>),
@@ -47,12 +45,12 @@ pub(crate) struct Pieces<T> {
 }
 
 impl<T: Item> List<T> {
-    /// Whether there is nothing in it.
+    /// Whether the list is empty.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, List::Empty)
     }
 
-    /// All weights together.
+    /// The sum of all weights.
     pub(crate) fn weight(&self) -> u64 {
         match self {
             List::Empty => 0,
@@ -71,7 +69,7 @@ impl<T: Item> List<T> {
         one.into_iter().chain(many.iter().flat_map(|piece| piece.items.iter()))
     }
 
-    /// The items in order, from the place `from` on.
+    /// The items in order, starting at position `from`.
     pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = &T> {
         let (one, many): (Option<&T>, &[Piece<T>]) = match self {
             List::Empty => (None, &[]),
@@ -83,8 +81,8 @@ impl<T: Item> List<T> {
         items.skip_while(move |item| item.order() < from)
     }
 
-    /// Calls `emit` with the items from the place `from` on, one step each, until all are emitted or no step is left. Returns from where
-    /// to go on, where some are left.
+    /// Calls `emit` with the items from position `from` on, one step each, until all are emitted or no step is left. Returns where to continue, if
+    /// items are left.
     #[inline]
     pub(crate) fn emit(&self, from: u64, steps: &mut u64, emit: &mut (impl FnMut(&T) + ?Sized)) -> Option<u64> {
         match self {
@@ -115,7 +113,7 @@ impl<T: Item> List<T> {
         None
     }
 
-    /// The item that covers `point` on the line of all weights, which must be below [`List::weight`].
+    /// Returns the item that covers `point` on the line of all weights; `point` must be below [`List::weight`].
     pub(crate) fn pick(&self, mut point: u64) -> Option<&T> {
         match self {
             List::Empty => None,
@@ -138,7 +136,7 @@ impl<T: Item> List<T> {
         }
     }
 
-    /// Puts an item in, unless one with its place is there.
+    /// Adds an item, unless one with its position exists.
     pub(crate) fn insert(&mut self, item: T) {
         match self {
             List::Empty => *self = List::One(item),
@@ -154,7 +152,7 @@ impl<T: Item> List<T> {
         }
     }
 
-    /// Takes an item out; `false` when it is not there.
+    /// Removes an item; `false` when it does not exist.
     pub(crate) fn remove(&mut self, order: u64) -> bool {
         match self {
             List::Empty => false,
@@ -181,7 +179,7 @@ impl<T: Item> List<T> {
 }
 
 impl<T: Item> Pieces<T> {
-    /// The piece that holds, or would hold, a place.
+    /// The index of the piece that contains, or would contain, a position.
     fn piece(&self, order: u64) -> usize {
         let after = self.pieces.partition_point(|p| p.items.first().is_some_and(|first| first.order() <= order));
         after.saturating_sub(1)
@@ -203,7 +201,7 @@ impl<T: Item> Pieces<T> {
         piece.weight += item.weight();
         self.weight += item.weight();
         if items.len() > PIECE_MAX {
-            // Ids grow, so that most items come at the end: full pieces there stay full.
+            // Ids grow, so most items are appended: full pieces stay full.
             let cut = if appended && place + 1 == items.len() { PIECE_MAX } else { items.len() / 2 };
             let right = items.split_off(cut);
             let weight = right.iter().map(Item::weight).sum();
@@ -227,7 +225,7 @@ impl<T: Item> Pieces<T> {
         }
     }
 
-    /// Appends the piece after `at` to it, when both fit into one.
+    /// Appends the next piece to the piece `at`, if both fit into one.
     fn join(&mut self, at: usize) {
         let [left, right] = self.pieces.get(at..at + 2).unwrap_or_default() else { return };
         if left.items.len() + right.items.len() > PIECE_MAX / 2 {

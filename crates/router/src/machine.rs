@@ -1,8 +1,7 @@
 //! The router as a state machine on the log.
 //!
-//! What was proposed (*tail*) stands beside what is committed (*applied*). [`Router::plan`] judges commands by the tail and puts what
-//! they change into one record; [`Router::apply`] is the only place where applied state changes. Whoever routes sees applied
-//! state, published by [`Router::publish`].
+//! Proposed state (*tail*) is kept beside committed state (*applied*). [`Router::plan`] checks commands against the tail and puts their changes into
+//! one record; [`Router::apply`] is the only place where applied state changes. Routing threads see applied state, published by [`Router::publish`].
 
 use crate::change::{self, Chunk, ChunkId};
 use crate::command::{Command, Limits, Reply, plan};
@@ -15,17 +14,17 @@ use polylogue_types::bin::BinError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What to do about commands.
+/// The plan for commands.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// The record to propose; `None` when nothing changes and nothing is to be waited for. It may be without a change: the
-    /// replies then tell of what is on its way, and must not leave before it.
+    /// The record to propose; `None` when nothing changes and no proposal is uncommitted. It may be without a change: the replies then depend on
+    /// uncommitted proposals, and must not be sent before they are committed.
     pub record: Option<Bytes>,
-    /// What to answer once the record is committed, in the order of the commands.
+    /// The replies to send once the record is committed, in the order of the commands.
     pub replies: Vec<Reply>,
 }
 
-/// What was proposed, at one moment; costs the same however much there is.
+/// The proposed state at one moment; making it takes constant time.
 #[derive(Clone, Debug)]
 pub struct Proposed {
     tail: Definitions,
@@ -40,7 +39,7 @@ pub struct Router {
     routes: Snapshot,
     shared: Arc<SharedRouter>,
     unpublished: bool,
-    // tail: what was proposed beyond the applied state, and in how many records
+    // Tail: the proposed state beyond the applied one, and in how many records.
     tail: Definitions,
     in_flight: u64,
     /// Replay is over: a tail is kept.
@@ -51,7 +50,7 @@ pub struct Router {
 }
 
 impl Router {
-    /// An empty one.
+    /// Makes an empty router.
     #[must_use]
     pub fn new(limits: Limits) -> Router {
         Router {
@@ -68,40 +67,40 @@ impl Router {
         }
     }
 
-    /// What routes by the newest published state.
+    /// Returns the routing state that is updated with each published state.
     #[must_use]
     pub fn shared(&self) -> Arc<SharedRouter> {
         self.shared.clone()
     }
 
-    /// What is committed.
+    /// Returns the committed state.
     #[must_use]
     pub fn definitions(&self) -> &Definitions {
         &self.applied
     }
 
-    /// What will be there when all that is on its way is committed.
+    /// Returns the state as it will be when all proposals are committed.
     #[must_use]
     pub fn proposed(&self) -> &Definitions {
         &self.tail
     }
 
-    /// What is proposed now, for [`Router::take_back`].
+    /// Returns the proposed state, for [`Router::take_back`].
     #[must_use]
     pub fn mark(&self) -> Proposed {
         Proposed { tail: self.tail.clone(), in_flight: self.in_flight }
     }
 
-    /// The log refused all records that were planned since the mark: nothing of them will be committed. Nothing was applied since.
+    /// The log refused all records planned since the mark: restores the proposed state. Nothing was applied since.
     pub fn take_back(&mut self, mark: Proposed) {
         (self.tail, self.in_flight) = (mark.tail, mark.in_flight);
     }
 
-    /// Judges commands, all of them or none, and makes one record of what they change. The record must be proposed, or
-    /// [`Router::take_back`] or [`Router::reset_tail`] called.
+    /// Checks commands, all of them or none, and makes one record of their changes. The record must be proposed, or [`Router::take_back`] or
+    /// [`Router::reset_tail`] called.
     ///
     /// # Errors
-    /// The position of the command that cannot be done, and why. Nothing is changed then.
+    /// The position of the refused command, and the reason. Nothing is changed then.
     pub fn plan(&mut self, commands: &[Command]) -> Result<Plan, (usize, RouterError)> {
         let mut tail = self.tail.clone();
         let mut changes = Vec::new();
@@ -121,10 +120,10 @@ impl Router {
         Ok(Plan { record, replies })
     }
 
-    /// Applies a committed record and says what it did.
+    /// Applies a committed record and returns its effects.
     ///
     /// # Errors
-    /// Why the record cannot be read.
+    /// When the record cannot be decoded.
     pub fn apply(&mut self, record: &[u8]) -> Result<Vec<RouterEvent>, String> {
         let changes =
             change::decode(record).map_err(|e: BinError| format!("a record of the router cannot be read: {e}"))?;
@@ -139,7 +138,7 @@ impl Router {
         Ok(events)
     }
 
-    /// Called after replay, and when what was proposed is void: the tail is derived from applied state again.
+    /// Called after replay, and when proposals are dropped: the tail is copied from applied state again.
     pub fn reset_tail(&mut self) {
         self.settle();
         self.live = true;
@@ -148,7 +147,7 @@ impl Router {
         self.publish();
     }
 
-    /// Shows applied state to whoever routes. Called after the records of a frame; costs the same however much there is.
+    /// Publishes applied state to routing threads. Called after the records of a frame; takes constant time.
     pub fn publish(&mut self) {
         if std::mem::take(&mut self.unpublished) {
             self.routes.set_names(&self.applied.exchange_names, &self.applied.queue_names);
@@ -177,7 +176,7 @@ impl Router {
         self.changed.insert(ChunkId::Counters);
     }
 
-    /// Chunks of applied state that changed since the last call, `None` for those that are gone.
+    /// Returns the chunks of applied state that changed since the last call, `None` for deleted ones.
     pub fn take_changed_chunks(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
         self.settle();
         let changed = std::mem::take(&mut self.changed);
@@ -204,7 +203,7 @@ impl Router {
         })
     }
 
-    /// Counts every chunk as changed.
+    /// Marks every chunk as changed.
     pub fn change_all_chunks(&mut self) {
         self.settle();
         let changed = &mut self.changed;
@@ -215,10 +214,10 @@ impl Router {
         self.applied.bindings.for_each(&mut |id: &BindingId, _| _ = changed.insert(ChunkId::of(*id)));
     }
 
-    /// Takes a chunk of a checkpoint, before replay; in any order.
+    /// Loads a chunk of a checkpoint, before replay; in any order.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// When the chunk is invalid.
     pub fn load_chunk(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), String> {
         let id = ChunkId::decode(id).ok_or_else(|| format!("the router has no chunk named {id:?}"))?;
         let chunk = Chunk::decode(id, chunk).map_err(|e| format!("the router's chunk {id:?} cannot be read: {e}"))?;
@@ -238,7 +237,7 @@ impl Router {
         Ok(())
     }
 
-    /// Puts in the bindings of a checkpoint, once all that they join is there. What a checkpoint holds needs no new one.
+    /// Adds the bindings of a checkpoint, once all their ends are loaded. The next checkpoint need not write them again.
     fn settle(&mut self) {
         if self.loading.is_empty() {
             return;

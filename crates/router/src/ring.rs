@@ -1,8 +1,8 @@
-//! The consistent hash: a key always goes to the same destination, and few keys move when a destination comes or goes.
+//! Consistent hashing: a key always maps to the same destination, and few keys move when a destination is added or removed.
 //!
-//! Each destination covers as many buckets as its binding weighs, in the order in which bindings were made; jump consistent
-//! hash (Lamping and Veach, 2014) chooses the bucket. A destination that is bound more than once counts once, with the
-//! weight of its first binding, as with RabbitMQ. The hash is part of what users see: it must never change.
+//! Each destination covers as many buckets as the weight of its binding, in the order in which bindings were added; jump consistent hash (Lamping and
+//! Veach, 2014) selects the bucket. A destination with several bindings counts once, with the weight of its first binding, as in RabbitMQ. The hash
+//! is visible to users: it must never change.
 
 use crate::hamt::Hamt;
 use crate::ids::Destination;
@@ -59,7 +59,7 @@ impl Ring {
         }
     }
 
-    /// The destination of a hash.
+    /// Returns the destination of a hash.
     pub(crate) fn pick(&self, hash: u64) -> Option<&Target> {
         let buckets = self.shares.weight();
         if buckets == 0 {
@@ -69,7 +69,7 @@ impl Ring {
     }
 }
 
-/// The bucket, of `buckets` > 0, that a hash falls into.
+/// The bucket of a hash, of `buckets` > 0.
 fn jump(mut key: u64, buckets: u64) -> u64 {
     let mut bucket = 0;
     let mut next: u64 = 0;
@@ -77,7 +77,7 @@ fn jump(mut key: u64, buckets: u64) -> u64 {
         bucket = next;
         key = key.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
         let scale = (1u64 << 31) as f64 / ((key >> 33) + 1) as f64;
-        // Far beyond any number of buckets at the most: the conversion cuts off at the largest number.
+        // Far beyond any number of buckets: the conversion saturates.
         next = ((bucket + 1) as f64 * scale) as u64;
     }
     bucket
@@ -91,7 +91,7 @@ pub(crate) fn hash_of(bytes: &[u8]) -> u64 {
     crate::hamt::hash_number(fnv)
 }
 
-/// The hash of a header or property; of one that is not there as well.
+/// The hash of a header or property, or of a missing one.
 pub(crate) fn hash_of_value(value: Option<ValueRef<'_>>) -> u64 {
     match value {
         None | Some(ValueRef::Void) => hash_of(b""),
@@ -123,7 +123,7 @@ mod tests {
         counts
     }
 
-    /// The shares are as the weights, within five standard deviations of a fair draw.
+    /// Shares are proportional to weights, within five standard deviations of a fair draw.
     #[test]
     fn keys_spread_by_weight() {
         let mut ring = Ring::default();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn few_keys_move_when_a_queue_comes() {
+    fn few_keys_move_when_a_queue_is_added() {
         let mut before = Ring::default();
         (0..9).for_each(|queue| before.insert(target(queue, queue), 1));
         let mut after = before.clone();
@@ -156,7 +156,7 @@ mod tests {
         assert!((800..1200).contains(&moved), "{moved} of 10000 moved");
     }
 
-    /// RabbitMQ's rule, and a mistake that others made: an unbind that takes more away than its binding.
+    /// RabbitMQ's rule, and a bug of other brokers: an unbind that removes more than its binding.
     #[test]
     fn a_queue_that_is_bound_twice_counts_once_and_stays_while_bound() {
         let mut ring = Ring::default();
@@ -169,13 +169,13 @@ mod tests {
         assert_eq!(spread(&ring, 1000), once);
         ring.insert(target(4, 1), 1);
         ring.remove(target(1, 1));
-        assert_eq!(spread(&ring, 1000).len(), 2, "queue 1 is bound still");
+        assert_eq!(spread(&ring, 1000).len(), 2, "queue 1 is still bound");
         ring.remove(target(4, 1));
         ring.remove(target(2, 2));
         assert!(ring.pick(7).is_none() && ring.bindings.is_empty());
     }
 
-    /// A change of the hash would send the keys of users elsewhere. The values were computed apart from this code.
+    /// A change of the hash would move the keys of users. The expected values were computed independently of this code.
     #[test]
     fn the_hash_never_changes() {
         assert_eq!(hash_of(b""), 0xc3817c016ba4ff30);

@@ -1,13 +1,13 @@
-//! Routing: from an exchange and a message to the queues that it reaches.
+//! Routing: from an exchange and a message to its queues.
 //!
-//! A [`Snapshot`] never changes; [`SharedRouter`] holds the newest. Whoever routes takes it without waiting for anybody, and nobody
-//! waits for them. With a [`Scratch`] that is kept, routing allocates nothing.
+//! A [`Snapshot`] never changes; [`SharedRouter`] holds the latest one. Reading it never blocks, and never blocks an update. With a reused
+//! [`Scratch`], routing allocates nothing.
 //!
-//! Routing counts its steps. [`Snapshot::route_within`] stops when it has used up those that it may take, and what it returns then
-//! ([`PausedRouting`]) goes on later, on the same snapshot and with the same outcome.
+//! Routing counts its steps. [`Snapshot::route_within`] stops when the allowed steps are used up, and returns a [`PausedRouting`], which can be
+//! resumed later, on the same snapshot and with the same outcome.
 //!
-//! Each exchange is entered at most once a message, so that cycles of bindings or of alternate exchanges end. An exchange none
-//! of whose bindings matched hands on to its alternate exchange; a missing one is none.
+//! Each exchange is entered at most once per message, so that cycles of bindings or of alternate exchanges end. An exchange without a matching
+//! binding routes to its alternate exchange; a missing one is ignored.
 
 use crate::definitions::{Exchange, RouterEvent};
 use crate::hamt::{Hamt, hash_number};
@@ -23,33 +23,33 @@ use arc_swap::ArcSwap;
 use polylogue_types::Set;
 use std::sync::Arc;
 
-/// The header that says how long a delayed exchange is to wait. Milliseconds.
+/// The header with the delay that a message requests of a delayed exchange. Milliseconds.
 pub const DELAY_HEADER: &[u8] = b"x-delay";
-/// Headers of a message that are sorted in a step.
+/// Headers of a message that are sorted per step.
 const HEADERS_PER_STEP: u64 = 2;
-/// Queues that were found, from which on it is looked how many of them are the same one.
+/// From this many found queues on, duplicates are removed.
 const FOUND_MIN: usize = 4_096;
-/// The longest delay; a longer one is none, as with RabbitMQ. Milliseconds.
+/// The longest delay; a longer one is ignored, as in RabbitMQ. Milliseconds.
 pub const DELAY_MS_MAX: u64 = u32::MAX as u64;
 
-/// What a message says of links of federation that it came over.
+/// The federation links that a message has passed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Hops {
     /// How many.
     pub count: usize,
-    /// Whether one of them led away from where it was asked for.
+    /// Whether one of them started at the queried cluster and virtual host.
     pub seen: bool,
 }
 
-/// What routing looks at in a message beside its keys, and only when an exchange asks for it.
+/// The parts of a message beside its keys, read only if an exchange needs them.
 pub trait MessageView {
-    /// Calls `visit` with each header: its name and value, in their order.
+    /// Calls `visit` with the name and value of each header, in order.
     fn headers<'m>(&'m self, visit: &mut dyn FnMut(&'m [u8], ValueRef<'m>));
 
-    /// A property, where the message has it.
+    /// Returns a property, if set.
     fn property(&self, which: Property) -> Option<ValueRef<'_>>;
 
-    /// The links that it came over, and whether it has been at this cluster's virtual host.
+    /// The links that the message has passed, and whether it has been at this cluster's virtual host.
     fn hops(&self, _cluster: &[u8], _vhost: &[u8]) -> Hops {
         Hops::default()
     }
@@ -67,16 +67,16 @@ impl MessageView for Bare {
     }
 }
 
-/// A message on its way through exchanges.
+/// A message to route.
 #[derive(Clone, Copy)]
 pub struct Message<'m> {
-    /// Its routing key, then those of CC and BCC. Empty stands for none at all.
+    /// Its routing key, then those of CC and BCC. Empty means without any key.
     pub keys: &'m [&'m [u8]],
-    /// The rest.
+    /// Its headers and properties.
     pub view: &'m dyn MessageView,
-    /// A random number: what a local random exchange chooses by.
+    /// A random number, which a local random exchange uses.
     pub random: u64,
-    /// Its delay at the exchange where it is routed from is over.
+    /// Its delay at the exchange that it is routed from is over.
     pub released: bool,
 }
 
@@ -86,43 +86,42 @@ impl std::fmt::Debug for Message<'_> {
     }
 }
 
-/// A queue that a message reaches.
+/// A queue that a message is routed to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Routed {
     /// The queue.
     pub queue: QueueId,
-    /// It is reached by alternate exchanges only: no binding of the exchange before them matched.
+    /// It is reached through alternate exchanges only: no binding of the exchange before them matched.
     pub alternate: bool,
 }
 
-/// An exchange that wants a message back later: route it from there with [`Message::released`].
+/// An exchange that delays a message: route it from there later with [`Message::released`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delayed {
     /// The exchange.
     pub exchange: ExchangeId,
-    /// In how many milliseconds.
+    /// After how many milliseconds.
     pub delay_ms: u64,
 }
 
-/// Where a message goes.
+/// The result of routing a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'s> {
-    /// The queues by id, each once.
+    /// The queues by id, without duplicates.
     pub queues: &'s [Routed],
-    /// The exchanges that keep it for a while, by id.
+    /// The exchanges that delay it, by id.
     pub delayed: &'s [Delayed],
 }
 
 impl Outcome<'_> {
-    /// Whether it reaches a queue, now or perhaps later: one that does not is returned to a publisher that asked for it
-    /// (`mandatory`).
+    /// Whether it is routed to a queue, now or possibly later; otherwise a `mandatory` message is returned.
     #[must_use]
     pub fn is_routed(&self) -> bool {
         !self.queues.is_empty() || !self.delayed.is_empty()
     }
 }
 
-/// Exchanges and queues that are found.
+/// Exchanges and queues found so far.
 #[derive(Default, Debug)]
 struct Found {
     work: Vec<ExchangeId>,
@@ -130,7 +129,7 @@ struct Found {
     seen: Set<ExchangeId>,
     queues: Vec<Routed>,
     delayed: Vec<Delayed>,
-    /// With so many queues those that are there twice go.
+    /// Duplicates are removed at this many queues.
     compact_at: usize,
 }
 
@@ -151,7 +150,7 @@ impl Found {
         }
     }
 
-    /// Each queue once, by id.
+    /// Sorts the queues by id and removes duplicates.
     fn compact(&mut self) {
         self.queues.sort_unstable();
         self.queues.dedup_by_key(|routed| routed.queue);
@@ -169,7 +168,7 @@ impl Found {
     }
 }
 
-/// Memory that routing uses again and again. One a thread or connection.
+/// Reusable memory for routing. One per thread or connection.
 #[derive(Default, Debug)]
 pub struct Scratch {
     found: Found,
@@ -179,32 +178,32 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// The steps that were taken in topic tries with it so far.
+    /// The steps taken in topic tries with it so far.
     #[must_use]
     pub fn topic_steps(&self) -> u64 {
         self.walk.steps
     }
 }
 
-/// How far routing is.
+/// The progress of routing.
 #[derive(Default, Debug)]
 struct Progress {
-    /// The exchange where it began.
+    /// The exchange where routing began.
     start: Option<ExchangeId>,
-    /// Everything that is reached without an alternate exchange comes first; what follows is reached by one only.
+    /// Everything reached without an alternate exchange comes first; what follows is reached through one only.
     alternate: bool,
-    /// The keys are names of queues in this virtual host, and these are reached by an alternate exchange.
+    /// The keys are names of queues in this virtual host, and whether these are reached through an alternate exchange.
     names: Option<(VhostId, bool)>,
-    /// The exchange whose bindings are looked at when it pauses, and how many matched.
+    /// The exchange whose bindings are being checked at the pause, and how many matched.
     current: Option<ExchangeId>,
     matched: usize,
-    /// How far that is.
+    /// The position in its bindings.
     at: Position,
-    /// Within one key.
+    /// The position within one key.
     topic: Option<Box<PausedWalk>>,
 }
 
-/// Routing that has used up its steps. It holds the snapshot on which it began.
+/// Routing that has used up its steps. It holds the snapshot that it began on.
 #[derive(Debug)]
 pub struct PausedRouting {
     snapshot: Arc<Snapshot>,
@@ -223,17 +222,16 @@ impl Progress {
 }
 
 impl PausedRouting {
-    /// The snapshot on which it goes on.
+    /// Returns the snapshot that it continues on.
     #[must_use]
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// Goes on for at most so many steps, which are taken off, and for one more unit of work at most. The message is the one with which it
-    /// began.
+    /// Continues for at most this many steps, which are subtracted, plus at most one unit of work. The message must be the one it began with.
     ///
     /// # Errors
-    /// The steps are used up.
+    /// The steps are used up again.
     pub fn resume<'s>(
         self: Box<Self>,
         message: Message<'_>,
@@ -249,14 +247,14 @@ impl PausedRouting {
     }
 }
 
-/// An exchange with its bindings, ready to route.
+/// An exchange with its indexed bindings.
 #[derive(Clone, Debug)]
 pub struct Route {
     exchange: Arc<Exchange>,
     index: Index,
 }
 
-/// Where routing begins.
+/// The start of routing.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
     /// The default exchange of a virtual host: each key is the name of a queue.
@@ -273,10 +271,10 @@ pub struct Snapshot {
     routes: Hamt<ExchangeId, Arc<Route>>,
 }
 
-/// A message's headers, sorted when they are first asked for.
+/// The headers of a message, sorted on first use.
 struct Headers<'m> {
     view: &'m dyn MessageView,
-    /// The memory for them, until they are asked for.
+    /// The memory for them, until first use.
     spare: Vec<Header<'static>>,
     sorted: Vec<Header<'m>>,
     loaded: bool,
@@ -297,11 +295,11 @@ impl<'m> Headers<'m> {
     }
 }
 
-/// The delay that a message asks for, where it is one.
+/// The delay that a message requests, if valid.
 fn delay_ms(headers: &[Header<'_>]) -> Option<u64> {
     let delay = match value_of(headers, DELAY_HEADER)? {
         ValueRef::Int(v) => u64::try_from(v).ok()?,
-        // Cut off, as RabbitMQ does; what is no number becomes 0.
+        // Truncated, as in RabbitMQ; NaN becomes 0.
         ValueRef::Float(v) => v as u64,
         ValueRef::Bytes(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
         _ => return None,
@@ -310,7 +308,7 @@ fn delay_ms(headers: &[Header<'_>]) -> Option<u64> {
 }
 
 impl Snapshot {
-    /// Takes over what changed.
+    /// Applies a change.
     pub(crate) fn follow(&mut self, event: &RouterEvent) {
         match event {
             RouterEvent::ExchangeDeclared(exchange) => {
@@ -340,13 +338,13 @@ impl Snapshot {
         }
     }
 
-    /// Takes over which names there are.
+    /// Takes over the names.
     pub(crate) fn set_names(&mut self, exchanges: &Hamt<Name, ExchangeId>, queues: &Hamt<Name, QueueId>) {
         self.exchange_names = exchanges.clone();
         self.queue_names = queues.clone();
     }
 
-    /// Where messages to an exchange begin; `None` when there is none of this name.
+    /// Returns the start for messages to an exchange; `None` if it does not exist.
     #[must_use]
     pub fn entry(&self, vhost: VhostId, exchange: &[u8]) -> Option<Entry<'_>> {
         if exchange.is_empty() {
@@ -356,13 +354,13 @@ impl Snapshot {
         self.routes.get(&id).map(|route| Entry::Exchange(route))
     }
 
-    /// As [`Snapshot::entry`], by the exchange's id: where a delayed message goes on.
+    /// Like [`Snapshot::entry`], by the exchange's id: where a delayed message continues.
     #[must_use]
     pub fn entry_by_id(&self, exchange: ExchangeId) -> Option<Entry<'_>> {
         self.routes.get(&exchange).map(|route| Entry::Exchange(route))
     }
 
-    /// The queue of a name.
+    /// Returns the queue of a name.
     #[must_use]
     pub fn queue(&self, vhost: VhostId, name: &[u8]) -> Option<QueueId> {
         self.queue_names.find(Name::hash_of(vhost, name), |n| n.compare(vhost, name)).copied()
@@ -372,18 +370,18 @@ impl Snapshot {
         self.exchange_names.find(Name::hash_of(vhost, name), |n| n.compare(vhost, name)).copied()
     }
 
-    /// Finds the queues that a message reaches from `entry`, however many steps that takes.
+    /// Routes a message from `entry`, with any number of steps.
     pub fn route<'s>(&self, entry: Entry<'_>, message: Message<'_>, scratch: &'s mut Scratch) -> Outcome<'s> {
         let mut progress = Progress::begin(entry, &mut scratch.found);
-        // So many steps do not end.
+        // This many steps are never used up.
         self.run(&mut progress, entry.route(), message, scratch, &mut u64::MAX.clone());
         scratch.found.outcome()
     }
 
-    /// As [`Snapshot::route`], for at most so many steps, which are taken off, and for one more unit of work at most.
+    /// Like [`Snapshot::route`], for at most this many steps, which are subtracted, plus at most one unit of work.
     ///
     /// # Errors
-    /// The steps are used up: what is left to do.
+    /// The steps are used up: the remaining work.
     pub fn route_within<'s>(
         self: &Arc<Self>,
         entry: Entry<'_>,
@@ -399,7 +397,7 @@ impl Snapshot {
         Err(Box::new(PausedRouting { snapshot: self.clone(), progress, found }))
     }
 
-    /// Whether it is at the end. `first` is the exchange where it begins.
+    /// Returns whether routing is complete. `first` is the exchange where it begins.
     fn run(
         &self,
         progress: &mut Progress,
@@ -409,14 +407,14 @@ impl Snapshot {
         steps: &mut u64,
     ) -> bool {
         if progress.start.is_none() {
-            // The default exchange looks at keys only, and leads nowhere else.
+            // The default exchange uses keys only, and has no further bindings.
             let vhost = progress.names.map_or(VhostId(0), |(vhost, _)| vhost);
             return self.by_name(vhost, message.keys, false, progress, &mut scratch.found, steps);
         }
         let spare = std::mem::take(&mut scratch.headers);
         let mut headers = Headers { view: message.view, spare, sorted: Vec::new(), loaded: false };
         scratch.hashes.clear();
-        let done = self.go_on(progress, first, &message, &mut headers, scratch, steps);
+        let done = self.proceed(progress, first, &message, &mut headers, scratch, steps);
         if headers.loaded {
             *steps = steps.saturating_sub(headers.sorted.len() as u64 / HEADERS_PER_STEP);
             headers.spare = recycle(headers.sorted);
@@ -425,7 +423,7 @@ impl Snapshot {
         done
     }
 
-    fn go_on(
+    fn proceed(
         &self,
         progress: &mut Progress,
         mut first: Option<&Route>,
@@ -457,7 +455,7 @@ impl Snapshot {
                     }
                 };
                 *steps = steps.saturating_sub(1);
-                let entered = next.filter(|route| !route.keeps(message, progress, headers, &mut scratch.found));
+                let entered = next.filter(|route| !route.delays(message, progress, headers, &mut scratch.found));
                 if entered.is_none() && *steps == 0 {
                     return false;
                 }
@@ -479,7 +477,7 @@ impl Snapshot {
         self.routes.get(&exchange).map(|route| &**route)
     }
 
-    /// The keys as names of queues.
+    /// Resolves the keys as names of queues.
     fn by_name(
         &self,
         vhost: VhostId,
@@ -513,7 +511,7 @@ impl Snapshot {
 }
 
 impl<'a> Entry<'a> {
-    /// The exchange, with its bindings.
+    /// Returns the exchange with its bindings.
     fn route(self) -> Option<&'a Route> {
         match self {
             Entry::Default(_) => None,
@@ -523,14 +521,14 @@ impl<'a> Entry<'a> {
 }
 
 impl Route {
-    /// What was declared.
+    /// Returns the declared exchange.
     #[must_use]
     pub fn exchange(&self) -> &Arc<Exchange> {
         &self.exchange
     }
 
-    /// Whether the exchange keeps the message for a while.
-    fn keeps(&self, message: &Message<'_>, progress: &Progress, headers: &mut Headers<'_>, found: &mut Found) -> bool {
+    /// Whether the exchange delays the message.
+    fn delays(&self, message: &Message<'_>, progress: &Progress, headers: &mut Headers<'_>, found: &mut Found) -> bool {
         let exchange = self.exchange.id;
         let is_released = || message.released && progress.start == Some(exchange);
         if !matches!(self.exchange.kind, Kind::Delayed(_)) || is_released() {
@@ -541,7 +539,7 @@ impl Route {
         delay_ms.is_some()
     }
 
-    /// Puts down where the bindings that match lead, and how many those are. Whether all were looked at.
+    /// Collects the destinations of matching bindings, and counts them. Returns whether all bindings were checked.
     fn walk(
         &self,
         message: &Message<'_>,
@@ -622,7 +620,7 @@ impl Route {
     }
 }
 
-/// Emits all targets of a list; whether there were steps for that.
+/// Emits all targets of a list; returns whether the steps sufficed.
 #[inline]
 fn emit_all(all: &List<Target>, at: &mut Position, steps: &mut u64, emit: &mut impl FnMut(&Target)) -> bool {
     match all.emit(at.from, steps, emit) {
@@ -634,12 +632,12 @@ fn emit_all(all: &List<Target>, at: &mut Position, steps: &mut u64, emit: &mut i
     }
 }
 
-/// The newest snapshot, for any number of threads.
+/// The latest snapshot, shared by any number of threads.
 #[derive(Debug, Default)]
 pub struct SharedRouter(ArcSwap<Snapshot>);
 
 impl SharedRouter {
-    /// The newest snapshot. Hold it for a message or a batch of them, not for long: it keeps alive what was replaced since.
+    /// Returns the latest snapshot. Hold it for a message or a batch, not for long: it delays replaced parts in memory.
     #[must_use]
     pub fn load(&self) -> arc_swap::Guard<Arc<Snapshot>> {
         self.0.load()

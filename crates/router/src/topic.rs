@@ -1,7 +1,7 @@
 //! Topic patterns: a trie over words, walked once for a routing key.
 //!
-//! A pattern is words between dots; `*` stands for exactly one word, `#` for any number of words, none included. The empty key
-//! has no words at all; `a.` has two, the second one empty.
+//! A pattern is a sequence of words between dots; `*` matches exactly one word, `#` any number of words, including none. The empty key has no words
+//! at all; `a.` has two, the second one empty.
 //!
 //! ```text
 //!   orders.*.created   orders.#   #.eu.#   #.de.berlin   #.fr.berlin
@@ -14,19 +14,19 @@
 //!                             `..fr..> (q5)
 //! ```
 //!
-//! **Chains.** Words and stars with one way through them are one edge of the trie, compared at once ([`Chain`]): a pattern that shares
-//! nothing with others costs one comparison, however long it is.
+//! **Chains.** Words and stars on an unbranched path are one edge of the trie, compared as a whole ([`Chain`]): a pattern that shares nothing with
+//! others costs one comparison, regardless of its length.
 //!
-//! **What follows the last `#`** stands at the end of the key, wherever that is. It is kept in a second trie below the `#` node, from the
-//! last word to the first, and walked once from the key's end. What is between two `#` may begin at any word. Where a `#` node has few
-//! ways to the next `#` each of them looks for its first word in the key, else each word of the key is looked up; once such a way leads
-//! to the next `#` and nowhere else, its first place is enough.
+//! **Suffixes.** The part of a pattern after its last `#` matches at the end of the key. It is stored in a second trie below the `#` node, from the
+//! last word to the first, and walked once from the key's end. The part between two `#` may match at any word. If a `#` node has few edges before the
+//! next `#`, each of them searches its first word in the key, otherwise each word of the key is looked up; once such an edge leads only to the next
+//! `#`, its first position is sufficient.
 //!
-//! Each node is looked at at most once a word, whatever the patterns: `#.#.#.a` cannot make the walk branch. Only a `#` below another
-//! `#` can be reached twice, the first time by the fewest words, and counts once.
+//! Each node is visited at most once per word, for any patterns: `#.#.#.a` cannot make the walk branch. Only a `#` below another `#` can be reached
+//! twice, the first time after the fewest words, and is processed once.
 //!
-//! Patterns are brought into one form first: a run of wildcards with a `#` in it (`#.*.#`) becomes its stars and one `#`. So what
-//! follows a `#` begins with a word. What the trie looks like depends on its patterns only, not on how they came about.
+//! Patterns are normalised first: a run of wildcards with a `#` in it (`#.*.#`) becomes its stars and one `#`. So the part after a `#` begins with a
+//! word. The structure of the trie depends on its patterns only, not on their history.
 
 mod chain;
 mod walk;
@@ -39,7 +39,7 @@ use crate::list::List;
 use chain::{Chain, Direction};
 use std::sync::Arc;
 
-/// A word of a pattern; compared by its bytes.
+/// A word of a pattern, compared by its bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Word(Arc<[u8]>);
 
@@ -53,10 +53,10 @@ impl Key for Word {
     }
 }
 
-/// The way from a node to the next one: at least one word or star.
+/// An edge to the next node: at least one word or star.
 #[derive(Clone, Debug)]
 struct Edge {
-    /// How many there are: of a single one nothing is compared that was not looked up.
+    /// The number of words and stars: for a single one, the lookup is the comparison.
     words: u32,
     chain: Arc<Chain>,
     node: Arc<Node>,
@@ -70,16 +70,16 @@ impl Edge {
 
 #[derive(Clone, Default, Debug)]
 struct Node {
-    /// By the first word of each.
+    /// Edges by their first word.
     words: Hamt<Word, Edge>,
-    /// The one that begins with a star.
+    /// The edge that begins with a star.
     star: Option<Edge>,
     hash: Option<Arc<Node>>,
-    /// Of a `#` node: what follows the last `#` of a pattern, from the end of the key.
+    /// For a `#` node: the suffixes after the last `#` of patterns, from the end of the key.
     suffixes: Option<Arc<Node>>,
-    /// Where messages go whose key ends here.
+    /// Targets of patterns that end here.
     targets: List<Target>,
-    /// There is a `#` above it, beside the one that it may be itself.
+    /// There is a `#` above it, apart from itself.
     below_hash: bool,
 }
 
@@ -92,11 +92,11 @@ enum Token<'a> {
 
 /// The words of a key.
 fn words(key: &[u8]) -> impl Iterator<Item = &[u8]> {
-    // Splitting nothing gives one empty word; the empty key has none.
+    // Splitting an empty key gives one empty word; the empty key has none.
     key.split(|byte| *byte == b'.').take(if key.is_empty() { 0 } else { usize::MAX })
 }
 
-/// A pattern in its one form.
+/// Normalises a pattern.
 fn tokens(pattern: &[u8]) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut after_run = false;
@@ -118,12 +118,12 @@ fn tokens(pattern: &[u8]) -> Vec<Token<'_>> {
     tokens
 }
 
-/// How many tokens there are before the next `#`.
+/// The number of tokens before the next `#`.
 fn run_len(tokens: &[Token<'_>]) -> usize {
     tokens.iter().take_while(|token| **token != Token::Hash).count()
 }
 
-/// What a way through the trie is of.
+/// The position of an edge in the trie.
 #[derive(Clone, Copy)]
 struct Place {
     direction: Direction,
@@ -140,12 +140,12 @@ impl Node {
         self.star.is_some() || !self.words.is_empty()
     }
 
-    /// Whether the only way on is a `#`.
+    /// Whether its only continuation is a `#`.
     fn is_hash_only(&self) -> bool {
         self.targets.is_empty() && !self.has_edges() && self.hash.is_some()
     }
 
-    /// The only edge of a node that is nothing but a place between two edges.
+    /// The only edge of a node that has nothing else, so that two edges can be joined.
     fn passes_to(&self) -> Option<&Edge> {
         if !self.targets.is_empty() || self.hash.is_some() || self.suffixes.is_some() {
             return None;
@@ -170,7 +170,7 @@ impl Node {
             Some(Token::Hash) => {
                 let node = Arc::make_mut(self.hash.get_or_insert_default());
                 node.below_hash = place.below_hash;
-                node.insert_behind(tokens.get(1..).unwrap_or_default(), target);
+                node.insert_suffix(tokens.get(1..).unwrap_or_default(), target);
             }
             Some(first) => {
                 let edge = match first {
@@ -188,8 +188,8 @@ impl Node {
         }
     }
 
-    /// What follows a `#` at this node.
-    fn insert_behind(&mut self, rest: &[Token<'_>], target: Target) {
+    /// Inserts the part of a pattern after a `#` at this node.
+    fn insert_suffix(&mut self, rest: &[Token<'_>], target: Target) {
         if rest.is_empty() {
             self.targets.insert(target);
         } else if run_len(rest) < rest.len() {
@@ -207,7 +207,7 @@ impl Node {
             Some(Token::Hash) => {
                 let Some(node) = &mut self.hash else { return };
                 let node = Arc::make_mut(node);
-                node.remove_behind(tokens.get(1..).unwrap_or_default(), order);
+                node.remove_suffix(tokens.get(1..).unwrap_or_default(), order);
                 if node.is_empty() {
                     self.hash = None;
                 }
@@ -226,7 +226,7 @@ impl Node {
         }
     }
 
-    fn remove_behind(&mut self, rest: &[Token<'_>], order: u64) {
+    fn remove_suffix(&mut self, rest: &[Token<'_>], order: u64) {
         if rest.is_empty() {
             self.targets.remove(order);
         } else if run_len(rest) < rest.len() {
@@ -243,13 +243,13 @@ impl Node {
 }
 
 impl Edge {
-    /// Adds a target under tokens that begin as this edge does.
+    /// Adds a target under tokens that start like this edge.
     fn insert(&mut self, tokens: &[Token<'_>], target: Target, place: Place) {
         let chain = self.chain.clone();
         let own = chain.tokens(place.direction);
         let shared = own.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         if let (above, [first, ..]) = own.split_at(shared) {
-            // They part within it.
+            // The tokens differ within the edge.
             let below = own.get(shared..).unwrap_or_default();
             let below = Edge::new(below, place.direction, self.node.clone());
             let mut node = Node::default();
@@ -259,7 +259,7 @@ impl Edge {
         Arc::make_mut(&mut self.node).insert(tokens.get(shared..).unwrap_or_default(), target, place);
     }
 
-    /// Removes a target. Whether nothing is left.
+    /// Removes a target. Returns whether the edge is now empty.
     fn remove(&mut self, tokens: &[Token<'_>], order: u64, direction: Direction) -> bool {
         let own = self.words as usize;
         let begins = self.chain.tokens(direction).iter().zip(tokens).take_while(|(a, b)| a == b).count();
@@ -295,7 +295,7 @@ impl Topics {
         Arc::make_mut(&mut self.root).remove(&tokens(pattern), order, Direction::Forward);
     }
 
-    /// Whether no pattern is left, and no node of one.
+    /// Whether there is no pattern and no node left.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.root.is_empty()
@@ -320,7 +320,7 @@ mod tests {
         found
     }
 
-    /// The same in pieces of so many steps, none of which takes more than one unit beyond them.
+    /// The same in pieces of this many steps, each exceeding them by at most one unit.
     fn walk_in_pieces(topics: &Topics, key: &[u8], piece: u64) -> Vec<u64> {
         let (mut walk, mut found) = (Walk::default(), Vec::new());
         let mut emit = |target: &Target| found.push(target.binding.0);
@@ -332,7 +332,7 @@ mod tests {
         found
     }
 
-    /// As the specification says it, with nothing clever.
+    /// A direct implementation of the specification.
     fn naive(pattern: &[&[u8]], key: &[&[u8]]) -> bool {
         match (pattern.split_first(), key.split_first()) {
             (None, None) => true,
@@ -355,7 +355,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
         #[test]
-        fn a_walk_finds_what_each_pattern_alone_matches(
+        fn a_walk_finds_the_same_as_matching_each_pattern(
             patterns in prop::collection::vec(text(&["a", "b", "", "*", "*", "#", "#"], 6), 1..40),
             gone in prop::collection::vec(any::<bool>(), 40),
             keys in prop::collection::vec(text(&["a", "b", "c", "", "#", "*"], 7), 1..10),
@@ -384,12 +384,12 @@ mod tests {
             for (i, pattern) in patterns.iter().enumerate().rev().filter(|(i, _)| !gone[*i]) {
                 fresh.insert(pattern.as_bytes(), target(i as u64));
             }
-            // What the trie looks like depends on its patterns, not on how they came about.
+            // The structure of the trie depends on its patterns, not on their history.
             prop_assert_eq!(format!("{:?}", topics), format!("{:?}", fresh));
             for (i, pattern) in patterns.iter().enumerate() {
                 topics.remove(pattern.as_bytes(), i as u64);
             }
-            prop_assert!(topics.is_empty(), "nodes stay behind");
+            prop_assert!(topics.is_empty(), "nodes are left over");
         }
     }
 
@@ -407,9 +407,9 @@ mod tests {
         assert_eq!(walk(&topics, b".a", &mut scratch), [1, 4, 6]);
     }
 
-    /// Keys of 255 bytes with as many dots as fit, against patterns that make a matcher that tries all ways branch without end.
+    /// Keys of 255 bytes with as many dots as fit, against patterns that make a backtracking matcher branch exponentially.
     #[test]
-    fn hostile_patterns_and_keys_cost_a_step_a_node_and_word() {
+    fn hostile_patterns_and_keys_cost_one_step_per_node_and_word() {
         let mut topics = Topics::default();
         let mut patterns: Vec<String> = vec!["#.".repeat(127) + "#", "#.a.".repeat(63) + "b", "*.#.".repeat(63) + "a"];
         patterns.extend((1..64).map(|n| "#.a.".repeat(n) + "#"));

@@ -1,18 +1,17 @@
-//! Values of headers and of arguments, and when two of them are the same.
+//! Values of headers and arguments, and their equality.
 //!
-//! A headers exchange compares as RabbitMQ does (`rabbit_exchange_type_headers`): the width of an integer does not matter,
-//! nor whether text came as text or as bytes; an integer is never equal to a float; arrays and tables are equal when they are
-//! written the same. A timestamp is the integer of its seconds, as it was before RabbitMQ 4 (which compares the one side
-//! in milliseconds, so that no two timestamps are equal).
+//! A headers exchange compares values as RabbitMQ does (`rabbit_exchange_type_headers`): the width of an integer is ignored, and so is the difference
+//! between text and bytes; an integer is never equal to a float; arrays and tables are equal when their encodings are. A timestamp equals the integer
+//! of its seconds, as before RabbitMQ 4 (which compares one side in milliseconds, so that no two timestamps are equal).
 
 use bytes::Bytes;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::cmp::Ordering;
 
-/// A value that is looked at where it stands in a message.
+/// A value that borrows from a message.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueRef<'a> {
-    /// No value. In a binding: the header is there, whatever its value.
+    /// No value. In a binding: the header is present, with any value.
     Void,
     /// True or false.
     Bool(bool),
@@ -20,17 +19,17 @@ pub enum ValueRef<'a> {
     Int(i64),
     /// A float of either width.
     Float(f64),
-    /// A decimal: value and the number of its digits after the point.
+    /// A decimal: the number of decimal places, and the unscaled value.
     Decimal(u8, i32),
     /// Seconds since the Unix epoch.
     Timestamp(u64),
     /// Text or bytes.
     Bytes(&'a [u8]),
-    /// An array or a table: which (the protocol's own letter), and its bytes as they came.
+    /// An array or a table: which (the protocol's type letter), and its bytes unchanged.
     Nested(u8, &'a [u8]),
 }
 
-/// A value that is kept.
+/// An owned value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     /// See [`ValueRef::Void`].
@@ -56,15 +55,14 @@ pub enum Value {
 pub struct Argument {
     /// Its name.
     pub name: Bytes,
-    /// The protocol's own letter for the type of the value: kept to show the argument as it was given, and part of what tells
-    /// two bindings apart.
+    /// The protocol's letter for the type of the value: kept to show the argument unchanged, and part of the identity of a binding.
     pub tag: u8,
     /// Its value.
     pub value: Value,
 }
 
 impl Value {
-    /// Looks at it.
+    /// Borrows the value.
     #[must_use]
     pub fn view(&self) -> ValueRef<'_> {
         match self {
@@ -79,7 +77,7 @@ impl Value {
         }
     }
 
-    /// The text or bytes that it is.
+    /// Returns a text or bytes.
     #[must_use]
     pub fn bytes(&self) -> Option<&Bytes> {
         if let Value::Bytes(bytes) = self { Some(bytes) } else { None }
@@ -114,14 +112,14 @@ impl Value {
 }
 
 impl ValueRef<'_> {
-    /// The kinds that are never equal to each other, and the number that stands for the value where one does.
+    /// A rank that separates values that are never equal, and a number that represents the value if it is one.
     fn rank(&self) -> (u8, i64) {
         match *self {
             ValueRef::Void => (0, 0),
             ValueRef::Bool(v) => (1, i64::from(v)),
             ValueRef::Int(v) => (2, v),
             ValueRef::Timestamp(v) => (2, v.cast_signed()),
-            // Both zeros are one.
+            // Both zeros are equal.
             ValueRef::Float(v) => (3, (v + 0.0).to_bits().cast_signed()),
             ValueRef::Decimal(scale, v) => (4, i64::from(scale) << 32 | i64::from(v.cast_unsigned())),
             ValueRef::Bytes(_) => (5, 0),
@@ -136,19 +134,19 @@ impl ValueRef<'_> {
         }
     }
 
-    /// An order in which exactly the values that a headers exchange calls the same are equal.
+    /// An order in which exactly the values that a headers exchange considers equal are equal.
     #[must_use]
     pub fn order(&self, other: &ValueRef<'_>) -> Ordering {
         self.rank().cmp(&other.rank()).then_with(|| self.bytes().cmp(other.bytes()))
     }
 
-    /// Whether a headers exchange calls them the same.
+    /// Whether a headers exchange considers them equal.
     #[must_use]
     pub fn same(&self, other: &ValueRef<'_>) -> bool {
         self.order(other).is_eq()
     }
 
-    /// A hash under which those that are the same are the same.
+    /// A hash that is the same for equal values.
     pub(crate) fn hash(&self, under: u64) -> u64 {
         let (kind, number) = self.rank();
         let under = under.wrapping_add(crate::hamt::hash_number(number.cast_unsigned() ^ u64::from(kind) << 56));
@@ -156,20 +154,20 @@ impl ValueRef<'_> {
     }
 }
 
-/// Sorts arguments by name (their order is no part of what they say; equal names keep theirs).
+/// Sorts arguments by name (their order is irrelevant; arguments with equal names keep theirs).
 #[must_use]
 pub fn sorted(mut arguments: Vec<Argument>) -> Vec<Argument> {
     arguments.sort_by(|a, b| a.name.cmp(&b.name));
     arguments
 }
 
-/// The first argument of this name.
+/// Returns the first argument of this name.
 #[must_use]
 pub fn lookup<'a>(arguments: &'a [Argument], name: &[u8]) -> Option<&'a Argument> {
     arguments.iter().find(|argument| argument.name == name)
 }
 
-/// An order of arguments in which two are equal when they tell no bindings apart.
+/// An order of arguments in which equal ones identify the same binding.
 pub(crate) fn compare(a: &[Argument], b: &[Argument]) -> Ordering {
     let one = |a: &Argument, b: &Argument| {
         let value = || a.value.view().order(&b.value.view());
@@ -179,13 +177,13 @@ pub(crate) fn compare(a: &[Argument], b: &[Argument]) -> Ordering {
     differs.unwrap_or_else(|| a.len().cmp(&b.len()))
 }
 
-/// About how many bytes arguments take: what their limit is held against.
+/// The approximate size of arguments, which their limit applies to. Bytes.
 pub(crate) fn size(arguments: &[Argument]) -> usize {
     let one = |argument: &Argument| argument.name.len() + 16 + argument.value.view().bytes().len();
     arguments.iter().map(one).sum()
 }
 
-/// Writes arguments as records have them.
+/// Encodes arguments for records.
 ///
 /// ```text
 ///   count u32 | for each: name (length and bytes) | type u8, as on the wire | kind u8 | value
@@ -198,10 +196,10 @@ pub fn encode_arguments(arguments: &[Argument], w: &mut BinWriter) {
     }
 }
 
-/// Reads what [`encode_arguments`] has written.
+/// Decodes [`encode_arguments`].
 ///
 /// # Errors
-/// The field that is cut or unknown.
+/// The truncated or unknown field.
 pub fn decode_arguments(r: &mut BinReader<'_>) -> Result<Vec<Argument>, BinError> {
     let count = r.count(6, "arguments")?;
     let mut arguments = Vec::with_capacity(count);
@@ -217,7 +215,7 @@ mod tests {
     use super::ValueRef::*;
 
     #[test]
-    fn values_are_the_same_as_rabbitmq_says() {
+    fn values_are_equal_as_in_rabbitmq() {
         for (a, b, same) in [
             (Int(1), Int(1), true),
             (Int(1), Float(1.0), false),

@@ -1,4 +1,4 @@
-//! What hostile bindings cost in steps, and that routing stops when it has used up those that it may take.
+//! The steps that hostile bindings cost, and that routing stops when its steps are used up.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -7,15 +7,15 @@ mod common;
 use common::*;
 use polylogue_router::*;
 
-/// The most that a unit of work takes: a chain of 128 words and stars in turn is compared, or 250 headers are sorted.
+/// The most steps of one unit of work: comparing a chain of 128 alternating words and stars, or sorting 250 headers.
 const UNIT_STEPS: u64 = 128;
 
-/// `count` words, each `a` or `*` by the bits of a number: all match `a.a.a...`.
+/// `count` words, each `a` or `*` according to the bits of a number: all match `a.a.a...`.
 fn either(number: u64, count: u32) -> String {
     (0..count).map(|bit| if number >> (bit % 10) & 1 == 0 { "a" } else { "*" }).collect::<Vec<_>>().join(".")
 }
 
-/// A topic exchange with a binding of each pattern.
+/// A topic exchange with one binding for each pattern.
 fn topics(patterns: impl Iterator<Item = String>) -> World {
     let mut world = World::new(3);
     world.declare("x", Kind::Topic);
@@ -31,8 +31,8 @@ fn bind_all(world: &mut World, binds: Vec<Bind>) {
     world.router.publish();
 }
 
-/// The steps that a message takes, which are the same in pieces: as many pieces as there have to be, and no fewer, because none takes more
-/// than its steps and one unit beyond them.
+/// The steps that a message takes, which are the same in pieces: with at least as many pieces as needed, because none exceeds its steps by more than
+/// one unit.
 fn steps_of(world: &World, message: Message<'_>) -> u64 {
     let snapshot = world.shared.load().clone();
     let mut scratch = Scratch::default();
@@ -62,33 +62,33 @@ fn key(key: &str) -> Vec<u8> {
 }
 
 #[test]
-fn long_patterns_with_nothing_in_common_cost_a_comparison_each() {
+fn long_patterns_with_nothing_in_common_cost_one_comparison_each() {
     let world = topics((0..1_024).map(|i| either(i, 10) + "." + &either(i * 7, 80)));
     let all_a = key(&("a.".repeat(89) + "a"));
     let message = Message { keys: &[&all_a], view: &Bare, random: 0, released: false };
-    // It was a step a word and pattern, 90,000.
+    // It used to be a step per word and pattern, 90,000.
     let steps = steps_of(&world, message);
     assert!(steps < 20_000, "{steps} steps");
 }
 
-/// Each `#` that was reached stayed in the way of all words that followed.
+/// Each reached `#` used to be pending for all following words.
 #[test]
-fn what_follows_a_wildcard_costs_nothing_for_words_that_it_does_not_ask_for() {
+fn a_suffix_costs_nothing_for_words_it_does_not_contain() {
     let key = key(&("a.".repeat(127) + "a"));
     let message = Message { keys: &[&key], view: &Bare, random: 0, released: false };
     for (rest, steps_max) in [(".#.x", 8_000), (".#.x.#", 16_000), (".#.a.#", 12_000), (".#.b.a.a", 8_000)] {
         let world = topics((0..1_024).map(|i| either(i, 10) + rest));
-        // It was 120,000 and more.
+        // It used to be 120,000 and more.
         let steps = steps_of(&world, message);
         assert!(steps < steps_max, "{rest}: {steps} steps");
     }
     let world = topics((0..1_024).map(|i| format!("#.{}.x", either(i, 10).replacen('*', "a", 1))));
     let steps = steps_of(&world, message);
-    assert!(steps < 10, "{steps} steps: the last word is another one");
+    assert!(steps < 10, "{steps} steps: the last word differs");
 }
 
 #[test]
-fn ordinary_patterns_cost_their_words_however_many_there_are() {
+fn ordinary_patterns_cost_their_words_regardless_of_their_number() {
     for (pattern, message) in [
         ("orders.N.created", "orders.77.created"),
         ("orders.N.#", "orders.77.created.eu"),
@@ -103,9 +103,9 @@ fn ordinary_patterns_cost_their_words_however_many_there_are() {
     }
 }
 
-/// 10,000 bindings that have 199 of 200 pairs in common were kept under the first pair, and all compared with each message.
+/// 10,000 bindings that have 199 of 200 pairs in common used to be indexed under the first pair, and all compared with each message.
 #[test]
-fn bindings_with_pairs_in_common_are_kept_under_the_pair_of_their_own() {
+fn bindings_with_common_pairs_are_indexed_under_their_own_pair() {
     let mut world = World::new(3);
     world.declare("x", Kind::Headers);
     let pairs = |own: u64| {
@@ -116,21 +116,21 @@ fn bindings_with_pairs_in_common_are_kept_under_the_pair_of_their_own() {
         let arguments = pairs(i).into_iter().map(|(name, value)| argument(&name, value)).collect();
         Bind { arguments, ..to_queue("x", i % 3 + 1, "") }
     };
-    let letter = Letter { headers: pairs(777), property: None };
+    let letter = TestMessage { headers: pairs(777), property: None };
     let message = Message { keys: &[b""], view: &letter, random: 0, released: false };
     let mut before = None;
     for thousand in 0..3 {
         bind_all(&mut world, (thousand * 1_000..(thousand + 1) * 1_000).map(bind).collect());
         let steps = steps_of(&world, message);
-        // A few that came first are kept under a pair that nothing else was kept under then.
+        // A few early ones are indexed under a pair that was unused then.
         assert!(steps < 12_000, "{steps} steps");
         assert!(before.replace(steps).is_none_or(|before| before == steps), "it does not depend on how many there are");
     }
 }
 
-/// As many bindings as lead to one queue made as many places for it.
+/// Many bindings to one queue used to collect as many entries for it.
 #[test]
-fn fan_outs_stop_where_there_are_no_steps_and_find_each_queue_once() {
+fn fanouts_pause_without_steps_and_find_each_queue_once() {
     for kind in [Kind::Fanout, Kind::Direct] {
         let mut world = World::new(5_000);
         world.declare("x", kind);
@@ -142,9 +142,9 @@ fn fan_outs_stop_where_there_are_no_steps_and_find_each_queue_once() {
     }
 }
 
-/// A paused routing goes on where it began, whatever is bound and unbound meanwhile.
+/// A paused routing continues on the bindings it began with, regardless of later changes.
 #[test]
-fn a_routing_goes_on_on_the_bindings_on_which_it_began() {
+fn a_paused_routing_continues_on_its_snapshot() {
     let mut world = topics((0..200).map(|i| either(i, 10)));
     let all_a = key("a.a.a.a.a.a.a.a.a.a");
     let message = Message { keys: &[&all_a], view: &Bare, random: 0, released: false };

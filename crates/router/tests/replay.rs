@@ -1,5 +1,5 @@
-//! Random commands, losses and checkpoints: what is routed by is what a naive model says, and a router rebuilt from records,
-//! or from a checkpoint and the records after it, is the one that lived through it.
+//! Random commands, lost proposals and checkpoints: routing agrees with a naive model, and a router rebuilt from records, or from a checkpoint and
+//! the records after it, equals the live one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 enum Step {
     Do(Command),
-    /// So many of the records on their way are committed.
+    /// This many of the uncommitted records are committed.
     Commit(u8),
-    /// All that is on its way is lost.
+    /// All uncommitted records are lost.
     Lose,
     Checkpoint,
 }
@@ -61,7 +61,7 @@ fn bind() -> impl Strategy<Value = Bind> {
         exchange_name().prop_map(End::Exchange),
     ];
     let mode = prop::sample::select(vec![None, Some("any"), Some("all"), Some("any-with-x"), Some("all-with-x")]);
-    // Mostly keys; sometimes a weight, which a consistent hash wants.
+    // Mostly keys; sometimes a weight for consistent hashing.
     let key = prop_oneof![prop::sample::select(KEYS.to_vec()), Just("3")];
     (exchange_name(), destination, key, pairs(), mode).prop_map(|(source, destination, key, pairs, mode)| {
         let mode = mode.map(|mode| ("x-match".to_owned(), text(mode)));
@@ -102,7 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Life {
     on_their_way: Vec<Bytes>,
     log: Vec<Bytes>,
-    /// Chunks of the last checkpoint, and how much of the log it covers.
+    /// The chunks of the last checkpoint, and how much of the log it covers.
     checkpoint: (BTreeMap<Bytes, Bytes>, usize),
 }
 
@@ -140,7 +140,7 @@ fn live(router: &mut Router, steps: Vec<Step>) -> Life {
     life
 }
 
-/// A router made of chunks, the last first when `backwards`, and of records.
+/// A router built from chunks, the last first when `backwards`, and from records.
 fn rebuilt(chunks: &BTreeMap<Bytes, Bytes>, backwards: bool, records: &[Bytes]) -> Router {
     let mut router = Router::new(Limits::default());
     let mut chunks: Vec<_> = chunks.iter().collect();
@@ -153,7 +153,7 @@ fn rebuilt(chunks: &BTreeMap<Bytes, Bytes>, backwards: bool, records: &[Bytes]) 
     router
 }
 
-/// Everything that can be seen, what would be done next included.
+/// The observable state, including the effect of the next command.
 fn seen(router: &mut Router, letters: &[(String, Vec<(String, Value)>)]) -> String {
     let now = router.definitions();
     let lists = format!("{:?} {:?} {:?} {:?}", now.vhosts(), now.exchanges(), now.queues(), now.bindings());
@@ -177,7 +177,7 @@ type Routes = Vec<(Bytes, BTreeSet<u64>, Vec<Delayed>)>;
 
 fn routes(router: &Router, (key, headers): &(String, Vec<(String, Value)>)) -> Routes {
     let snapshot = router.shared().load().clone();
-    let view = Letter { headers: headers.clone(), property: None };
+    let view = TestMessage { headers: headers.clone(), property: None };
     let mut scratch = Scratch::default();
     let mut one = |exchange: &Exchange| {
         let entry = snapshot.entry(HOST, &exchange.name).unwrap();
@@ -185,7 +185,7 @@ fn routes(router: &Router, (key, headers): &(String, Vec<(String, Value)>)) -> R
         let outcome =
             snapshot.route(entry, Message { keys: &keys, view: &view, random: 0, released: false }, &mut scratch);
         let queues: BTreeSet<u64> = outcome.queues.iter().map(|routed| routed.queue.0).collect();
-        assert_eq!(queues.len(), outcome.queues.len(), "each once");
+        assert_eq!(queues.len(), outcome.queues.len(), "without duplicates");
         let whole = (outcome.queues.to_vec(), outcome.delayed.to_vec());
         let message = Message { keys: &keys, view: &view, random: 0, released: false };
         for pieces in [&[1][..], &[2, 1], &[5, 1, 3], &[100]] {
@@ -197,7 +197,7 @@ fn routes(router: &Router, (key, headers): &(String, Vec<(String, Value)>)) -> R
     router.definitions().exchanges().iter().map(|exchange| one(exchange)).collect()
 }
 
-/// Routing as told, from lists of what there is.
+/// Routing by definition, from lists of bindings.
 struct Naive<'a> {
     now: &'a Definitions,
     keys: [&'a str; 2],
@@ -263,7 +263,7 @@ impl Naive<'_> {
     }
 }
 
-/// A consistent hash sends to one of what it is bound to: only without one does the model say everything.
+/// A consistent hash routes to one of its destinations: the model is complete only without one.
 fn model_says(router: &Router, letter: &(String, Vec<(String, Value)>)) {
     let now = router.definitions();
     if now.exchanges().iter().any(|exchange| matches!(exchange.kind, Kind::ConsistentHash(_))) {
@@ -285,7 +285,7 @@ fn letters() -> impl Strategy<Value = Vec<(String, Vec<(String, Value)>)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn replay_and_checkpoint_with_suffix_give_what_was(
+    fn replay_and_checkpoint_restore_the_state(
         steps in prop::collection::vec(step(), 0..120), letters in letters()
     ) {
         let mut router = Router::new(Limits::default());
@@ -304,9 +304,9 @@ proptest! {
         prop_assert_eq!(&seen(&mut rebuilt(&whole, true, &[]), &letters), &lived);
     }
 
-    /// Records and chunks are what a disk gives back.
+    /// Records and chunks as a damaged disk may return them.
     #[test]
-    fn damaged_records_and_chunks_are_refused_or_read_but_never_worse(
+    fn damaged_records_and_chunks_are_refused_or_decoded(
         commands in prop::collection::vec(command(), 1..30), at in any::<prop::sample::Index>(), byte in any::<u8>()
     ) {
         let mut router = Router::new(Limits::default());
@@ -334,14 +334,14 @@ proptest! {
 }
 
 #[test]
-fn a_reply_about_what_is_on_its_way_waits_for_it() {
+fn a_reply_from_proposed_state_waits_for_its_commit() {
     let mut router = Router::new(Limits::default());
     router.reset_tail();
     let first = router.plan(&[Command::AddVhost(HOST)]).unwrap();
     let again = router.plan(&[Command::AddVhost(HOST)]).unwrap();
-    let record = again.record.expect("a record to wait for");
+    let record = again.record.expect("a record that the reply waits for");
     assert!(again.replies[0].events.is_empty());
     router.apply(&first.record.unwrap()).unwrap();
     assert!(router.apply(&record).unwrap().is_empty());
-    assert_eq!(router.plan(&[Command::AddVhost(HOST)]).unwrap().record, None, "nothing is on its way");
+    assert_eq!(router.plan(&[Command::AddVhost(HOST)]).unwrap().record, None, "no proposal is uncommitted");
 }

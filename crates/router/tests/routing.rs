@@ -1,4 +1,4 @@
-//! What each type of exchange does, as RabbitMQ's clients expect it.
+//! The behaviour of each exchange type, as RabbitMQ's clients expect it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -8,10 +8,10 @@ use common::*;
 use polylogue_router::*;
 
 #[test]
-fn the_default_exchange_leads_to_the_queues_named() {
+fn the_default_exchange_routes_by_queue_name() {
     let mut world = World::new(3);
     assert_eq!(world.route("", &["q2"]), [2]);
-    assert_eq!(world.route("", &["q2", "q1", "q2", "none"]), [1, 2], "CC, each queue once");
+    assert_eq!(world.route("", &["q2", "q1", "q2", "none"]), [1, 2], "CC, without duplicates");
     assert!(world.route("", &["none"]).is_empty());
     assert!(world.route("", &[""]).is_empty());
     world.run(Command::RemoveQueue(QueueId(2))).unwrap();
@@ -36,7 +36,7 @@ fn direct_and_fanout() {
         world.bind(to_queue("f", queue, key));
     }
     assert_eq!(world.route("d", &["a"]), [1, 2]);
-    assert_eq!(world.route("d", &["a", "b"]), [1, 2], "each queue once");
+    assert_eq!(world.route("d", &["a", "b"]), [1, 2], "without duplicates");
     assert_eq!(world.route("d", &[""]), [3]);
     assert!(world.route("d", &["c"]).is_empty());
     assert_eq!(world.route("f", &["whatever"]), [1, 2, 3]);
@@ -44,7 +44,7 @@ fn direct_and_fanout() {
 }
 
 #[test]
-fn topic_takes_all_keys() {
+fn topic_considers_all_keys() {
     let mut world = World::new(3);
     world.declare("t", Kind::Topic);
     for (queue, key) in [(1, "a.*"), (2, "#"), (3, "*.c.#")] {
@@ -62,7 +62,7 @@ fn header_bind(queue: u64, arguments: &[(&str, Value)]) -> Bind {
 }
 
 #[test]
-fn headers_match_as_rabbitmq_matches_them() {
+fn headers_match_as_in_rabbitmq() {
     let (one, a) = (Value::Int(1), text("a"));
     let mut world = World::new(9);
     world.declare("h", Kind::Headers);
@@ -83,10 +83,10 @@ fn headers_match_as_rabbitmq_matches_them() {
     assert_eq!(route(&[("n", one.clone()), ("s", a.clone())]), [1, 2, 3, 5, 6, 7]);
     assert_eq!(route(&[("n", one.clone()), ("s", a.clone()), ("x-y", one.clone())]), [1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(route(&[("s", a.clone()), ("m", one.clone())]), [3, 5, 7]);
-    assert_eq!(route(&[("x-y", one.clone())]), [5, 7], "x-* counts only where it is asked for");
+    assert_eq!(route(&[("x-y", one.clone())]), [5, 7], "x-* counts only if requested");
     assert_eq!(route(&[("n", Value::Void)]), [6, 7]);
     assert_eq!(route(&[("n", Value::Float(1.0))]), [6, 7], "no integer");
-    assert_eq!(route(&[("n", one.clone()), ("n", a.clone())]), [6, 7], "of two with one name the last");
+    assert_eq!(route(&[("n", one.clone()), ("n", a.clone())]), [6, 7], "the last of two with one name");
     assert_eq!(route(&[("t", Value::Nested(b'F', bytes("table")))]), [7, 9]);
     assert_eq!(route(&[("t", Value::Nested(b'A', bytes("table")))]), [7]);
     for wrong in [text("most"), one] {
@@ -96,7 +96,7 @@ fn headers_match_as_rabbitmq_matches_them() {
 }
 
 #[test]
-fn exchanges_lead_to_exchanges_and_cycles_end() {
+fn exchange_bindings_are_followed_and_cycles_end() {
     let mut world = World::new(2);
     for name in ["a", "b", "c"] {
         world.declare(name, Kind::Fanout);
@@ -113,7 +113,7 @@ fn exchanges_lead_to_exchanges_and_cycles_end() {
 }
 
 #[test]
-fn what_no_binding_takes_goes_to_the_alternate_exchange() {
+fn unmatched_messages_go_to_the_alternate_exchange() {
     let mut world = World::new(4);
     let alternate = |name: &str, to: &str| Declare { alternate: Some(bytes(to)), ..declare(name, Kind::Direct) };
     for (name, to) in [("a", "b"), ("b", "c"), ("c", "a"), ("lost", "nowhere"), ("named", "")] {
@@ -126,11 +126,11 @@ fn what_no_binding_takes_goes_to_the_alternate_exchange() {
     let routed = |queue, alternate| vec![Routed { queue: QueueId(queue), alternate }];
     assert_eq!(route(&world, "a", "a"), routed(1, false));
     assert_eq!(route(&world, "a", "c"), routed(2, true));
-    assert!(route(&world, "a", "x").is_empty(), "around and no further");
+    assert!(route(&world, "a", "x").is_empty(), "a cycle ends");
     assert!(route(&world, "a", "back").is_empty());
     assert!(route(&world, "lost", "x").is_empty());
     assert_eq!(route(&world, "named", "q3"), routed(3, true), "the default exchange as alternate");
-    // A policy's counts where the declaration has none.
+    // A policy's alternate exchange is effective if the declaration has none.
     world.declare("p", Kind::Direct);
     for (name, to) in [("p", "c"), ("a", "lost")] {
         let alternate = Some(bytes(to));
@@ -143,7 +143,7 @@ fn what_no_binding_takes_goes_to_the_alternate_exchange() {
 }
 
 #[test]
-fn one_reached_both_ways_counts_as_reached_without_an_alternate() {
+fn a_queue_reached_both_ways_is_not_marked_alternate() {
     let mut world = World::new(1);
     world.declare("start", Kind::Fanout);
     world.run(Command::Declare(Declare { alternate: Some(bytes("end")), ..declare("empty", Kind::Direct) })).unwrap();
@@ -156,7 +156,7 @@ fn one_reached_both_ways_counts_as_reached_without_an_alternate() {
 }
 
 #[test]
-fn a_consistent_hash_takes_key_header_or_property() {
+fn a_consistent_hash_uses_key_header_or_property() {
     let mut world = World::new(4);
     let arguments = |name: &str, value: &str| vec![argument(name, text(value))];
     let kind = |arguments: &[Argument]| Kind::declared(b"x-consistent-hash", arguments);
@@ -173,9 +173,9 @@ fn a_consistent_hash_takes_key_header_or_property() {
         assert_eq!(by_key.len(), 1);
         seen.insert(by_key[0]);
         assert_eq!(world.route_view("header", &["same"], &letter(&[("id", text(&id))])), by_key);
-        let with_id = Letter { property: Some(text(&id)), ..Letter::default() };
+        let with_id = TestMessage { property: Some(text(&id)), ..TestMessage::default() };
         assert_eq!(world.route_view("property", &["same"], &with_id), by_key);
-        assert_eq!(world.route("header", &[&id]), world.route("property", &["x"]), "without: all to one");
+        assert_eq!(world.route("header", &[&id]), world.route("property", &["x"]), "without it: all to one");
     }
     assert_eq!(seen.len(), 3);
     for weight in ["0", "-1", "", "many", "1048577"] {
@@ -189,7 +189,7 @@ fn a_consistent_hash_takes_key_header_or_property() {
 }
 
 #[test]
-fn a_delayed_exchange_keeps_a_message_and_then_routes_it() {
+fn a_delayed_exchange_delays_and_then_routes_a_message() {
     let mut world = World::new(2);
     let delayed = |inner: &str| Kind::declared(b"x-delayed-message", &[argument("x-delayed-type", text(inner))]);
     world.declare("d", delayed("topic").unwrap());
@@ -225,7 +225,7 @@ fn delayed_error() -> RouterError {
 }
 
 #[test]
-fn one_at_random() {
+fn local_random_routes_to_one_queue() {
     let mut world = World::new(3);
     world.declare("r", Kind::LocalRandom);
     (1..=3).for_each(|queue| world.bind(to_queue("r", queue, "")));
@@ -245,7 +245,7 @@ fn one_at_random() {
 }
 
 #[test]
-fn a_declaration_again_must_be_the_same() {
+fn a_redeclaration_must_be_equivalent() {
     let mut world = World::new(0);
     let first = Declare {
         alternate: Some(bytes("ae")),
@@ -268,7 +268,7 @@ fn a_declaration_again_must_be_the_same() {
 }
 
 #[test]
-fn bindings_are_told_apart_by_their_arguments() {
+fn arguments_are_part_of_a_bindings_identity() {
     let mut world = World::new(1);
     world.declare("d", Kind::Direct);
     let with = |arguments: &[(&str, Value)]| Bind { source: bytes("d"), ..header_bind(1, arguments) };
@@ -276,7 +276,7 @@ fn bindings_are_told_apart_by_their_arguments() {
     world.bind(with(&ab));
     world.bind(with(&ba));
     world.bind(with(&[]));
-    assert_eq!(world.router.definitions().bindings().len(), 2, "their order is no part of it");
+    assert_eq!(world.router.definitions().bindings().len(), 2, "their order is irrelevant");
     let mut other_type = with(&ab);
     other_type.arguments[0].tag = b'x';
     assert!(world.run(Command::Unbind(other_type)).unwrap().events.is_empty());
@@ -288,7 +288,7 @@ fn bindings_are_told_apart_by_their_arguments() {
 }
 
 #[test]
-fn an_auto_delete_exchange_goes_with_its_last_binding_and_so_on() {
+fn auto_delete_exchanges_are_deleted_with_their_last_binding_recursively() {
     let mut world = World::new(2);
     let auto = |name| Command::Declare(Declare { auto_delete: true, ..declare(name, Kind::Fanout) });
     for name in ["a", "b", "c", "unbound"] {
@@ -308,7 +308,7 @@ fn an_auto_delete_exchange_goes_with_its_last_binding_and_so_on() {
 }
 
 #[test]
-fn deletion_takes_the_bindings_along_and_if_unused_is_heeded() {
+fn deletion_removes_bindings_and_respects_if_unused() {
     let mut world = World::new(1);
     for name in ["a", "b"] {
         world.declare(name, Kind::Fanout);
@@ -327,7 +327,7 @@ fn deletion_takes_the_bindings_along_and_if_unused_is_heeded() {
 }
 
 #[test]
-fn a_restart_leaves_what_is_durable() {
+fn a_restart_keeps_durable_objects() {
     let mut world = World::new(1);
     world.run(Command::AddQueue(Queue { durable: false, ..queue(2) })).unwrap();
     world.run(Command::Declare(Declare { durable: false, ..declare("t", Kind::Fanout) })).unwrap();
@@ -342,7 +342,7 @@ fn a_restart_leaves_what_is_durable() {
 }
 
 #[test]
-fn limits_are_told() {
+fn limits_are_reported() {
     let mut router = Router::new(Limits { vhosts_max: 1, exchanges_max: 1, queues_max: 1, bindings_max: 1 });
     router.reset_tail();
     let mut plan = |command| router.plan(&[command]).map(|_| ()).map_err(|(_, why)| why);
@@ -364,13 +364,13 @@ fn limits_are_told() {
     assert_eq!(plan(Command::Bind(large)), too_many(Limited::ArgumentBytes, 64 << 10));
     let batch = [Command::AddVhost(HOST), Command::RemoveVhost(HOST), Command::Bind(to_queue("x", 1, "a"))];
     assert_eq!(router.plan(&batch), Err((2, RouterError::NoVhost(HOST))));
-    assert_eq!(router.proposed().vhosts(), [HOST], "nothing of the batch was done");
+    assert_eq!(router.proposed().vhosts(), [HOST], "no command of the batch was carried out");
 }
 
-/// A message that has come over links.
-struct Traveller(Hops);
+/// A message that has passed links.
+struct FederatedMessage(Hops);
 
-impl MessageView for Traveller {
+impl MessageView for FederatedMessage {
     fn headers<'m>(&'m self, _: &mut dyn FnMut(&'m [u8], ValueRef<'m>)) {}
 
     fn property(&self, _: Property) -> Option<ValueRef<'_>> {
@@ -383,7 +383,7 @@ impl MessageView for Traveller {
 }
 
 #[test]
-fn an_exchange_of_federation_holds_back_what_came_far_enough() {
+fn a_federation_exchange_drops_messages_at_the_hop_limit() {
     let mut world = World::new(2);
     let to = Downstream { hops_max: 2, cluster: bytes("c"), vhost: bytes("v") };
     world.declare("f", Kind::Federation(to));
@@ -391,14 +391,14 @@ fn an_exchange_of_federation_holds_back_what_came_far_enough() {
     world.bind(to_queue("f", 2, "b"));
     let routed = |count, seen| {
         let (shared, mut scratch) = (world.shared.load(), Scratch::default());
-        let view = Traveller(Hops { count, seen });
+        let view = FederatedMessage(Hops { count, seen });
         let message = Message { keys: &[b"whatever"], view: &view, random: 0, released: false };
         let entry = shared.entry(HOST, b"f").unwrap();
         shared.route(entry, message, &mut scratch).queues.len()
     };
     assert_eq!([routed(0, false), routed(1, false)], [2, 2]);
-    assert_eq!(routed(2, false), 0, "over as many links as it may");
-    assert_eq!(routed(1, true), 0, "it was there");
+    assert_eq!(routed(2, false), 0, "at the limit of links");
+    assert_eq!(routed(1, true), 0, "it has been there");
     let long = |value| Argument { name: bytes("x-max-hops"), tag: b'l', value: Value::Int(value) };
     let text_of = |name: &str, value: &str| argument(name, text(value));
     let all = [long(3), text_of("x-downstream-name", "n"), text_of("x-downstream-vhost", "v")];

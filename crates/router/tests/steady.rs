@@ -1,4 +1,4 @@
-//! What routing costs while it goes on: no allocation, and nobody waits while bindings change.
+//! Steady-state routing: no allocation, and no blocking while bindings change.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, reason = "a test")]
 
@@ -9,7 +9,7 @@ use polylogue_router::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn routing_allocates_nothing_once_its_scratch_has_grown() {
+fn routing_allocates_nothing_with_a_grown_scratch() {
     let mut world = World::new(50);
     let hash = Kind::ConsistentHash(HashOn::Header(bytes("n")));
     let kinds = [Kind::Fanout, Kind::Direct, Kind::Topic, Kind::Headers, hash];
@@ -26,7 +26,7 @@ fn routing_allocates_nothing_once_its_scratch_has_grown() {
     world.bind(Bind { arguments, ..to_queue("h", 9, "") });
     let many: Vec<(String, Value)> = (0..40).map(|i| (format!("k{}", i % 39), Value::Int(i))).collect();
     let few = letter(&[("n", Value::Int(1)), ("k39", Value::Void), ("n", Value::Int(1))]);
-    let many = Letter { headers: many, property: None };
+    let many = TestMessage { headers: many, property: None };
     let snapshot = world.shared.load();
     let mut scratch = Scratch::default();
     let mut all = || {
@@ -42,13 +42,13 @@ fn routing_allocates_nothing_once_its_scratch_has_grown() {
     (0..3).for_each(|_| all());
     let counted = allocation_counter::measure(|| (0..100).for_each(|_| all()));
     assert_eq!((counted.count_total, counted.bytes_total), (0, 0));
-    // The measure itself can see one.
+    // The measurement itself detects an allocation.
     assert!(allocation_counter::measure(|| drop(std::hint::black_box(vec![1u8]))).count_total > 0);
 }
 
-/// Two bindings come and go in one record: whoever routes meanwhile sees both or none.
+/// Two bindings are added and removed in one record: a routing thread sees both or none.
 #[test]
-fn routing_goes_on_while_bindings_change_and_sees_whole_records() {
+fn routing_sees_complete_records_while_bindings_change() {
     let mut world = World::new(2);
     world.declare("t", Kind::Topic);
     let shared = world.shared.clone();

@@ -22,7 +22,7 @@ fn letters(world: &World) -> DeadLetters {
     letters
 }
 
-/// What is published of a message, and under which token.
+/// The publish request for messages, and its token.
 fn published(letters: &mut DeadLetters, dead: Vec<DeadMessage>) -> (Token, Vec<PublishMessage>) {
     letters.on_event(Event::Dead(dead), NOW);
     match letters.poll_request() {
@@ -38,9 +38,9 @@ fn answered(letters: &mut DeadLetters) -> Vec<DeadFate> {
     }
 }
 
-/// All queues were looked through for each of its messages, and what was kept of it stayed for ever.
+/// All queues were searched for each of its messages, and its state was never dropped.
 #[test]
-fn a_queue_that_is_gone_is_looked_for_once_and_forgotten() {
+fn a_deleted_queue_is_searched_once_and_forgotten() {
     let mut world = World::new();
     let work = world.queue("work", json!({"x-dead-letter-exchange": "nowhere"}));
     let mut letters = letters(&world);
@@ -50,14 +50,14 @@ fn a_queue_that_is_gone_is_looked_for_once_and_forgotten() {
     world.act(Command::RemoveQueue(id, polylogue_amqp_model::Gone::Expired));
     for partition in [work, PartitionId(9)] {
         letters.on_event(Event::Dead(vec![dead(partition, 3, DeadReason::Expired, plain("work"))]), NOW);
-        assert_eq!(answered(&mut letters), [DeadFate::Moved], "nobody wants it");
+        assert_eq!(answered(&mut letters), [DeadFate::Moved], "no queue has it");
         assert!(letters.gone.contains(&partition));
     }
     assert_eq!((letters.backoffs.len(), letters.partial.len()), (0, 0));
     let back = world.queue("back", json!({}));
     letters.queues.insert(PartitionId(9), world.directory.queues().remove(0));
     letters.queues.clear();
-    assert!(letters.queue(PartitionId(9)).is_none() && letters.queues.is_empty(), "it was looked for again");
+    assert!(letters.queue(PartitionId(9)).is_none() && letters.queues.is_empty(), "it was searched again");
     assert!(letters.queue(back).is_some());
 }
 
@@ -66,7 +66,7 @@ fn queues(message: &PublishMessage) -> Vec<PartitionId> {
 }
 
 #[test]
-fn a_dead_message_goes_on_with_its_history_and_is_settled_once_it_is_there() {
+fn a_dead_message_keeps_its_history_and_is_settled_once_committed() {
     let mut world = World::new();
     let work = world.queue("work", json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}));
     let grave = world.queue("grave", json!({"x-message-ttl": 1_000}));
@@ -81,7 +81,7 @@ fn a_dead_message_goes_on_with_its_history_and_is_settled_once_it_is_there() {
     let bytes = store(b"amq.direct", b"work", &basic.encode(), Some(&hidden), &body("x"));
     let (token, messages) = published(&mut letters, vec![dead(work, 3, DeadReason::Expired, bytes)]);
     assert_eq!((messages.len(), queues(&messages[0])), (1, vec![grave]));
-    assert_eq!(messages[0].queues[0].expires_at, Some(NOW.wall_ms + 1_000), "of the queue, not its own");
+    assert_eq!(messages[0].queues[0].expires_at, Some(NOW.wall_ms + 1_000), "the queue's, not its own");
     assert!(!messages[0].flags.contains(polylogue_record::envelope::EntryFlags::TRANSIENT));
     let stored = open(&messages[0].bytes).expect("a message");
     assert_eq!((&stored.exchange[..], &stored.routing_key[..], &stored.body[..]), (&b""[..], &b"grave"[..], &b"x"[..]));
@@ -104,14 +104,14 @@ fn a_dead_message_goes_on_with_its_history_and_is_settled_once_it_is_there() {
     assert_eq!((deaths.len(), &fields[..6]), (1, &expected[..]));
     let keys: Vec<_> = fields[6].1.elements().filter_map(|(_, key)| key.as_longstr()).collect();
     assert_eq!(keys, [&b"work"[..], b"copy"], "BCC stays hidden");
-    assert!(letters.poll_request().is_none(), "not before it is there");
+    assert!(letters.poll_request().is_none(), "not before it is committed");
     letters.on_reply(token, Reply::Publish(vec![Ok(())]));
     assert_eq!(answered(&mut letters), [DeadFate::Moved]);
     assert_eq!(letters.take_counts(), DeadCounts { moved: 1, ..DeadCounts::default() });
 }
 
 #[test]
-fn without_a_key_of_its_own_it_goes_by_all_keys_that_it_had() {
+fn without_a_dead_letter_routing_key_all_keys_are_kept() {
     let mut world = World::new();
     let work = world.queue("work", json!({"x-dead-letter-exchange": "amq.direct"}));
     for (queue, key) in [("a", "work"), ("b", "copy"), ("c", "blind")] {
@@ -133,7 +133,7 @@ fn without_a_key_of_its_own_it_goes_by_all_keys_that_it_had() {
 }
 
 #[test]
-fn a_message_that_goes_round_without_being_rejected_is_dropped() {
+fn a_message_in_a_cycle_without_a_rejection_is_dropped() {
     let mut world = World::new();
     let to = |key: &str| json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": key});
     let (work, retry) = (world.queue("work", to("retry")), world.queue("retry", to("work")));
@@ -149,7 +149,7 @@ fn a_message_that_goes_round_without_being_rejected_is_dropped() {
             continue;
         }
         let (_, messages) = published(&mut letters, vec![again]);
-        assert_eq!(queues(&messages[0]), [work], "the classic way to try again later");
+        assert_eq!(queues(&messages[0]), [work], "the usual pattern for a delayed retry");
         let stored = open(&messages[0].bytes).expect("a message");
         let headers = Properties::new(stored.properties).expect("properties").headers().expect("headers");
         assert_eq!(headers.get("x-death").expect("a history").elements().count(), 2);
@@ -163,7 +163,7 @@ fn a_message_that_goes_round_without_being_rejected_is_dropped() {
 }
 
 #[test]
-fn what_does_not_get_there_is_dropped_or_kept_as_the_queue_says() {
+fn undeliverable_messages_are_dropped_or_kept_by_strategy() {
     let mut world = World::new();
     let sure = |exchange: &str| {
         json!({"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-dead-letter-strategy": "at-least-once",
@@ -215,13 +215,13 @@ fn what_does_not_get_there_is_dropped_or_kept_as_the_queue_says() {
     let (source, key) = ("nowhere".into(), "".into());
     world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key, arguments: vec![] }));
     let (_, messages) = published(&mut letters, vec![dead(nowhere[1], 0, DeadReason::Rejected, plain("k"))]);
-    assert_eq!(queues(&messages[0]), [targets[0]], "the exchange has come");
+    assert_eq!(queues(&messages[0]), [targets[0]], "the exchange exists now");
 }
 
-/// Of a message that its queue refused, and that could not be moved at once, nobody keeps a copy: it was counted as one to be tried again,
-/// and made the queue's others wait.
+/// A message that its queue rejected, and that cannot be moved immediately, is stored nowhere: it was counted as a retry, and delayed the queue's
+/// other messages.
 #[test]
-fn a_refused_message_that_cannot_be_moved_is_dropped_and_holds_up_no_others() {
+fn a_rejected_message_that_cannot_be_moved_is_dropped_without_delaying_others() {
     let mut world = World::new();
     let arguments = json!({"x-overflow": "reject-publish-dlx", "x-dead-letter-exchange": "amq.fanout"});
     let work = world.queue("work", arguments);
@@ -240,12 +240,12 @@ fn a_refused_message_that_cannot_be_moved_is_dropped_and_holds_up_no_others() {
         assert_eq!(letters.take_counts(), DeadCounts { dropped: 1, ..DeadCounts::default() });
         assert!(letters.backoffs.is_empty() && letters.partial.is_empty());
     }
-    // One that was there is kept by its queue.
+    // A message that was in its queue is kept there.
     let (token, _) = published(&mut letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
     letters.on_reply(token, Reply::Publish(vec![]));
     assert_eq!(answered(&mut letters), [DeadFate::Later(RETRY.min_ms)]);
     assert_eq!(letters.take_counts(), DeadCounts { retried: 1, ..DeadCounts::default() });
-    // Nor does what is dropped tell that the way is free again.
+    // A dropped message does not reset the queue's backoff either.
     let (token, _) = published(&mut letters, vec![refused]);
     letters.on_reply(token, Reply::Publish(vec![]));
     assert_eq!(answered(&mut letters), [DeadFate::Moved]);
@@ -254,7 +254,7 @@ fn a_refused_message_that_cannot_be_moved_is_dropped_and_holds_up_no_others() {
     assert_eq!(answered(&mut letters), [DeadFate::Later(2 * RETRY.min_ms)]);
 }
 
-/// cloudamqp/lavinmq#748: dead letters did not get on through an exchange that delays them.
+/// cloudamqp/lavinmq#748: dead-lettered messages were lost at an exchange that delays them.
 #[test]
 fn a_dead_message_is_delayed_once() {
     let mut world = World::new();
@@ -285,7 +285,7 @@ fn a_dead_message_is_delayed_once() {
 }
 
 #[test]
-fn what_is_no_message_or_of_no_queue_is_done_with() {
+fn invalid_messages_and_unknown_queues_are_completed() {
     let mut world = World::new();
     let work = world.queue("work", json!({"x-dead-letter-exchange": ""}));
     let mut letters = letters(&world);
@@ -295,8 +295,7 @@ fn what_is_no_message_or_of_no_queue_is_done_with() {
     assert_eq!(answered(&mut letters), [DeadFate::Moved; 2]);
 }
 
-/// A queue's messages that died held up everything that the same thread did, as long as their routing took, and went to all of their queues
-/// in one request.
+/// Dead-lettered messages of a queue blocked their thread while they were routed, and were published to all of their queues in one request.
 #[test]
 fn dead_messages_are_routed_in_turns_and_published_in_pieces() {
     let mut world = World::new();
@@ -320,7 +319,7 @@ fn dead_messages_are_routed_in_turns_and_published_in_pieces() {
         letters.begin_turn(1_000);
         turns += 1;
     }
-    // A step for each queue that is found, and some more to look it up; a turn ends with the message that has its queues.
+    // One step for each found queue, and some more to look it up; a turn ends with the routed message.
     assert!((20..30).contains(&turns), "{turns} turns");
     let mut targets = 0;
     while let Some((token, request)) = letters.poll_request() {

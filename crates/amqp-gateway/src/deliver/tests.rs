@@ -27,7 +27,7 @@ fn connection_to(consumers: u32, kind: &str) -> Connection {
     let entry = world.directory.queue(id).expect("declared");
     let directory = world.directory.clone();
     let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
-    connection.said = Some(VecDeque::new());
+    connection.captured = Some(VecDeque::new());
     let mut open = Channel::default();
     for number in 1..=consumers {
         let (id, entry) = (ConsumerId(10 + u64::from(number)), entry.clone());
@@ -61,11 +61,11 @@ fn delivery(consumer: u64, at: u64) -> Delivery {
     }
 }
 
-/// The places of what the client was given since the last call.
+/// The places of messages delivered to the client since the last call.
 fn given(connection: &mut Connection) -> Vec<Place> {
     let mut places = Vec::new();
-    for said in connection.said.as_mut().expect("no wire").drain(..) {
-        if let Said::Event(amqp::Event::Deliver { deliveries, .. }) = said {
+    for captured in connection.captured.as_mut().expect("no wire").drain(..) {
+        if let Said::Event(amqp::Event::Deliver { deliveries, .. }) = captured {
             places.extend(deliveries.iter().map(|delivery| delivery.place));
         }
     }
@@ -85,9 +85,9 @@ fn run(consumer: u32, first: Place) -> Run {
     Run { consumer: ConsumerRef(consumer), first, count: 1 }
 }
 
-/// An acknowledgement from before its queue had a new writer settled the message that got the same offset.
+/// An acknowledgement from before its queue got a new writer settled the message with the same offset.
 #[test]
-fn a_settlement_names_the_life_in_which_the_message_was_handed_out() {
+fn a_settlement_names_the_writers_life_of_the_delivery() {
     let mut connection = connection(1);
     connection.deliver(vec![delivery(11, 40)]);
     let places = given(&mut connection);
@@ -97,20 +97,20 @@ fn a_settlement_names_the_life_in_which_the_message_was_handed_out() {
     assert_eq!(settled(&mut connection), [expected]);
 }
 
-/// The broker says that a consumer gets no more.
+/// The broker confirms that a consumer is stopped.
 fn stopped(connection: &mut Connection) {
     let stops = std::iter::from_fn(|| connection.poll_request()).find(|(_, asked)| matches!(asked, Request::Stop(_)));
-    let (token, _) = stops.expect("it is to stop");
+    let (token, _) = stops.expect("it is being stopped");
     connection.on_reply(token, Reply::Stopped, Now::default());
 }
 
 fn is_done(connection: &mut Connection) -> bool {
-    matches!(connection.said.as_mut().expect("no wire").pop_front(), Some(Said::Reply(amqp::Reply::Done)))
+    matches!(connection.captured.as_mut().expect("no wire").pop_front(), Some(Said::Reply(amqp::Reply::Done)))
 }
 
-/// What was on its way to a consumer without acknowledgement was settled by that, and thrown away.
+/// Deliveries in flight to a consumer without acknowledgement were settled by delivery, and dropped.
 #[test]
-fn what_is_on_its_way_to_a_consumer_comes_before_its_cancellation_is_answered() {
+fn deliveries_in_flight_precede_the_reply_to_a_cancel() {
     for is_deleted in [false, true] {
         let mut connection = connection(1);
         connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
@@ -125,7 +125,7 @@ fn what_is_on_its_way_to_a_consumer_comes_before_its_cancellation_is_answered() 
     }
 }
 
-/// What the broker is told of limits that consumers share: who shares one, and that it is another one now.
+/// The requests to the broker about shared limits: consumers that share one, and changes of it.
 fn shared(connection: &mut Connection) -> Vec<Option<u64>> {
     let requests = std::iter::from_fn(|| connection.poll_request());
     let shared = requests.filter_map(|(_, request)| match request {
@@ -136,10 +136,10 @@ fn shared(connection: &mut Connection) -> Vec<Option<u64>> {
     shared.collect()
 }
 
-/// Three queues of a channel with a prefetch for all of it: the first one was drained, then the second, and of two consumers of a queue one
-/// got everything. The limit is where messages are handed out.
+/// Three queues of a channel with a shared prefetch: the first one was drained, then the second, and of two consumers of a queue one got everything.
+/// The limit is enforced where messages are delivered.
 #[test]
-fn a_prefetch_for_the_whole_channel_is_held_by_the_broker() {
+fn a_shared_prefetch_is_enforced_by_the_broker() {
     let mut connection = connection(3);
     connection.deliver(vec![delivery(11, 1)]);
     let first = given(&mut connection);
@@ -150,36 +150,36 @@ fn a_prefetch_for_the_whole_channel_is_held_by_the_broker() {
         shared(connection)
     };
     assert_eq!(qos(&mut connection, 0), [], "there was none");
-    assert_eq!(qos(&mut connection, 2), [Some(11), Some(12), Some(13), None], "what is to be settled counts");
+    assert_eq!(qos(&mut connection, 2), [Some(11), Some(12), Some(13), None], "unsettled deliveries count");
     let limit = connection.channels[&CHANNEL].limit.clone().expect("a limit");
     assert_eq!([limit.take(12, 9, true).0, limit.take(13, 9, true).0], [2, 0]);
     assert_eq!(qos(&mut connection, 3), [None]);
     assert_eq!(limit.take(13, 9, true).0, 1);
     assert_eq!(qos(&mut connection, 0), [None]);
     assert_eq!(limit.take(13, 9, true).0, 9, "it is lifted");
-    // What came finds room: it has been taken by the broker.
+    // Messages that arrived are accepted: the broker has already counted them.
     connection.deliver(vec![delivery(12, 2), delivery(13, 3)]);
     assert_eq!(offsets(&given(&mut connection)), [2, 3]);
     connection.settle(CHANNEL, Verdict::Ack, &[run(1, first[0])]);
     assert_eq!(settled(&mut connection).len(), 1);
 }
 
-/// A reader was past what a channel with a later shared prefetch had no room for, and never got it.
+/// A reader skipped messages that did not fit a shared prefetch set later, and never got them.
 #[test]
-fn a_stream_takes_no_part_in_the_prefetch_of_its_channel() {
+fn streams_are_exempt_from_the_shared_prefetch() {
     let mut connection = connection_to(2, "stream");
     connection.begin(1, amqp::Request::Qos(CHANNEL, 1));
     assert_eq!(shared(&mut connection), [None]);
     connection.deliver((1..=4).map(|at| delivery(11, at)).collect());
     assert_eq!(offsets(&given(&mut connection)), [1, 2, 3, 4]);
-    assert_eq!(settled(&mut connection), [], "nothing goes back");
+    assert_eq!(settled(&mut connection), [], "nothing is requeued");
     connection.give_all_credit();
     assert_eq!(credits(&mut connection), [(11, 4)]);
 }
 
-/// It came back by way of the session, and counted as handed out.
+/// It was requeued through the session, and counted as a delivery.
 #[test]
-fn what_meets_a_cancelled_consumer_goes_back_unseen() {
+fn deliveries_to_a_cancelled_consumer_are_requeued_uncounted() {
     let mut connection = connection(2);
     connection.deliver(vec![delivery(11, 1)]);
     let first = given(&mut connection);
@@ -193,7 +193,7 @@ fn what_meets_a_cancelled_consumer_goes_back_unseen() {
     assert_eq!(settled(&mut connection).len(), 1);
 }
 
-fn told(connection: &mut Connection) -> Vec<(u64, Credit)> {
+fn granted(connection: &mut Connection) -> Vec<(u64, Credit)> {
     let requests = std::iter::from_fn(|| connection.poll_request());
     let credits = requests.filter_map(|(_, request)| match request {
         Request::Credit(id, more) => Some((id.0, more)),
@@ -203,12 +203,12 @@ fn told(connection: &mut Connection) -> Vec<(u64, Credit)> {
 }
 
 fn credits(connection: &mut Connection) -> Vec<(u64, u64)> {
-    told(connection).into_iter().map(|(id, more)| (id, more.messages)).collect()
+    granted(connection).into_iter().map(|(id, more)| (id, more.messages)).collect()
 }
 
-/// The broker was told of each message alone, and each look for that went over all consumers of the connection.
+/// The broker got a request per message, and each search went over all consumers of the connection.
 #[test]
-fn credit_is_given_for_many_messages_at_once_or_a_little_later() {
+fn credit_is_granted_for_many_messages_together_or_a_little_later() {
     let mut connection = connection(3);
     let part = WINDOW_MESSAGES / CREDIT_PART;
     connection.deliver(vec![delivery(11, 1)]);
@@ -225,14 +225,14 @@ fn credit_is_given_for_many_messages_at_once_or_a_little_later() {
     connection.begin(1, amqp::Request::Cancel(CHANNEL, ConsumerRef(3)));
     stopped(&mut connection);
     connection.give_all_credit();
-    assert_eq!(credits(&mut connection), [], "whoever is gone is owed nothing");
+    assert_eq!(credits(&mut connection), [], "a removed consumer is owed nothing");
 }
 
-/// A consumer that did not read was given its window back after a while, and had more than the window in memory.
+/// A consumer that did not read got its window back after a while, and had more than the window in memory.
 #[test]
-fn no_time_gives_credit_for_what_is_not_written() {
+fn unwritten_deliveries_give_no_credit() {
     let mut connection = connection(1);
-    // The session has something to say, and nobody takes it.
+    // The session has output that the client does not read.
     connection.on_bytes(&mut BytesMut::from(&b"AMQP\0\0\x09\x01"[..]), Now::default());
     assert!(connection.session.has_output());
     connection.deliver(vec![delivery(11, 1)]);
@@ -256,9 +256,9 @@ fn detaches(connection: &mut Connection) -> Vec<u64> {
     gone
 }
 
-/// Each consumer that was cancelled stayed until its channel was closed.
+/// Each cancelled consumer was kept until its channel was closed.
 #[test]
-fn a_cancelled_consumer_goes_when_all_of_it_is_settled() {
+fn a_cancelled_consumer_is_removed_once_all_is_settled() {
     let mut connection = connection(2);
     connection.deliver(vec![delivery(11, 1), delivery(11, 2)]);
     let there = given(&mut connection);
@@ -275,15 +275,15 @@ fn a_cancelled_consumer_goes_when_all_of_it_is_settled() {
 }
 
 fn refused(connection: &mut Connection) -> Option<u16> {
-    match connection.said.as_mut().expect("no wire").pop_front() {
+    match connection.captured.as_mut().expect("no wire").pop_front() {
         Some(Said::Reply(amqp::Reply::Refused(why))) => Some(why.code.number()),
         _ => None,
     }
 }
 
-/// The client was told that it was done, or that nothing was there; and a broker that was busy closed its connection.
+/// The client got success, or an empty result; and a busy broker closed its connection.
 #[test]
-fn what_could_not_be_done_is_no_success() {
+fn failures_are_reported() {
     let busy = SettleError::Unavailable(Unavailable::Busy);
     let gone = polylogue_api::AttachError::Unavailable(Unavailable::NotCommitted);
     let entry = connection(0).directory.queues().remove(0);
@@ -301,12 +301,12 @@ fn what_could_not_be_done_is_no_success() {
     }
     let mut connection = connection(0);
     connection.resume(Waits::CommitSettled(1), Reply::Settle(vec![Err(SettleError::NotHeld)]));
-    assert_eq!(refused(&mut connection), None, "somebody else has it");
+    assert_eq!(refused(&mut connection), None, "another consumer has it");
 }
 
-/// Of a quorum queue a consumer on a channel with a prefetch for all of it is refused, as with RabbitMQ.
+/// On a channel with a shared prefetch, a consumer of a quorum queue is refused, as in RabbitMQ.
 #[test]
-fn a_consumer_comes_with_the_limit_of_its_channel() {
+fn a_consumer_is_attached_with_its_channels_limit() {
     for (kind, qos, shares, code) in
         [("classic", 0, Some(false), None), ("classic", 2, Some(true), None), ("quorum", 2, None, Some(540))]
     {
@@ -334,7 +334,7 @@ fn a_consumer_comes_with_the_limit_of_its_channel() {
         assert_eq!(asked.as_ref().map(|(_, spec)| spec.shared.is_some() && spec.shared == limit), shares, "{kind}");
         assert_eq!(refused(&mut connection), code, "{kind}");
         if let Some((token, _)) = asked {
-            // A limit that came meanwhile holds for it too.
+            // A limit that was set meanwhile applies to it too.
             connection.begin(1, amqp::Request::Qos(CHANNEL, 5));
             connection.on_reply(token, Reply::Attach(Ok(ConsumerId(11))), Now::default());
             assert!(shared(&mut connection).contains(&Some(11)));
@@ -342,9 +342,9 @@ fn a_consumer_comes_with_the_limit_of_its_channel() {
     }
 }
 
-/// What was written made the connection look at all consumers that were owed something.
+/// Each write made the connection check all consumers that were owed credit.
 #[test]
-fn a_look_at_what_is_owed_goes_over_some_consumers_in_turns() {
+fn owed_credit_is_checked_for_some_consumers_in_rotation() {
     const CONSUMERS: u32 = 1_000;
     let mut connection = connection(CONSUMERS);
     let part = WINDOW_MESSAGES / CREDIT_PART;
@@ -356,10 +356,10 @@ fn a_look_at_what_is_owed_goes_over_some_consumers_in_turns() {
     let mut order = Vec::new();
     while !connection.owing.is_empty() {
         connection.give_credit();
-        let told = told(&mut connection);
-        assert!(!told.is_empty() && told.len() <= LOOKS_MAX, "{}", told.len());
-        order.extend(told.into_iter().map(|(id, _)| id));
+        let granted = granted(&mut connection);
+        assert!(!granted.is_empty() && granted.len() <= CHECKS_MAX, "{}", granted.len());
+        order.extend(granted.into_iter().map(|(id, _)| id));
     }
-    assert_eq!(order, first, "each has its turn, in their order");
-    assert!(connection.next_deadline_ms().is_some(), "who was left would have been told soon");
+    assert_eq!(order, first, "all in rotation, in order");
+    assert!(connection.next_deadline_ms().is_some(), "the remaining ones are checked soon");
 }

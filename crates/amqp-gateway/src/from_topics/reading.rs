@@ -1,10 +1,8 @@
-//! A partition on its way to an exchange: read, published, and tried again.
+//! The states of a partition that is read for an exchange: reading, publishing, retrying.
 //!
 //! ```text
-//!   ready ──> reading ──> publishing ──> ready      more was written meanwhile
-//!     ^          │             │
-//!     │          └──────┬──────┴──> watching        nothing more is there
-//!     └── waiting <─────┘                           it could not be read, or a queue has no room
+//!   ready ──> reading ──> publishing ──> ready      more records were appended meanwhile ^          │             │ │          └──────┬──────┴──>
+//! watching        the end is reached └── waiting <─────┘                           the read failed, or a queue has no room
 //! ```
 
 use super::records::{Next, Records};
@@ -14,7 +12,7 @@ use crate::convert::View;
 use crate::directory::QueueEntry;
 use crate::message::store;
 use crate::publish::{TARGETS_PER_REQUEST, arrived, more_targets};
-use crate::route::{Reaching, Sent, Ways, reach};
+use crate::route::{Reaching, RouteContext, RoutedMessage, reach};
 use crate::topics::{EXCHANGE, RecordMessage, RecordOf, message_of};
 use crate::turn::{REQUEST_STEPS, TARGET_STEPS};
 use polylogue_amqp_model::{Overflow, QueueSettings};
@@ -29,19 +27,19 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of a partition that are read at once, unless one batch has more.
+/// Bytes of one read of a partition, unless a single batch is larger.
 const READ_BYTES: u32 = 256 << 10;
-/// Partitions of an exchange of which something is read or published at the same time.
+/// The most partitions of an exchange with a read or publish in progress.
 pub(super) const OPEN_MAX: usize = 8;
-/// Messages of a partition that are on their way at the most.
+/// The most messages of a partition in flight.
 const PUBLISH_MESSAGES: usize = 1_000;
-/// Their bytes, unless one message has more.
+/// The most bytes of them, unless a single message is larger.
 const PUBLISH_BYTES: usize = 1 << 20;
-/// What of a decompressed batch may be kept while some of it is published; of a larger one the rest is read again. Bytes.
+/// The most bytes of a decompressed batch that are kept while a part is published; of a larger one the rest is read again. Bytes.
 const KEPT_BYTES_MAX: usize = 4 << 20;
-/// Publishes of one message at the most, when it is tried again for each queue by itself; of more queues some share one.
+/// The most publishes of one message that is retried for each queue separately; with more queues some share one.
 const SEPARATE_MAX: usize = 64;
-/// How soon something is tried again, and at the latest.
+/// Backoff of retries.
 const RETRY: Waits = Waits { min_ms: 10, max_ms: 1_000 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,12 +51,12 @@ pub(super) enum Stage {
     Waiting,
 }
 
-/// One publish of a record, or one of several.
+/// A publish of a record, or one of several.
 #[derive(Debug)]
 struct Part {
     offset: u64,
     to: Vec<PartitionId>,
-    /// Its queues dead-letter what they refuse, which then is where it belongs.
+    /// Its queues dead-letter messages that they reject, which counts as published.
     dead_letters: bool,
 }
 
@@ -74,26 +72,26 @@ pub(super) struct Source {
     end: u64,
     records: Option<Records>,
     sent: Vec<Part>,
-    /// Records that are sent again, with the queues that have them.
+    /// Records being retried, with the queues that have them.
     again: BTreeMap<u64, Vec<PartitionId>>,
-    /// Records to be tried again, with the queues that have them. Those between them and `tried` are published.
+    /// Records to retry, with the queues that have them. Those between them and `tried` are published.
     failed: BTreeMap<u64, Vec<PartitionId>>,
     tried: u64,
-    /// The record whose queues are looked for, where there were no steps left for that.
-    way: Option<Box<Way>>,
+    /// The record whose routing was paused.
+    paused: Option<Box<PausedRecord>>,
 }
 
-/// A record on its way to its queues.
+/// A record with its paused routing.
 #[derive(Debug)]
-struct Way {
+struct PausedRecord {
     offset: u64,
     reaching: Box<Reaching>,
-    seen: Seen,
+    seen: QueueChecks,
 }
 
-/// What is seen of the queues that a record reaches.
+/// Properties of the queues that a record was routed to.
 #[derive(Default, Debug)]
-struct Seen {
+struct QueueChecks {
     is_later: bool,
     is_last: bool,
     too_large: bool,
@@ -113,17 +111,17 @@ impl Source {
             again: BTreeMap::new(),
             failed: BTreeMap::new(),
             tried: 0,
-            way: None,
+            paused: None,
         }
     }
 
-    /// Something of it is read or published.
+    /// Whether a read or publish is in progress.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Reading | Stage::Publishing)
     }
 }
 
-/// What is published of a partition in one go.
+/// The publishes of a partition in one request.
 #[derive(Debug, Default)]
 struct Batch {
     messages: Vec<PublishMessage>,
@@ -131,9 +129,9 @@ struct Batch {
     bytes: usize,
     /// Targets beyond the first one of each message.
     targets: usize,
-    /// There were no steps for more.
+    /// The steps were used up.
     is_cut_short: bool,
-    /// What comes next is for a turn that may take long.
+    /// The next batch needs a long turn.
     is_long: bool,
 }
 
@@ -153,7 +151,7 @@ impl Batch {
         self.messages.push(message);
     }
 
-    /// Adds a message: to all of its queues at once, or to each for itself when it is tried again and some have it.
+    /// Adds a message: to all of its queues together, or to each separately when it is retried and some have it.
     fn add(&mut self, offset: u64, routed: Routed, has: Option<&[PartitionId]>) {
         let Routed { mut message, dead_letters, .. } = routed;
         let mut queues = std::mem::take(&mut message.queues);
@@ -166,31 +164,31 @@ impl Batch {
     }
 }
 
-/// A record with the queues that it goes to.
+/// A record with its target queues.
 struct Routed {
     message: PublishMessage,
-    /// Those of its queues that dead-letter what they refuse.
+    /// Those of its queues that dead-letter messages that they reject.
     dead_letters: Set<PartitionId>,
-    /// Nothing is published together with it and behind it: a queue may have no room for it, and some for a smaller one.
+    /// It must be the last one of the request: a queue may have no room for it, and still for a smaller one.
     is_last: bool,
-    /// It was passed over for a queue that may not hold as much.
+    /// It was skipped for a queue that may not hold as much.
     too_large: bool,
 }
 
-/// What becomes of a record.
-enum Fate {
+/// The disposition of a record.
+enum Disposition {
     Publish(Routed),
-    /// A queue of it is being made.
+    /// One of its queues is being created.
     Later,
-    /// It cannot be a message.
+    /// It cannot be converted to a message.
     Skip,
-    /// It comes from the exchange itself.
+    /// It was forwarded from the exchange itself.
     Drop,
-    /// There are no steps left.
-    Left(Box<Way>),
+    /// The steps are used up.
+    Left(Box<PausedRecord>),
 }
 
-/// Whether a queue can never take a message whose body has so many bytes, but refuses it each time.
+/// Whether a queue rejects a message with a body of this size in any state.
 fn never_fits(settings: &QueueSettings, body_bytes: usize) -> bool {
     settings.overflow != Overflow::DropHead
         && (settings.max_length == Some(0) || settings.max_length_bytes.is_some_and(|max| body_bytes as u64 > max))
@@ -201,8 +199,7 @@ fn refuses_to_dead(settings: &QueueSettings) -> bool {
 }
 
 impl FromTopics {
-    /// Begins a turn of at most so many steps ([`polylogue_types::turn`]), and goes on with what the one before left. Without turns
-    /// everything is done at once.
+    /// Begins a turn of at most this many steps ([`polylogue_types::turn`]), and continues paused work. Without turns everything is done immediately.
     pub fn begin_turn(&mut self, steps_max: u64, now: Now) {
         self.steps = steps_max;
         while self.steps > 0
@@ -215,19 +212,19 @@ impl FromTopics {
         }
     }
 
-    /// Whether something is left to do, which waits for nothing but another turn.
+    /// Whether there is work left that only needs another turn.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         !self.unfinished.is_empty()
     }
 
-    /// Whether a compressed batch comes next of something: that is for [`FromTopics::long_turn`].
+    /// Whether a compressed batch is next: it needs [`FromTopics::long_turn`].
     #[must_use]
     pub fn wants_long_turn(&self) -> bool {
         !self.compressed.is_empty()
     }
 
-    /// A turn on a thread on which nothing else waits: opens one compressed batch, and goes on with it for so many steps.
+    /// A turn on a worker thread: opens one compressed batch, and continues with it for this many steps.
     pub fn long_turn(&mut self, steps_max: u64, now: Now) {
         self.steps = steps_max;
         let Some((id, partition)) = self.compressed.pop_front() else { return };
@@ -239,7 +236,7 @@ impl FromTopics {
         }
     }
 
-    /// A partition is to be read, once there is room.
+    /// Schedules a partition to be read.
     pub(super) fn ready(&mut self, id: ExchangeId, partition: PartitionId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let Some(source) = link.partitions.get_mut(&partition) else { return };
@@ -249,7 +246,7 @@ impl FromTopics {
         self.pump(id);
     }
 
-    /// Reads partitions for which there is room.
+    /// Reads scheduled partitions, up to the limit.
     pub(super) fn pump(&mut self, id: ExchangeId) {
         while let Some(link) = self.links.get_mut(&id).filter(|link| link.open < OPEN_MAX) {
             if self.directory.alarm().is_some() {
@@ -265,7 +262,7 @@ impl FromTopics {
         }
     }
 
-    /// Looks at a partition again after a while, longer each time.
+    /// Schedules a partition again after the backoff.
     pub(super) fn later(&mut self, id: ExchangeId, partition: PartitionId, now: Now) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let Some(source) = link.partitions.get_mut(&partition) else { return };
@@ -276,7 +273,7 @@ impl FromTopics {
         self.pump(id);
     }
 
-    /// What was read of a partition.
+    /// Handles the result of a read.
     pub(super) fn read(
         &mut self,
         id: ExchangeId,
@@ -295,7 +292,7 @@ impl FromTopics {
                 source.records = Some(records);
                 self.publish(id, partition, now);
             }
-            // Retention took what comes next, or a crash what was not on disk.
+            // Retention removed the next records, or a crash those that were not on disk.
             Some(Err(ReadError::OutOfRange { log_start, high_watermark })) => {
                 let next = source.next.clamp(log_start.0, high_watermark.0.max(log_start.0));
                 let is_other = next != source.next;
@@ -319,7 +316,7 @@ impl FromTopics {
         }
     }
 
-    /// Publishes what was read, or as much of it as may be on its way.
+    /// Publishes the records that were read, up to the limits.
     fn publish(&mut self, id: ExchangeId, partition: PartitionId, now: Now) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let Some(mut source) = link.partitions.remove(&partition) else { return };
@@ -356,18 +353,18 @@ impl FromTopics {
         let is_missing = is_more && source.records.as_ref().is_some_and(Records::is_empty);
         link.partitions.insert(partition, source);
         if is_missing {
-            // It is there, and could not be read now.
+            // It exists, and could not be read now.
             return self.later(id, partition, now);
         }
-        // What is no batch has no end that is known.
+        // Invalid bytes have no known end.
         self.counts.skipped += u64::from(is_stuck);
         let next = passed + u64::from(is_stuck);
         self.advance(id, partition, next, now);
-        self.go_on(id, partition, next, end);
+        self.proceed(id, partition, next, end);
     }
 
-    /// Reads on, or waits for what comes.
-    fn go_on(&mut self, id: ExchangeId, partition: PartitionId, next: u64, end: u64) {
+    /// Reads on, or waits for new records.
+    fn proceed(&mut self, id: ExchangeId, partition: PartitionId, next: u64, end: u64) {
         if next < end {
             return self.ready(id, partition);
         }
@@ -383,7 +380,7 @@ impl FromTopics {
         self.pump(id);
     }
 
-    /// The next record, if this turn may go on to it; else `batch` says why not, unless there is none.
+    /// Returns the next record, if this turn may process it; otherwise `batch` has the reason, unless there is none.
     fn take(&mut self, records: &mut Records, batch: &mut Batch) -> Option<Record> {
         batch.is_cut_short = self.steps == 0;
         if batch.is_cut_short {
@@ -391,7 +388,7 @@ impl FromTopics {
         }
         match records.next(self.is_long) {
             Next::Record(record) => {
-                // One compressed batch a turn.
+                // One compressed batch per turn.
                 self.is_long = false;
                 self.steps = self.steps.saturating_sub(1);
                 Some(record)
@@ -404,7 +401,7 @@ impl FromTopics {
         }
     }
 
-    /// Takes records that may be published together. `None` when there are none because a queue is being made.
+    /// Takes records that may be published together. `None` if a queue is being created and nothing can be published.
     fn fill(&mut self, id: ExchangeId, source: &mut Source, now: Now) -> Option<Batch> {
         let mut batch = Batch::default();
         let directory = self.directory.clone();
@@ -420,12 +417,12 @@ impl FromTopics {
             if offset < source.tried {
                 has = source.failed.remove(&offset);
                 if has.is_none() {
-                    // It is where it belongs.
+                    // It counts as published.
                     continue;
                 }
             } else if !(source.failed.is_empty() && source.again.is_empty()) {
                 if !batch.messages.is_empty() {
-                    // What is behind what failed waits for it.
+                    // Records after a failed one wait for it.
                     records.put_back(record);
                     break;
                 }
@@ -435,18 +432,18 @@ impl FromTopics {
             let link = self.links.get(&id)?;
             let scratch = &mut self.scratch;
             let routing = Routing { directory: &directory, catalog: self.catalog.as_ref(), routes: &routes, now };
-            let way = source.way.take().filter(|way| way.offset == offset);
-            let how = (&mut goes_back, scratch, &mut self.steps, way);
-            let fate = routing.fate(link, source.number, &record, self.body_bytes_max, how);
-            match fate {
-                Fate::Left(way) => {
+            let paused = source.paused.take().filter(|paused| paused.offset == offset);
+            let how = (&mut goes_back, scratch, &mut self.steps, paused);
+            let disposition = routing.disposition(link, source.number, &record, self.body_bytes_max, how);
+            match disposition {
+                Disposition::Left(paused) => {
                     source.failed.extend(has.map(|has| (offset, has)));
-                    source.way = Some(way);
+                    source.paused = Some(paused);
                     batch.is_cut_short = true;
                     records.put_back(record);
                     break;
                 }
-                Fate::Publish(routed) => {
+                Disposition::Publish(routed) => {
                     self.steps = self.steps.saturating_sub(TARGET_STEPS * routed.message.queues.len() as u64);
                     let is_last = routed.is_last;
                     self.counts.skipped += u64::from(routed.too_large && has.is_none());
@@ -459,14 +456,14 @@ impl FromTopics {
                         break;
                     }
                 }
-                Fate::Later => {
+                Disposition::Later => {
                     source.failed.extend(has.map(|has| (offset, has)));
                     is_later = batch.messages.is_empty();
                     records.put_back(record);
                     break;
                 }
-                Fate::Skip => self.counts.skipped += 1,
-                Fate::Drop => {}
+                Disposition::Skip => self.counts.skipped += 1,
+                Disposition::Drop => {}
             }
         }
         self.counts.skipped += records.take_damaged();
@@ -474,7 +471,7 @@ impl FromTopics {
         (!is_later).then_some(batch)
     }
 
-    /// What became of messages.
+    /// Handles the results of publishes.
     pub(super) fn published(
         &mut self,
         id: ExchangeId,
@@ -514,7 +511,7 @@ impl FromTopics {
     }
 }
 
-/// What routing goes by.
+/// The state that routing uses.
 struct Routing<'a> {
     directory: &'a crate::directory::Directory,
     catalog: &'a dyn polylogue_api::Catalog,
@@ -523,22 +520,29 @@ struct Routing<'a> {
 }
 
 impl Routing<'_> {
-    /// Finds out what becomes of a record, or goes on with that; the first part of `how` is whether the exchange's messages go on to the
-    /// topic, once that was asked.
-    fn fate(&self, link: &Link, number: usize, record: &Record, body_bytes_max: usize, how: How<'_>) -> Fate {
-        let (goes_back, scratch, steps, way) = how;
+    /// Determines the disposition of a record, or continues; the first part of `how` is whether the exchange forwards to the topic, once that was
+    /// determined.
+    fn disposition(
+        &self,
+        link: &Link,
+        number: usize,
+        record: &Record,
+        body_bytes_max: usize,
+        how: How<'_>,
+    ) -> Disposition {
+        let (goes_back, scratch, steps, paused) = how;
         *steps = steps.saturating_sub(REQUEST_STEPS);
         let exchange = &link.exchange;
         if record.headers.last(EXCHANGE.as_bytes()).flatten().is_some_and(|name| name == exchange.name)
-            && *goes_back.get_or_insert_with(|| self.directory.goes_on_to(exchange.vhost, &link.topic))
+            && *goes_back.get_or_insert_with(|| self.directory.forwards_to(exchange.vhost, &link.topic))
         {
-            return Fate::Drop;
+            return Disposition::Drop;
         }
         let of = RecordOf { topic: &link.topic, partition: number };
-        let Some(message) = message_of(record, of, body_bytes_max) else { return Fate::Skip };
+        let Some(message) = message_of(record, of, body_bytes_max) else { return Disposition::Skip };
         match self.routes.entry_by_id(exchange.id) {
-            Some(entry) => self.route(link, entry, record, &message, (scratch, steps, way)),
-            None => Fate::Drop,
+            Some(entry) => self.route(link, entry, record, &message, (scratch, steps, paused)),
+            None => Disposition::Drop,
         }
     }
 
@@ -548,11 +552,11 @@ impl Routing<'_> {
         entry: Entry<'_>,
         record: &Record,
         message: &RecordMessage,
-        (scratch, steps, way): (&mut polylogue_router::Scratch, &mut u64, Option<Box<Way>>),
-    ) -> Fate {
+        (scratch, steps, paused): (&mut polylogue_router::Scratch, &mut u64, Option<Box<PausedRecord>>),
+    ) -> Disposition {
         let RecordMessage { routing_key, properties, expiration_ms, body } = message;
         let view = View::new(properties);
-        let sent = Sent {
+        let sent = RoutedMessage {
             keys: &[routing_key],
             view: &view,
             random: (record.offset as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ link.exchange.id.0,
@@ -561,7 +565,7 @@ impl Routing<'_> {
             now_ms: self.now.wall_ms,
         };
         let stored = |raw: &[u8]| store(&link.exchange.name, routing_key, raw, None, std::slice::from_ref(body));
-        let (reaching, seen) = way.map_or_else(Default::default, |way| (Some(way.reaching), way.seen));
+        let (reaching, seen) = paused.map_or_else(Default::default, |paused| (Some(paused.reaching), paused.seen));
         let seen = RefCell::new(seen);
         let wanted = |entry: &QueueEntry| {
             let settings = &entry.settings;
@@ -578,7 +582,7 @@ impl Routing<'_> {
             }
             true
         };
-        let ways = Ways { directory: self.directory, catalog: self.catalog, wanted: &wanted };
+        let ways = RouteContext { directory: self.directory, catalog: self.catalog, wanted: &wanted };
         let reached = match reaching {
             Some(reaching) => reaching.resume(ways, &sent, scratch, steps),
             None => reach(ways, self.routes, entry, &sent, scratch, steps),
@@ -586,14 +590,16 @@ impl Routing<'_> {
         let seen = seen.into_inner();
         let reached = match reached {
             Ok(reached) => reached,
-            Err(reaching) => return Fate::Left(Box::new(Way { offset: record.offset as u64, reaching, seen })),
+            Err(reaching) => {
+                return Disposition::Left(Box::new(PausedRecord { offset: record.offset as u64, reaching, seen }));
+            }
         };
         if seen.is_later {
-            return Fate::Later;
+            return Disposition::Later;
         }
         let delayed = reached.properties(properties);
         let bytes = stored(delayed.as_ref().map_or(properties.raw(), |properties| properties.raw()));
-        Fate::Publish(Routed {
+        Disposition::Publish(Routed {
             message: reached.message(bytes, properties.delivery_mode, self.now.wall_ms),
             dead_letters: seen.dead_letters,
             is_last: seen.is_last,
@@ -602,5 +608,5 @@ impl Routing<'_> {
     }
 }
 
-/// What a record's fate is found with.
-type How<'a> = (&'a mut Option<bool>, &'a mut polylogue_router::Scratch, &'a mut u64, Option<Box<Way>>);
+/// The memory and steps for a record's disposition.
+type How<'a> = (&'a mut Option<bool>, &'a mut polylogue_router::Scratch, &'a mut u64, Option<Box<PausedRecord>>);

@@ -1,4 +1,4 @@
-//! What was read of a partition, record by record.
+//! The records of a read of a partition, one by one.
 
 use bytes::BytesMut;
 use polylogue_record::kafka::{Batch, BatchIter, Record, RecordIter, records};
@@ -6,45 +6,45 @@ use polylogue_types::Chunk;
 use polylogue_types::limits::DECOMPRESSED_BYTES_MAX;
 use std::io;
 
-/// A batch whose records are taken.
+/// A batch whose records are being taken.
 #[derive(Debug)]
 struct Open {
     records: RecordIter,
     /// The offset after its last one.
     end: u64,
-    /// What it has in memory as long as any of it is left. Bytes.
+    /// The memory that it occupies until all records are taken. Bytes.
     bytes: usize,
 }
 
-/// What comes next of what was read.
+/// The next element of a read.
 #[derive(Debug)]
 pub(super) enum Next {
     Record(Record),
-    /// A compressed batch. It may have a thousand times as many bytes as were read, and is for a turn that may take long.
+    /// A compressed batch. It may be a thousand times as large as its input, and needs a long turn.
     Compressed,
     End,
 }
 
-/// See the module. What cannot be read is passed over.
+/// See the module. Invalid bytes are skipped.
 #[derive(Debug)]
 pub(super) struct Records {
     batches: BatchIter,
-    /// The next batch, where it is compressed and was not to be opened yet.
+    /// The next batch, if it is compressed and was not opened yet.
     compressed: Option<Batch>,
-    /// The batch in which the next record is.
+    /// The batch of the next record.
     open: Option<Open>,
-    /// Was taken and put back.
+    /// A record that was taken and put back.
     back: Option<Record>,
     /// Where reading began.
     from: u64,
-    /// The offset after what was passed.
+    /// The offset after everything that was taken or skipped.
     next: u64,
     is_empty: bool,
     damaged: u64,
 }
 
 impl Records {
-    /// What was read, from an offset on.
+    /// The result of a read from an offset on.
     pub(super) fn new(chunks: &[Chunk], from: u64) -> io::Result<Records> {
         let bytes = match chunks {
             [one] => one.to_bytes()?,
@@ -61,12 +61,12 @@ impl Records {
         Ok(Records { batches, compressed: None, open, back, from, next: from, is_empty, damaged })
     }
 
-    /// The offset after all that was taken.
+    /// The offset after everything that was taken or skipped.
     pub(super) fn passed(&self) -> u64 {
         self.back.as_ref().map_or(self.next, |record| record.offset as u64)
     }
 
-    /// Something was read, and nothing of it could be passed: it begins with what is no batch.
+    /// Something was read, and it starts with bytes that are no batch.
     pub(super) fn is_stuck(&self) -> bool {
         !self.is_empty && self.back.is_none() && self.next == self.from
     }
@@ -76,12 +76,12 @@ impl Records {
         self.is_empty
     }
 
-    /// What is in memory beyond what was read: one batch, decompressed. Bytes.
+    /// Memory beyond the input: one decompressed batch. Bytes.
     pub(super) fn open_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.bytes)
     }
 
-    /// Records that could not be read since the last call.
+    /// How many records could not be decoded since the last call.
     pub(super) fn take_damaged(&mut self) -> u64 {
         std::mem::take(&mut self.damaged)
     }
@@ -90,14 +90,14 @@ impl Records {
         self.back = Some(record);
     }
 
-    /// The next record that is a message. A compressed batch, one at the most, is opened only where the turn may take `long`.
+    /// Returns the next record that is a message. At most one compressed batch is opened, and only if the turn may take `long`.
     pub(super) fn next(&mut self, mut long: bool) -> Next {
         if let Some(record) = self.back.take() {
             return Next::Record(record);
         }
         loop {
             let Some(Open { records, end, .. }) = &mut self.open else {
-                // Behind something that is no batch nothing can be found.
+                // After bytes that are no batch nothing can be found.
                 let Some(batch) = self.compressed.take().or_else(|| self.batches.next()?.ok()) else {
                     return Next::End;
                 };
@@ -111,7 +111,7 @@ impl Records {
             let end = *end;
             match records.next() {
                 Some(Ok(record)) => match u64::try_from(record.offset) {
-                    // Reading began inside of the batch.
+                    // Reading began within the batch.
                     Ok(offset) if offset < self.next => {}
                     Ok(offset) => {
                         self.next = offset + 1;
@@ -130,7 +130,7 @@ impl Records {
         }
     }
 
-    /// Goes on to a batch.
+    /// Opens a batch.
     fn open_batch(&mut self, batch: &Batch) {
         let end = u64::try_from(batch.header.last_offset()).map_or(self.next, |last| last + 1);
         if batch.header.is_control() || end <= self.next {

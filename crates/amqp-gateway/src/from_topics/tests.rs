@@ -1,4 +1,4 @@
-//! Topics that are vectors of batches, and a declared world that commits at once.
+//! Topics that are vectors of batches, and metadata that is committed immediately.
 
 use super::reading::OPEN_MAX;
 use super::*;
@@ -32,7 +32,7 @@ type Log = (Vec<Bytes>, u64, u64);
 /// The topics of queues, and one that is a log.
 #[derive(Debug, Default)]
 struct Logs {
-    /// Its partitions, if it is there, and how often they changed.
+    /// Its partitions, if it exists, and the number of changes.
     topic: Mutex<(Option<Vec<u64>>, u64)>,
     partitions: Mutex<BTreeMap<PartitionId, Log>>,
 }
@@ -68,7 +68,7 @@ impl Logs {
         let mut at = 0;
         let mut chunks = Vec::new();
         for batch in batches {
-            // A batch that is damaged says nothing of its length.
+            // A damaged batch has no valid length.
             let count =
                 polylogue_record::kafka::BatchHeader::parse(batch).map_or(1, |h| h.last_offset_delta as u64 + 1);
             at += count;
@@ -117,16 +117,16 @@ struct Rig {
     from: FromTopics,
     ms: u64,
     watches: BTreeMap<Token, (PartitionId, u64)>,
-    /// What is published and not answered.
+    /// Unanswered publishes.
     publishes: VecDeque<(Token, Vec<PublishMessage>)>,
-    /// Reads that are not answered, when they are held.
+    /// Unanswered reads, while they are held.
     reads: VecDeque<(Token, polylogue_api::ReadPart)>,
     holds_reads: bool,
     saves: Vec<TopicReads>,
     fails_saves: bool,
-    /// Steps of each turn, and how many turns there were.
+    /// Steps per turn, and the number of turns.
     turns: (u64, u64),
-    /// Turns that may take long.
+    /// The number of long turns.
     long_turns: u64,
 }
 
@@ -188,14 +188,14 @@ impl Rig {
         Now { wall_ms: 1_700_000_000_000, monotonic_ms: self.ms }
     }
 
-    /// So many milliseconds go by.
+    /// Advances the time by this many milliseconds.
     fn tick(&mut self, ms: u64) {
         self.ms += ms;
         self.from.on_deadline(self.now());
         self.run();
     }
 
-    /// Answers all but what is published, as long as there is something to do.
+    /// Answers everything except publishes, while there are requests.
     fn run(&mut self) {
         self.serve();
         loop {
@@ -268,7 +268,7 @@ impl Rig {
         self.command(ask)
     }
 
-    /// What the machine answers once it is committed.
+    /// The machine's reply once it is committed.
     fn command(&mut self, command: Box<dyn std::any::Any + Send>) -> Reply {
         let mut effects = Effects::default();
         self.world.machine.handle(&context(), Caller(1), command, &mut effects);
@@ -305,7 +305,7 @@ impl Rig {
         self.run();
     }
 
-    /// The bodies of what is published next, with how many queues each goes to.
+    /// The bodies of the next publishes, with the number of queues of each.
     fn published(&self) -> Vec<(String, usize)> {
         let Some((_, messages)) = self.publishes.front() else { return Vec::new() };
         messages.iter().map(|message| (body(message), message.queues.len())).collect()
@@ -315,7 +315,7 @@ impl Rig {
         self.published().into_iter().map(|(body, _)| body).collect()
     }
 
-    /// Says what became of it.
+    /// Answers a publish.
     fn answer(&mut self, results: &[Result<(), PublishError>]) {
         let (token, messages) = self.publishes.pop_front().expect("something is published");
         assert_eq!(messages.len(), results.len());
@@ -329,7 +329,7 @@ impl Rig {
         }
     }
 
-    /// The bodies of all that is published from now on.
+    /// The bodies of all further publishes.
     fn drained(&mut self) -> Vec<String> {
         let mut bodies = Vec::new();
         while !self.publishes.is_empty() {
@@ -346,12 +346,12 @@ impl Rig {
         model.world().topic_reads(exchange).collect()
     }
 
-    /// Another life over what is on disk.
+    /// A new process with the stored state.
     fn restarted(mut self) -> Rig {
         let mut machine = AmqpMachine::new(Limits::default());
         self.world.machine.change_all_chunks();
         for (id, chunk) in self.world.machine.take_changed_chunks() {
-            // Those that are gone count as changed.
+            // Deleted chunks count as changed.
             chunk.into_iter().for_each(|chunk| machine.load_chunk(&id, chunk).expect("it is read"));
         }
         machine.on_ready(&context());
@@ -380,11 +380,11 @@ fn body(message: &PublishMessage) -> String {
 }
 
 #[test]
-fn what_is_produced_after_the_declaration_is_published_in_order() {
+fn records_produced_after_the_declaration_are_published_in_order() {
     let mut rig = Rig::new(Some(&[1, 2]));
     rig.produce(1, &["before"]);
     rig.declare();
-    assert_eq!(rig.positions(), [(1, 1), (2, 0), (READS_BEGUN, 0)], "it is noted where reading begins");
+    assert_eq!(rig.positions(), [(1, 1), (2, 0), (READS_BEGUN, 0)], "the start positions are recorded");
     assert_eq!((rig.bodies(), rig.watches.len()), (vec![], 2));
     rig.produce_as(1, Codec::None, &["a", "b"], &[(b"h", Some(b"v")), (b"amqp.priority", Some(b"4"))]);
     let (_, messages) = rig.publishes.front().expect("it is published").clone();
@@ -399,7 +399,7 @@ fn what_is_produced_after_the_declaration_is_published_in_order() {
     rig.produce(1, &["c"]);
     assert_eq!(rig.publishes.len(), 1, "one publish of a partition at a time");
     rig.produce(2, &["other"]);
-    assert_eq!(rig.publishes.len(), 2, "and each partition for itself");
+    assert_eq!(rig.publishes.len(), 2, "and partitions are independent");
     assert_eq!(rig.bodies(), ["a", "b"]);
     rig.answer(&[Ok(()), Ok(())]);
     assert_eq!(rig.drained(), ["other", "c"]);
@@ -412,15 +412,15 @@ fn what_is_produced_after_the_declaration_is_published_in_order() {
     assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 4, ..ExchangeCounts::default() });
 }
 
-/// What was produced right after a declaration could be before the end at which reading began.
+/// Records produced right after a declaration could be before the position at which reading began.
 #[test]
-fn a_declaration_is_answered_when_it_is_noted_where_reading_begins() {
+fn a_declaration_is_answered_once_the_start_is_recorded() {
     let mut rig = Rig::new(Some(&[1]));
     rig.produce(1, &["before"]);
     let (directory, logs) = (rig.world.directory.clone(), rig.logs.clone());
     let mut connection = Connection::new(Arc::default(), directory, logs, 7, true, 1, Now::default());
     (connection.is_operator, connection.vhost) = (true, rig.world.vhost);
-    connection.said = Some(VecDeque::new());
+    connection.captured = Some(VecDeque::new());
     let arguments = TableBuilder::new().with_text("x-polylogue-topic", TOPIC).build();
     let (name, kind, durable) = ("sales".into(), "fanout".into(), true);
     let (passive, auto_delete, internal) = (false, false, false);
@@ -429,7 +429,7 @@ fn a_declaration_is_answered_when_it_is_noted_where_reading_begins() {
         connection.begin(1, amqp::Request::DeclareExchange(ChannelRef { number: 1, life: 1 }, declare.clone()));
         let mut asked = 0;
         while let Some((token, request)) = connection.poll_request() {
-            assert!(connection.said.as_ref().is_some_and(VecDeque::is_empty), "not before the last answer");
+            assert!(connection.captured.as_ref().is_some_and(VecDeque::is_empty), "not before the last answer");
             let reply = match request {
                 Request::DescribePartitions(ids) => rig.sizes(&ids),
                 Request::Machine(_, command) => rig.command(command),
@@ -438,12 +438,15 @@ fn a_declaration_is_answered_when_it_is_noted_where_reading_begins() {
             connection.on_reply(token, reply, Now::default());
             asked += 1;
         }
-        assert!(matches!(connection.said.as_mut().and_then(VecDeque::pop_front), Some(Said::Reply(amqp::Reply::Done))));
+        assert!(matches!(
+            connection.captured.as_mut().and_then(VecDeque::pop_front),
+            Some(Said::Reply(amqp::Reply::Done))
+        ));
         assert_eq!(asked, if is_new { 3 } else { 1 });
         assert_eq!(rig.positions(), [(1, if is_new { 1 } else { 2 }), (READS_BEGUN, 0)]);
         if is_new {
             rig.bind("q");
-            // Before anybody has looked.
+            // Before the first search.
             rig.produce(1, &["after"]);
         }
         rig.tick(0);
@@ -453,7 +456,7 @@ fn a_declaration_is_answered_when_it_is_noted_where_reading_begins() {
 }
 
 #[test]
-fn batches_of_any_compression_are_read_and_control_batches_passed_over() {
+fn batches_of_any_compression_are_read_and_control_batches_skipped() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     rig.holds_reads = true;
@@ -476,7 +479,7 @@ fn batches_of_any_compression_are_read_and_control_batches_passed_over() {
 }
 
 #[test]
-fn what_comes_later_is_read_from_its_beginning_and_what_goes_is_forgotten() {
+fn later_partitions_are_read_from_the_beginning_and_deleted_ones_dropped() {
     let mut rig = Rig::new(None);
     rig.declare();
     assert_eq!(rig.positions(), [(READS_BEGUN, 0)]);
@@ -490,7 +493,7 @@ fn what_comes_later_is_read_from_its_beginning_and_what_goes_is_forgotten() {
     assert_eq!(rig.drained(), ["second"]);
     rig.tick(SAVE_MS);
     assert_eq!(rig.positions(), [(1, 1), (2, 1), (READS_BEGUN, 0)]);
-    // The topic is deleted and made again.
+    // The topic is deleted and created again.
     rig.logs.set(Some(&[3]));
     rig.produce(3, &["third"]);
     rig.tick(LOOK_MS);
@@ -498,14 +501,14 @@ fn what_comes_later_is_read_from_its_beginning_and_what_goes_is_forgotten() {
     rig.tick(SAVE_MS);
     assert_eq!(rig.positions(), [(3, 1), (READS_BEGUN, 0)]);
     assert_eq!(rig.watches.values().map(|(id, _)| id.0).collect::<Vec<_>>(), [3]);
-    // What went while the broker was down is forgotten as well.
+    // Partitions deleted while the broker was down are dropped too.
     rig.logs.set(Some(&[4]));
     let rig = rig.restarted();
     assert_eq!(rig.positions(), [(READS_BEGUN, 0)]);
 }
 
 #[test]
-fn a_start_goes_on_where_the_last_life_was() {
+fn a_restart_continues_at_the_recorded_position() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     rig.produce(1, &["a", "b"]);
@@ -513,14 +516,14 @@ fn a_start_goes_on_where_the_last_life_was() {
     rig.tick(SAVE_MS);
     rig.produce(1, &["c"]);
     assert_eq!(rig.bodies(), ["c"]);
-    // It dies before that is answered; more comes before anybody reads.
+    // The process ends before the answer; more records follow before the next read.
     let mut rig = rig.restarted();
-    assert_eq!(rig.drained(), ["c"], "what was published and not noted comes again, and nothing else");
+    assert_eq!(rig.drained(), ["c"], "only records published without a recorded position are repeated");
     rig.tick(SAVE_MS);
     assert_eq!(rig.positions(), [(1, 3), (READS_BEGUN, 0)]);
     let mut rig = rig.restarted();
     assert_eq!((rig.bodies(), rig.watches.len()), (vec![], 1));
-    // In the middle of a batch.
+    // Within a batch.
     rig.produce(1, &["d", "e", "f"]);
     rig.answer(&[Ok(()), FULL, FULL]);
     rig.tick(SAVE_MS - 1);
@@ -529,7 +532,7 @@ fn a_start_goes_on_where_the_last_life_was() {
 }
 
 #[test]
-fn how_far_it_is_is_noted_ten_times_a_second_and_again_when_that_fails() {
+fn the_position_is_recorded_ten_times_a_second_and_retried() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     rig.saves.clear();
@@ -548,11 +551,11 @@ fn how_far_it_is_is_noted_ten_times_a_second_and_again_when_that_fails() {
     assert_eq!(rig.positions()[0], (1, 21));
     rig.saves.clear();
     rig.tick(SAVE_MS);
-    assert_eq!(rig.saves, [], "nothing is noted when nothing comes");
+    assert_eq!(rig.saves, [], "nothing is recorded without new records");
 }
 
 #[test]
-fn what_retention_took_is_gone_and_what_a_crash_took_is_read_anew() {
+fn reading_skips_removed_records_and_rereads_after_a_crash() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     rig.produce(1, &["a", "b"]);
@@ -575,7 +578,7 @@ fn what_retention_took_is_gone_and_what_a_crash_took_is_read_anew() {
 }
 
 #[test]
-fn only_some_partitions_are_read_at_a_time_and_none_while_the_disk_is_short_of_room() {
+fn concurrent_reads_are_limited_and_stop_while_the_disk_is_low() {
     let ids: Vec<u64> = (1..=30).collect();
     let mut rig = Rig::new(Some(&ids));
     rig.declare();
@@ -599,14 +602,14 @@ fn only_some_partitions_are_read_at_a_time_and_none_while_the_disk_is_short_of_r
 }
 
 #[test]
-fn many_messages_are_published_in_pieces() {
+fn many_messages_are_published_in_parts() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     let values: Vec<String> = (0..2_500).map(|nth| nth.to_string()).collect();
     rig.produce_as(1, Codec::Zstd, &values.iter().map(String::as_str).collect::<Vec<_>>(), &[]);
     assert_eq!(rig.bodies(), values[..1_000]);
     rig.answer(&vec![Ok(()); 1_000]);
-    // The second piece fails in part.
+    // The second part fails partially.
     let mut results = vec![Ok(()); 1_000];
     results[500] = Err(PublishError::Unavailable(Unavailable::NotCommitted));
     rig.answer(&results);
@@ -618,7 +621,7 @@ fn many_messages_are_published_in_pieces() {
     assert_eq!(rig.positions()[0], (1, 2_500));
 }
 
-/// Records were routed in one go, as many as a read brought, and everything else on the thread waited.
+/// All records of a read were routed in one go, and blocked everything else on the thread.
 #[test]
 fn records_are_routed_in_turns() {
     let mut rig = Rig::new(Some(&[1]));
@@ -632,8 +635,8 @@ fn records_are_routed_in_turns() {
     let values: Vec<String> = (0..40).map(|nth| nth.to_string()).collect();
     rig.produce(1, &values.iter().map(String::as_str).collect::<Vec<_>>());
     let first = rig.published();
-    assert_eq!(first, [("0".to_owned(), 31)], "the first turns were for this one");
-    // Some queue does not have it: it comes again for each of them, before what is behind it.
+    assert_eq!(first, [("0".to_owned(), 31)], "the first turns were used for this one");
+    // One queue lacks it: it is retried for each of them, before later records.
     rig.answer(&[FULL]);
     rig.tick(1_000);
     let mut bodies = rig.drained();
@@ -643,7 +646,7 @@ fn records_are_routed_in_turns() {
     assert_eq!(rig.from.take_counts(), ExchangeCounts { published: 40, retried: 1, skipped: 0 });
 }
 
-/// Compressed batches were opened wherever they came, up to 128 MiB of a few kilobytes, and everything else on the thread waited.
+/// Compressed batches were opened on any thread, up to 128 MiB from a few kilobytes, and blocked everything else on the thread.
 #[test]
 fn compressed_batches_are_opened_in_long_turns_one_in_each() {
     let mut rig = Rig::new(Some(&[1]));
@@ -659,15 +662,15 @@ fn compressed_batches_are_opened_in_long_turns_one_in_each() {
     assert_eq!(data.as_ref().map(|data| data.chunks.len()).ok(), Some(4));
     rig.from.on_reply(token, Reply::Read(vec![data]), rig.now());
     rig.serve();
-    assert_eq!((rig.bodies().len(), rig.long_turns), (2, 0), "what is not compressed is published at once");
+    assert_eq!((rig.bodies().len(), rig.long_turns), (2, 0), "uncompressed records are published immediately");
     rig.answer(&[Ok(()), Ok(())]);
     assert_eq!(rig.drained().len(), 6);
     assert_eq!(rig.long_turns, 2);
 }
 
-/// Where more was there than one read takes, a record was passed over after each.
+/// When more was stored than one read returns, a record was skipped after each read.
 #[test]
-fn more_than_one_read_comes_whole() {
+fn records_of_several_reads_are_complete() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     rig.holds_reads = true;
@@ -679,7 +682,7 @@ fn more_than_one_read_comes_whole() {
     rig.holds_reads = false;
     let (token, part) = rig.reads.pop_front().expect("a read");
     let data = rig.logs.read(part);
-    assert_eq!(data.as_ref().map(|data| data.chunks.len()).ok(), Some(2), "not all of it at once");
+    assert_eq!(data.as_ref().map(|data| data.chunks.len()).ok(), Some(2), "not all of it in one read");
     rig.from.on_reply(token, Reply::Read(vec![data]), rig.now());
     rig.run();
     assert!(rig.drained().into_iter().eq((0..1_000).map(value)));
@@ -687,12 +690,12 @@ fn more_than_one_read_comes_whole() {
 }
 
 #[test]
-fn what_came_from_the_exchange_is_not_published_to_it_where_a_queue_goes_on_to_the_topic() {
+fn records_forwarded_from_the_exchange_are_not_published_to_it() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     let mine: &[Header<'_>] = &[(b"amqp.exchange", Some(b"sales"))];
     rig.produce_as(1, Codec::None, &["no circle"], mine);
-    assert_eq!(rig.drained(), ["no circle"], "nothing goes on to the topic");
+    assert_eq!(rig.drained(), ["no circle"], "nothing forwards to the topic");
     rig.world.queue("back", json!({"x-polylogue-topic": TOPIC}));
     rig.produce_as(1, Codec::None, &["circle"], mine);
     rig.produce_as(1, Codec::None, &["another"], &[(b"amqp.exchange", Some(b"other"))]);
@@ -702,7 +705,7 @@ fn what_came_from_the_exchange_is_not_published_to_it_where_a_queue_goes_on_to_t
 }
 
 #[test]
-fn a_deleted_exchange_is_read_for_no_more() {
+fn a_deleted_exchange_is_not_read_for() {
     let mut rig = Rig::new(Some(&[1, 2]));
     rig.declare();
     rig.produce(1, &["a"]);
@@ -713,7 +716,7 @@ fn a_deleted_exchange_is_read_for_no_more() {
     rig.tick(LOOK_MS);
     assert_eq!((rig.publishes.len(), rig.from.next_deadline_ms()), (0, None));
     assert!(rig.from.waiting.is_empty() && rig.from.watches.is_empty());
-    // Declared again it begins anew.
+    // After a new declaration reading begins again.
     rig.declare();
     assert_eq!(rig.positions(), [(1, 1), (2, 0), (READS_BEGUN, 0)]);
 }

@@ -9,25 +9,25 @@ use polylogue_api::{Caller, Effects, Now, Reply, Request, StateMachine as _};
 use polylogue_auth::SERVER_NONCE_BYTES;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Begins like a token: `{"alg":"EdDSA"}`.
+/// The beginning of a token: `{"alg":"EdDSA"}`.
 const HEADER: &str = "eyJhbGciOiJFZERTQSJ9";
 const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
 
-/// Believes tokens by what they are, without looking at them.
+/// Accepts known tokens without verifying them.
 #[derive(Debug)]
 struct Issuer {
     tokens: BTreeMap<String, Bearer>,
-    told: Mutex<Vec<String>>,
+    reported: Mutex<Vec<String>>,
 }
 
 impl Issuer {
-    /// Token, name, until when, scopes.
+    /// Token, name, expiry, scopes.
     fn of(tokens: &[(&str, &str, i64, &str)]) -> Arc<Issuer> {
         let bearer = |(token, name, until_ms, scopes): &(&str, &str, i64, &str)| {
             let grants = Grants::of(scopes.split(' '), "", "tag:administrator");
             (format!("{HEADER}.{token}."), Bearer { name: (*name).to_owned(), grants, until_ms: *until_ms })
         };
-        Arc::new(Issuer { tokens: tokens.iter().map(bearer).collect(), told: Mutex::default() })
+        Arc::new(Issuer { tokens: tokens.iter().map(bearer).collect(), reported: Mutex::default() })
     }
 }
 
@@ -58,11 +58,11 @@ impl Authority for Issuer {
         &[]
     }
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
-        self.told.lock().push(format!("{} {} {why}", claim.name, mechanism.name()));
+        self.reported.lock().push(format!("{} {} {why}", claim.name, mechanism.name()));
         70
     }
     fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism) {
-        self.told.lock().push(format!("{} {}", claim.name, mechanism.name()));
+        self.reported.lock().push(format!("{} {}", claim.name, mechanism.name()));
     }
 }
 
@@ -70,12 +70,12 @@ fn connection(world: &World, issuer: &Arc<Issuer>) -> Connection {
     let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
     let connection = Connection::new(Arc::default(), directory, topics, 9, false, 1, Now::default());
     let mut connection = connection.watched_by(issuer.clone());
-    connection.said = Some(VecDeque::new());
+    connection.captured = Some(VecDeque::new());
     connection
 }
 
-fn said(connection: &mut Connection) -> Option<amqp::Reply> {
-    match connection.said.as_mut().and_then(VecDeque::pop_front)? {
+fn reply_of(connection: &mut Connection) -> Option<amqp::Reply> {
+    match connection.captured.as_mut().and_then(VecDeque::pop_front)? {
         Said::Reply(reply) => Some(reply),
         other => panic!("{other:?}"),
     }
@@ -85,24 +85,24 @@ fn log_in(connection: &mut Connection, user: &str, token: &str) -> Option<amqp::
     let password = Bytes::from(format!("{HEADER}.{token}."));
     let user = Bytes::copy_from_slice(user.as_bytes());
     connection.begin(1, amqp::Request::Authenticate(Credentials::Password { user, password }));
-    said(connection)
+    reply_of(connection)
 }
 
-/// Asks the world what the connection asks, and gives what the client hears.
+/// Executes the connection's requests to the metadata, and returns the client's reply.
 fn ask(world: &mut World, connection: &mut Connection, request: amqp::Request) -> Result<(), String> {
     connection.begin(2, request);
-    let told = |reply| match reply {
+    let reported = |reply| match reply {
         amqp::Reply::Refused(why) => Err(why.reply_text().to_string()),
         _ => Ok(()),
     };
-    if let Some(reply) = said(connection) {
-        return told(reply);
+    if let Some(reply) = reply_of(connection) {
+        return reported(reply);
     }
     let (token, Request::Machine(_, ask)) = connection.poll_request().expect("a request") else { panic!() };
     let mut effects = Effects::default();
     world.machine.handle(&context(), Caller(1), ask, &mut effects);
     let Some((_, answer)) = effects.replies.pop() else {
-        // What is proposed may be done.
+        // A proposal means that the command is allowed.
         world.commit(effects);
         return Ok(());
     };
@@ -110,8 +110,8 @@ fn ask(world: &mut World, connection: &mut Connection, request: amqp::Request) -
         Ok(AmqpAnswer::Refused(why)) => Err(why.text),
         Ok(answer) => {
             connection.on_reply(token, Reply::Machine(Ok(Box::new(answer))), connection.now);
-            // What it goes on to ask is no concern here.
-            while said(connection).is_some() || connection.poll_request().is_some() {}
+            // Its further requests are ignored here.
+            while reply_of(connection).is_some() || connection.poll_request().is_some() {}
             Ok(())
         }
         Err(_) => panic!("no answer"),
@@ -136,7 +136,7 @@ fn purge(name: &str) -> amqp::Request {
 }
 
 #[test]
-fn a_token_says_who_it_is_and_what_it_may_do() {
+fn a_token_determines_user_and_rights() {
     let mut world = World::new();
     world.queue("orders", serde_json::json!({}));
     let issuer = Issuer::of(&[
@@ -145,7 +145,7 @@ fn a_token_says_who_it_is_and_what_it_may_do() {
         ("t", "teller", 60_000, "tag:impersonator"),
     ]);
     let mut ann = connection(&world, &issuer);
-    // The name that the client gives counts for nothing, and neither does where it is.
+    // The client's user name is ignored, and so is its address.
     let Some(amqp::Reply::Authenticated { user, impersonator }) = log_in(&mut ann, "guest", "a") else { panic!() };
     assert!(&user[..] == b"ann" && !impersonator && &*ann.user == "ann");
     assert_eq!(ask(&mut world, &mut ann, amqp::Request::OpenVhost("/".into())), Ok(()));
@@ -156,32 +156,32 @@ fn a_token_says_who_it_is_and_what_it_may_do() {
     assert_eq!(ask(&mut world, &mut ann, declare("orders-2")), refused("configure", "orders-2"));
     assert_eq!(ask(&mut world, &mut ann, purge("tmp-1")), refused("read", "tmp-1"));
     assert!(ask(&mut world, &mut ann, purge("orders")).is_ok());
-    // A user of that name is there, who may do everything: that counts for nothing.
+    // The permissions of an existing user with this name are ignored.
     let mut guest = connection(&world, &issuer);
     assert!(matches!(log_in(&mut guest, "", "g"), Some(amqp::Reply::Authenticated { .. })));
-    let told = ask(&mut world, &mut guest, amqp::Request::OpenVhost("/".into()));
-    assert_eq!(told, Err("access to vhost '/' refused for user 'guest'".to_owned()));
+    let reported = ask(&mut world, &mut guest, amqp::Request::OpenVhost("/".into()));
+    assert_eq!(reported, Err("access to vhost '/' refused for user 'guest'".to_owned()));
     let mut teller = connection(&world, &issuer);
     let reply = log_in(&mut teller, "x", "t");
     assert!(matches!(reply, Some(amqp::Reply::Authenticated { impersonator: true, .. })));
-    assert_eq!(*issuer.told.lock(), ["ann OAUTHBEARER", "guest OAUTHBEARER", "teller OAUTHBEARER"]);
+    assert_eq!(*issuer.reported.lock(), ["ann OAUTHBEARER", "guest OAUTHBEARER", "teller OAUTHBEARER"]);
 }
 
 #[test]
-fn a_token_that_is_not_believed_is_answered_after_a_while() {
+fn a_refused_token_is_answered_after_a_delay() {
     let world = World::new();
     let issuer = Issuer::of(&[]);
-    let mut nobody = connection(&world, &issuer);
-    assert!(log_in(&mut nobody, "guest", "x").is_none());
-    assert_eq!(nobody.later.front().map(|(at, _)| *at), Some(70));
-    nobody.on_deadline(Now { monotonic_ms: 70, wall_ms: 70 });
-    assert!(matches!(said(&mut nobody), Some(amqp::Reply::Refused(_))));
-    assert_eq!(*issuer.told.lock(), [" OAUTHBEARER the token has expired"], "no token");
+    let mut bearerless = connection(&world, &issuer);
+    assert!(log_in(&mut bearerless, "guest", "x").is_none());
+    assert_eq!(bearerless.later.front().map(|(at, _)| *at), Some(70));
+    bearerless.on_deadline(Now { monotonic_ms: 70, wall_ms: 70 });
+    assert!(matches!(reply_of(&mut bearerless), Some(amqp::Reply::Refused(_))));
+    assert_eq!(*issuer.reported.lock(), [" OAUTHBEARER the token has expired"], "no token");
 }
 
-/// As with RabbitMQ: the connection stays, and is refused everything until it has another token.
+/// As in RabbitMQ: the connection is kept, and everything is refused until it has another token.
 #[test]
-fn what_a_token_allows_is_over_when_it_expires_and_another_one_gives_it_back() {
+fn rights_end_with_a_token_and_return_with_a_new_one() {
     let mut world = World::new();
     world.queue("orders", serde_json::json!({}));
     let scopes = "read:*/* write:*/* tag:impersonator";
@@ -205,25 +205,25 @@ fn what_a_token_allows_is_over_when_it_expires_and_another_one_gives_it_back() {
     ann.now = Now { monotonic_ms: 59_999, wall_ms: 59_999 };
     assert!(ann.check_publish(&publish).is_ok());
     ann.now = Now { monotonic_ms: 60_000, wall_ms: 60_000 };
-    assert!(ann.check_publish(&publish).is_err(), "what was allowed before is remembered no more");
+    assert!(ann.check_publish(&publish).is_err(), "earlier permissions are no longer remembered");
     assert!(ask(&mut world, &mut ann, purge("orders")).is_err());
     let update = |ann: &mut Connection, token: &str| {
         ann.begin(3, amqp::Request::UpdateSecret(format!("{HEADER}.{token}.").into()));
-        said(ann)
+        reply_of(ann)
     };
     for wrong in ["x", "c"] {
         assert!(matches!(update(&mut ann, wrong), Some(amqp::Reply::Refused(_))), "{wrong}");
     }
     let reply = update(&mut ann, "b");
-    assert!(matches!(reply, Some(amqp::Reply::Authenticated { impersonator: false, .. })), "a right that is gone");
+    assert!(matches!(reply, Some(amqp::Reply::Authenticated { impersonator: false, .. })), "a lost permission");
     assert!(ask(&mut world, &mut ann, purge("orders")).is_ok());
     assert!(ann.check_publish(&publish).is_err(), "the new token allows less");
-    let told = issuer.told.lock();
+    let reported = issuer.reported.lock();
     assert_eq!(
-        told[1..],
+        reported[1..],
         [
             "ann OAUTHBEARER the token has expired",
-            "ann OAUTHBEARER the new token is somebody else's",
+            "ann OAUTHBEARER the new token belongs to another user",
             "ann OAUTHBEARER"
         ]
     );

@@ -5,9 +5,9 @@ use polylogue_amqp_model::{ApplyTo, PolicySpec};
 use polylogue_api::Now;
 use serde_json::json;
 
-/// Clients could find a queue that was not durable for a moment after a start.
+/// Clients could see a non-durable queue for a moment after a start.
 #[test]
-fn it_has_begun_when_what_a_start_takes_away_is_gone() {
+fn the_start_is_complete_once_non_durable_objects_are_removed() {
     let mut world = World::new();
     assert!(world.directory.has_begun());
     let transient = polylogue_amqp_model::DeclareQueue {
@@ -16,11 +16,11 @@ fn it_has_begun_when_what_a_start_takes_away_is_gone() {
         ..polylogue_amqp_model::DeclareQueue::default()
     };
     world.act(Command::DeclareQueue(transient));
-    // The same records in a machine of another life.
+    // The same records in a machine of another process.
     let mut again = AmqpMachine::new(Limits::default());
     world.machine.change_all_chunks();
     for (id, chunk) in world.machine.take_changed_chunks() {
-        again.load_chunk(&id, chunk.expect("it is there")).expect("it is read");
+        again.load_chunk(&id, chunk.expect("it exists")).expect("it is read");
     }
     again.on_ready(&Context { random: 9, ..crate::testing::context() });
     let directory = again.directory();
@@ -34,9 +34,9 @@ fn it_has_begun_when_what_a_start_takes_away_is_gone() {
     assert_eq!(again.model().world().queues().len(), 0);
 }
 
-/// When the writer was lost twice, the second time was taken for a start: the transient queues of connected clients were gone.
+/// When the writer was lost twice, the second time was mistaken for a start: transient queues of connected clients were deleted.
 #[test]
-fn a_writer_that_is_lost_again_and_again_takes_nothing_from_those_that_are_connected() {
+fn repeated_loss_of_the_writer_keeps_queues_of_connected_clients() {
     let mut world = World::new();
     let declare = |name: &str, exclusive| polylogue_amqp_model::DeclareQueue {
         vhost: world.vhost,
@@ -52,11 +52,7 @@ fn a_writer_that_is_lost_again_and_again_takes_nothing_from_those_that_are_conne
         let mut effects = Effects::default();
         world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
         world.machine.on_deadline(&context, &mut effects);
-        assert_eq!(
-            effects.proposals.len(),
-            1,
-            "the queue of the connection that is gone; what is proposed is lost again"
-        );
+        assert_eq!(effects.proposals.len(), 1, "the queue of the closed connection; the proposal is lost again");
     }
     let mut effects = Effects::default();
     world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
@@ -68,9 +64,9 @@ fn a_writer_that_is_lost_again_and_again_takes_nothing_from_those_that_are_conne
     assert_eq!(left, ["brief"]);
 }
 
-/// What was declared before was never told of a policy that came later, and one that came and went at once was never undone.
+/// Existing queues did not get later policies, and a policy that was set and cleared quickly was never undone.
 #[test]
-fn a_policy_reaches_queues_that_are_there() {
+fn a_policy_applies_to_existing_queues() {
     let mut world = World::new();
     let [mine, other] = ["mine", "other"].map(|name| world.queue(name, json!({"x-max-length": 10})));
     assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0);
@@ -88,32 +84,32 @@ fn a_policy_reaches_queues_that_are_there() {
         definition,
     };
     world.act(Command::SetPolicy("/".into(), policy));
-    world.look_at_queues();
+    world.visit_queues();
     let changes = world.machine.take_topic_changes(&Topics);
     let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
     let queue = change.config.queue.as_ref().expect("a queue");
     assert_eq!((queue.length_max, queue.overflow), (Some(5), polylogue_api::Overflow::Reject));
     assert!(queue.dead_letters);
-    assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "asked for once");
+    assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "requested once");
     assert_ne!(mine, other);
-    // The change is still on its way when the policy goes.
+    // The change is still in progress when the policy is cleared.
     world.act(Command::ClearPolicy("/".into(), false, "p".into()));
-    world.look_at_queues();
+    world.visit_queues();
     assert_eq!(world.machine.take_topic_changes(&Topics).len(), 0, "one after the other");
     let id = world.directory.router().load().queue(world.vhost, b"mine").expect("declared");
     let declared = world.directory.queue(id).expect("declared");
     let before = topic_config(&declared.queue, &declared.settings);
     let changes = world.machine.take_topic_changes(&OtherTopics(Some(change.config.clone())));
     let [TopicChange { config: Some(change), .. }] = &changes[..] else { panic!("{changes:?}") };
-    assert_eq!(change.config, before, "it stayed as the policy had it, for ever");
+    assert_eq!(change.config, before, "it kept the policy's settings forever");
     let mut effects = Effects::default();
     world.machine.on_writer_lost(&crate::testing::context(), &mut effects);
-    assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "what was asked for may be lost");
+    assert_eq!(world.machine.take_topic_changes(&Topics).len(), 2, "requests may have been lost");
 }
 
-/// A policy over 100,000 queues kept all clients waiting while each of them was looked at, and its author was answered by a record for each.
+/// A policy over 100,000 queues blocked all clients while each queue was visited, and its author got a reply after a record for each.
 #[test]
-fn a_policy_over_many_queues_goes_in_pieces_and_is_answered_when_all_have_it() {
+fn a_policy_over_many_queues_is_applied_in_batches_before_the_reply() {
     let mut world = World::new();
     (0..1_000).for_each(|n| _ = world.queue(&format!("q{n}"), json!({})));
     let id = world.directory.router().load().queue(world.vhost, b"q0").expect("declared");
@@ -140,12 +136,12 @@ fn a_policy_over_many_queues_goes_in_pieces_and_is_answered_when_all_have_it() {
     let (old, new) = (OtherTopics(Some(before)), OtherTopics(Some(after)));
     let mut changed = 0;
     while changed < 1_000 {
-        world.look_at_queues();
+        world.visit_queues();
         let changes = world.machine.take_topic_changes(&old).len();
-        assert!((1..=256).contains(&changes), "pieces are bounded");
+        assert!((1..=256).contains(&changes), "batches are bounded");
         changed += changes;
-        assert_eq!(world.machine.take_topic_changes(&old).len(), 0, "one piece at a time");
-        assert!(world.machine.due_replies(Vec::new()).is_empty(), "some topics have it not yet");
+        assert_eq!(world.machine.take_topic_changes(&old).len(), 0, "one batch at a time");
+        assert!(world.machine.due_replies(Vec::new()).is_empty(), "some topics do not have it yet");
         assert!(world.machine.take_topic_changes(&new).is_empty());
     }
     let answered: Vec<_> = world.machine.due_replies(Vec::new()).iter().map(|(caller, _)| caller.0).collect();
@@ -155,9 +151,9 @@ fn a_policy_over_many_queues_goes_in_pieces_and_is_answered_when_all_have_it() {
     assert_eq!(world.machine.next_deadline_ms(), None);
 }
 
-/// A client was answered by what was proposed and then lost with its writer: it found a queue, or that it may not have one, that never was.
+/// A client got a reply based on a proposal that was lost with its writer: it saw a queue, or a refusal, that was never committed.
 #[test]
-fn what_follows_from_what_is_proposed_is_answered_behind_it() {
+fn replies_from_proposed_state_follow_its_commit() {
     let mut world = World::new();
     let vhost = world.vhost;
     let declare = |durable| polylogue_amqp_model::DeclareQueue {
@@ -175,7 +171,7 @@ fn what_follows_from_what_is_proposed_is_answered_behind_it() {
         world.machine.handle(&crate::testing::context(), Caller(n), Box::new(ask), &mut effects);
     }
     let at_once: Vec<_> = effects.replies.iter().map(|(caller, _)| caller.0).collect();
-    assert_eq!(at_once, [5], "what is committed is told at once");
+    assert_eq!(at_once, [5], "committed state is reported immediately");
     let behind: Vec<_> = effects.proposals.iter().flat_map(|p| p.replies.iter().map(|(c, _)| c.0)).collect();
     assert_eq!((behind, effects.proposals.len()), (vec![1, 2, 3, 4], 4));
     world.commit(Effects { replies: Vec::new(), ..effects });
@@ -186,9 +182,9 @@ fn what_follows_from_what_is_proposed_is_answered_behind_it() {
     assert_eq!((effects.proposals.len(), effects.replies.len()), (0, 2));
 }
 
-/// An exclusive queue stayed for ever when the record that its connection is gone was lost.
+/// An exclusive queue was never deleted if the record of its connection's end was lost.
 #[test]
-fn what_belongs_to_connections_that_are_gone_goes_with_the_next_writer() {
+fn a_new_writer_deletes_queues_of_closed_connections() {
     let mut world = World::new();
     let declare = polylogue_amqp_model::DeclareQueue {
         vhost: world.vhost,
@@ -203,7 +199,7 @@ fn what_belongs_to_connections_that_are_gone_goes_with_the_next_writer() {
     world.commit(effects);
     assert_eq!((world.directory.queues().len(), world.machine.next_deadline_ms()), (1, None));
     world.machine.on_writer_lost(&crate::testing::context(), &mut Effects::default());
-    assert_eq!(world.machine.next_deadline_ms(), Some(0), "its topic is looked at");
+    assert_eq!(world.machine.next_deadline_ms(), Some(0), "its topic is checked");
     assert_eq!(world.machine.take_topic_changes(&OtherTopics(None)).len(), 0);
     assert_eq!(world.machine.next_deadline_ms(), Some(START_RETRY_MS));
     let later = Context { now: Now { monotonic_ms: START_RETRY_MS, wall_ms: 0 }, ..crate::testing::context() };
@@ -213,10 +209,10 @@ fn what_belongs_to_connections_that_are_gone_goes_with_the_next_writer() {
     assert_eq!(world.directory.queues().len(), 0);
 }
 
-/// When any process started, the transient queues of all of them went; and a connection of one had the exclusive queues of another one's
-/// connection of the same number.
+/// The start of any process deleted the transient queues of all processes; and a connection owned the exclusive queues of another process's
+/// connection with the same number.
 #[test]
-fn what_is_not_durable_goes_when_its_own_process_starts_anew() {
+fn non_durable_objects_are_removed_when_their_own_process_restarts() {
     let mut world = World::new();
     let vhost = world.vhost;
     let declare = |name: &str, exclusive| polylogue_amqp_model::DeclareQueue {
@@ -240,7 +236,7 @@ fn what_is_not_durable_goes_when_its_own_process_starts_anew() {
     assert_ne!(home, Home::default());
     assert_eq!(restarted(home.node + 1, 5, &mut world), 2, "another node");
     assert_eq!(restarted(home.node, home.boot, &mut world), 2, "this very process");
-    // The same number of a connection elsewhere is another owner.
+    // The same connection number in another process is another owner.
     let mut find = |home| {
         world.machine.home = home;
         let ask = AmqpAsk::Queue { who: who(), vhost, name: "mine".into(), access: Access::Read };

@@ -1,9 +1,9 @@
-//! A connection without a wire, a declared world that is its own log, and queues of which only the consumers are known.
+//! A connection without a wire, a metadata machine that is its own log, and queues of which only the consumers are known.
 
 use super::*;
 use crate::IdleQueues;
 use crate::connection::Channel;
-use crate::management::Said as Told;
+use crate::management::Said;
 use crate::testing::{Topics, World, context};
 use parking_lot::Mutex;
 use polylogue_amqp::request::ConsumerRef;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const CHANNEL: ChannelRef = ChannelRef { number: 1, life: 1 };
 const MISSING: &str = "NOT_FOUND - no queue 'q' in vhost '/'";
 
-/// What queues hold, and which of them are closed.
+/// The counts of queues, and which of them are closed.
 #[derive(Debug, Default)]
 struct Doors {
     held: Mutex<BTreeMap<PartitionId, QueueCounts>>,
@@ -40,7 +40,7 @@ struct Rig {
     world: World,
     connection: Connection,
     doors: Doors,
-    /// Records are proposed, and nobody knows yet whether they are there.
+    /// Records are proposed, and their outcome is not known yet.
     holds: bool,
     held: Vec<(Token, Effects)>,
     next_consumer: u64,
@@ -51,7 +51,7 @@ impl Rig {
         let world = World::new();
         let directory = world.directory.clone();
         let mut connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, Now::default());
-        connection.said = Some(VecDeque::new());
+        connection.captured = Some(VecDeque::new());
         connection.user = "guest".into();
         (connection.vhost, connection.vhost_name) = (world.vhost, "/".into());
         connection.channels.insert(CHANNEL, Channel::default());
@@ -69,7 +69,7 @@ impl Rig {
         self.world.directory.router().load().queue(self.world.vhost, name.as_bytes())
     }
 
-    /// Judged by the machine; what it says at once, and what it proposes.
+    /// Handles a request in the machine; returns the immediate replies and the proposals.
     fn judge(&mut self, ask: Box<dyn std::any::Any + Send>) -> Effects {
         let mut effects = Effects::default();
         let context = Context { queues: &self.doors, ..context() };
@@ -77,7 +77,7 @@ impl Rig {
         effects
     }
 
-    /// Commits what a request of the connection proposed, and answers it.
+    /// Commits the proposals of a connection's request, and answers it.
     fn commit(&mut self, token: Token, mut effects: Effects) {
         let mut replies = std::mem::take(&mut effects.replies);
         for proposal in effects.proposals {
@@ -89,7 +89,7 @@ impl Rig {
         }
     }
 
-    /// Serves what the connection asks of the declared world and of consumers, until it asks for something else.
+    /// Serves the connection's requests to the metadata and about consumers, until there is another kind of request.
     fn serve(&mut self) -> Option<(Token, Request)> {
         while let Some((token, request)) = self.connection.poll_request() {
             let reply = match request {
@@ -122,24 +122,25 @@ impl Rig {
 
     fn consume(&mut self, queue: &str, consumer: u32) {
         let left = self.ask(consume(queue, consumer));
-        assert!(left.is_none() && self.said() == ["Done"], "{left:?}");
+        assert!(left.is_none() && self.replies() == ["Done"], "{left:?}");
     }
 
-    /// What the client was told since the last call.
-    fn said(&mut self) -> Vec<String> {
-        let said = self.connection.said.as_mut().expect("no wire").drain(..);
-        said.map(|told| match told {
-            Told::Reply(amqp::Reply::Refused(why)) => {
-                assert!(!why.code.is_hard(), "{why} costs the connection");
-                why.reply_text().to_string()
-            }
-            Told::Reply(reply) => format!("{reply:?}"),
-            other => format!("{other:?}"),
-        })
-        .collect()
+    /// The client's replies since the last call.
+    fn replies(&mut self) -> Vec<String> {
+        let captured = self.connection.captured.as_mut().expect("no wire").drain(..);
+        captured
+            .map(|output| match output {
+                Said::Reply(amqp::Reply::Refused(why)) => {
+                    assert!(!why.code.is_hard(), "{why} closes the connection");
+                    why.reply_text().to_string()
+                }
+                Said::Reply(reply) => format!("{reply:?}"),
+                other => format!("{other:?}"),
+            })
+            .collect()
     }
 
-    /// A consumer has gone at the broker.
+    /// A consumer has detached at the broker.
     fn gone(&mut self, queue: PartitionId) {
         self.doors.held.lock().entry(queue).or_default().consumers -= 1;
     }
@@ -182,9 +183,9 @@ fn delete(queue: &str, if_unused: bool, if_empty: bool) -> amqp::Request {
     amqp::Request::DeleteQueue { channel: CHANNEL, queue: queue.to_owned().into(), if_unused, if_empty }
 }
 
-/// A get was told "the queue was deleted meanwhile", or cost the connection; a passive declaration found a queue without messages.
+/// A get failed with "the queue was deleted meanwhile", or closed the connection; a passive declaration found an empty queue.
 #[test]
-fn what_races_a_deletion_is_told_that_there_is_no_such_queue() {
+fn operations_that_race_a_deletion_get_not_found() {
     let unknown = SettleError::UnknownQueue;
     let cases: [(amqp::Request, Reply); 5] = [
         (get("q"), Reply::Attach(Err(AttachError::UnknownQueue))),
@@ -197,7 +198,7 @@ fn what_races_a_deletion_is_told_that_there_is_no_such_queue() {
         let mut rig = Rig::new();
         rig.declare("q", false);
         rig.connection.begin(1, request);
-        let (token, ask) = rig.connection.poll_request().expect("it looks for the queue");
+        let (token, ask) = rig.connection.poll_request().expect("it looks up the queue");
         let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
         let effects = rig.judge(ask);
         rig.commit(token, effects);
@@ -207,64 +208,64 @@ fn what_races_a_deletion_is_told_that_there_is_no_such_queue() {
             (token, asked) = rig.connection.poll_request().expect("it takes a message");
         }
         rig.connection.on_reply(token, reply, Now::default());
-        assert_eq!(rig.said(), [MISSING], "{asked:?}");
+        assert_eq!(rig.replies(), [MISSING], "{asked:?}");
     }
 }
 
-/// It cost the connection, with an internal error.
+/// It closed the connection, with an internal error.
 #[test]
-fn whoever_takes_messages_and_went_with_a_writer_costs_the_channel_alone() {
+fn a_consumer_lost_with_its_writer_closes_only_the_channel() {
     let mut rig = Rig::new();
     rig.declare("q", false);
-    let Some((token, Request::Attach(_))) = rig.ask(get("q")) else { panic!("nobody takes messages") };
+    let Some((token, Request::Attach(_))) = rig.ask(get("q")) else { panic!("no consumer is attached") };
     rig.connection.on_reply(token, Reply::Attach(Ok(ConsumerId(9))), Now::default());
     let Some((token, Request::Take(_))) = rig.serve() else { panic!("nothing is taken") };
     rig.connection.on_reply(token, Reply::Take(Err(SettleError::NotHeld)), Now::default());
-    assert_eq!(rig.said(), ["PRECONDITION_FAILED - the broker is busy, try again"]);
+    assert_eq!(rig.replies(), ["PRECONDITION_FAILED - the broker is busy, try again"]);
 }
 
-/// The queue went after the declared world had found it: clients were told to try again.
+/// The queue was deleted after the metadata had found it: clients were asked to try again.
 #[test]
-fn a_queue_that_went_after_it_was_found_is_not_found() {
+fn a_queue_deleted_after_the_lookup_is_not_found() {
     for request in [get("q"), consume("q", 1), amqp::Request::PurgeQueue(CHANNEL, "q".into()), declare("q", true)] {
         let mut rig = Rig::new();
         rig.declare("q", false);
         rig.connection.begin(1, request);
-        let (token, ask) = rig.connection.poll_request().expect("it looks for the queue");
+        let (token, ask) = rig.connection.poll_request().expect("it looks up the queue");
         let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
         let found = rig.judge(ask);
         let id = rig.id("q").expect("declared");
         rig.world.act(Command::RemoveQueue(id, Gone::Owner));
         rig.commit(token, found);
-        assert_eq!((rig.said(), rig.connection.poll_request().is_none()), (vec![MISSING.to_owned()], true));
+        assert_eq!((rig.replies(), rig.connection.poll_request().is_none()), (vec![MISSING.to_owned()], true));
     }
 }
 
 #[test]
-fn a_deletion_is_judged_by_what_the_queue_holds_when_it_is_proposed() {
+fn a_deletion_is_checked_against_the_counts_at_the_proposal() {
     let mut rig = Rig::new();
     let queue = rig.declare("q", false);
     rig.doors.held.lock().insert(queue, QueueCounts { ready: 3, consumers: 1, ..QueueCounts::default() });
     for (if_unused, if_empty, why) in [(true, false, "in use"), (false, true, "not empty"), (true, true, "not empty")] {
         assert!(rig.ask(delete("q", if_unused, if_empty)).is_none(), "nothing else is asked before");
-        assert_eq!(rig.said(), [format!("PRECONDITION_FAILED - queue 'q' in vhost '/' {why}")]);
+        assert_eq!(rig.replies(), [format!("PRECONDITION_FAILED - queue 'q' in vhost '/' {why}")]);
         assert_eq!(*rig.doors.closed.lock(), BTreeSet::new());
     }
     rig.doors.held.lock().insert(queue, QueueCounts { ready: 3, ..QueueCounts::default() });
     rig.holds = true;
     assert!(rig.ask(delete("q", true, false)).is_none());
-    assert_eq!((rig.said().len(), rig.doors.closed.lock().len()), (0, 1), "closed until the record is there");
+    assert_eq!((rig.replies().len(), rig.doors.closed.lock().len()), (0, 1), "closed until the record is committed");
     let (token, effects) = rig.held.pop().expect("proposed");
     rig.commit(token, effects);
-    assert_eq!((rig.said(), rig.id("q")), (vec!["Count(3)".to_owned()], None), "with its messages");
+    assert_eq!((rig.replies(), rig.id("q")), (vec!["Count(3)".to_owned()], None), "with its messages");
     rig.holds = false;
     rig.ask(delete("q", true, true));
-    assert_eq!(rig.said(), ["Count(0)"], "what is not there is not missed");
+    assert_eq!(rig.replies(), ["Count(0)"], "a missing queue is no error");
 }
 
-/// Who may not delete a queue closed it for a moment.
+/// A client without permission to delete a queue closed it for a moment.
 #[test]
-fn what_is_refused_for_other_reasons_closes_nothing() {
+fn refused_deletions_do_not_close_the_queue() {
     let mut rig = Rig::new();
     let queue = rig.declare("q", false);
     rig.world.queue("quorum", json!({"x-queue-type": "quorum"}));
@@ -272,7 +273,7 @@ fn what_is_refused_for_other_reasons_closes_nothing() {
     for name in ["q", "quorum"] {
         let ask = delete(name, true, false);
         rig.connection.begin(1, ask);
-        let (_, ask) = rig.connection.poll_request().expect("it is to go");
+        let (_, ask) = rig.connection.poll_request().expect("it is to be deleted");
         let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
         let effects = rig.judge(ask);
         assert!(effects.proposals.is_empty(), "{name} stays");
@@ -281,36 +282,36 @@ fn what_is_refused_for_other_reasons_closes_nothing() {
     assert_eq!((held.lock().get(&queue), closed.lock().len()), (None, 0));
 }
 
-/// A client that declared the queue passively right after found it.
+/// A client that declared the queue passively right afterwards found it.
 #[test]
-fn an_auto_delete_queue_is_gone_when_its_last_consumer_is_said_to_be_cancelled() {
+fn an_auto_delete_queue_is_deleted_before_its_last_cancel_is_confirmed() {
     let mut rig = Rig::new();
     let queue = rig.declare("q", true);
     rig.declare("other", false);
     for (name, number) in [("q", 1), ("q", 2), ("other", 3)] {
         rig.consume(name, number);
     }
-    // With something to settle it stays for that, and is no consumer of the queue any more.
+    // With unsettled deliveries it is kept for these, and is no longer a consumer of the queue.
     let open = rig.connection.channels.get_mut(&CHANNEL).expect("open");
     open.consumers.get_mut(&ConsumerRef(2)).expect("there").unsettled = 1;
     rig.gone(queue);
     rig.ask(amqp::Request::Cancel(CHANNEL, ConsumerRef(1)));
-    assert_eq!((rig.said(), rig.id("q").is_some()), (vec!["Done".to_owned()], true), "another one consumes it");
+    assert_eq!((rig.replies(), rig.id("q").is_some()), (vec!["Done".to_owned()], true), "it has another consumer");
     rig.ask(amqp::Request::Cancel(CHANNEL, ConsumerRef(3)));
-    assert_eq!((rig.said(), rig.id("other").is_some()), (vec!["Done".to_owned()], true), "it is not like that");
+    assert_eq!((rig.replies(), rig.id("other").is_some()), (vec!["Done".to_owned()], true), "it is not auto-delete");
     rig.gone(queue);
     rig.holds = true;
     rig.ask(amqp::Request::Cancel(CHANNEL, ConsumerRef(2)));
-    assert_eq!(rig.said(), [""; 0], "it is not there yet");
+    assert_eq!(rig.replies(), [""; 0], "the deletion is not committed yet");
     let (token, effects) = rig.held.pop().expect("proposed");
     rig.commit(token, effects);
-    assert_eq!((rig.said(), rig.id("q")), (vec!["Done".to_owned()], None));
+    assert_eq!((rig.replies(), rig.id("q")), (vec!["Done".to_owned()], None));
     rig.ask(amqp::Request::CloseChannel(CHANNEL));
-    assert_eq!((rig.said(), rig.held.len()), (vec!["Done".to_owned()], 0));
+    assert_eq!((rig.replies(), rig.held.len()), (vec!["Done".to_owned()], 0));
 }
 
 #[test]
-fn a_channel_is_closed_when_all_queues_that_go_with_it_are_gone() {
+fn a_channel_is_closed_after_its_auto_delete_queues() {
     let mut rig = Rig::new();
     for (name, number) in [("a", 1), ("b", 2), ("used", 3)] {
         let queue = rig.declare(name, true);
@@ -322,19 +323,19 @@ fn a_channel_is_closed_when_all_queues_that_go_with_it_are_gone() {
     rig.declare("never", true);
     rig.holds = true;
     rig.ask(amqp::Request::CloseChannel(CHANNEL));
-    // That one is used follows from what is proposed, too.
+    // A reply that the other one is in use follows from proposed state, too.
     for left in [3, 2, 1] {
-        assert_eq!((rig.said().len(), rig.held.len()), (0, left));
+        assert_eq!((rig.replies().len(), rig.held.len()), (0, left));
         let (token, effects) = rig.held.remove(0);
         rig.commit(token, effects);
     }
-    assert_eq!(rig.said(), ["Done"]);
+    assert_eq!(rig.replies(), ["Done"]);
     assert_eq!(["a", "b", "used", "never"].map(|name| rig.id(name).is_some()), [false, false, true, true]);
 }
 
-/// The queue stayed for ever when the declared world could not say at once that it goes.
+/// The queue was never deleted when its deletion could not be proposed immediately.
 #[test]
-fn an_auto_delete_queue_that_could_not_go_goes_later() {
+fn a_failed_auto_delete_is_retried() {
     for closes in [false, true] {
         let mut rig = Rig::new();
         let queue = rig.declare("q", true);
@@ -345,45 +346,46 @@ fn an_auto_delete_queue_that_could_not_go_goes_later() {
         let (token, _) = rig.connection.poll_request().expect("it stops");
         rig.connection.on_reply(token, Reply::Stopped, Now::default());
         let asked = std::iter::from_fn(|| rig.connection.poll_request());
-        let (token, _) = asked.filter(|(_, ask)| matches!(ask, Request::Machine(..))).last().expect("the queue goes");
+        let (token, _) =
+            asked.filter(|(_, ask)| matches!(ask, Request::Machine(..))).last().expect("the queue is deleted");
         match closes {
-            // The connection ends before it hears of it.
+            // The connection ends before the reply.
             true => _ = rig.connection.on_closed(),
             false => {
                 rig.connection.on_reply(token, Reply::Machine(Err(Unavailable::NotCommitted)), Now::default());
-                assert_eq!(rig.said(), ["Done"], "the consumer is cancelled all the same");
+                assert_eq!(rig.replies(), ["Done"], "the consumer is cancelled nevertheless");
             }
         }
         let mut now = Now { monotonic_ms: 100, ..Now::default() };
         idle.on_deadline(now);
-        now.monotonic_ms = idle.next_deadline_ms().expect("it is looked at");
+        now.monotonic_ms = idle.next_deadline_ms().expect("it is checked");
         idle.on_deadline(now);
-        let (token, asked) = idle.poll_request().expect("how many consume it");
+        let (token, asked) = idle.poll_request().expect("its consumer count");
         assert!(matches!(asked, Request::DescribeQueues(_)));
         idle.on_reply(token, Reply::DescribeQueues(vec![Some(QueueCounts::default())]), now);
         let Some((token, Request::Machine(_, ask))) = idle.poll_request() else { panic!("it stays") };
         let effects = rig.judge(ask);
         rig.world.commit(effects);
-        let done = AmqpAnswer::Done(Said::Deleted { queue: None, messages: 0 });
+        let done = AmqpAnswer::Done(polylogue_amqp_model::Reply::Deleted { queue: None, messages: 0 });
         idle.on_reply(token, Reply::Machine(Ok(Box::new(done))), now);
         assert_eq!((rig.id("q"), idle.next_deadline_ms()), (None, None));
     }
 }
 
-/// Between the look at a queue and its removal somebody came: the queue went, and the consumer with it.
+/// A consumer attached between the check of a queue and its removal: queue and consumer were removed.
 #[test]
-fn a_queue_that_has_a_consumer_again_stays() {
+fn a_queue_with_a_new_consumer_is_kept() {
     let mut rig = Rig::new();
     let queue = rig.declare("q", true);
     rig.world.queue("expires", json!({"x-expires": 1_000}));
     let expires = rig.world.directory.queue(rig.id("expires").expect("declared")).expect("declared");
     let mut idle = IdleQueues::new(rig.world.directory.clone(), Arc::new(Topics));
-    rig.world.directory.left_alone(rig.id("q").into_iter());
+    rig.world.directory.consumers_left(rig.id("q").into_iter());
     let mut now = Now { monotonic_ms: 1, ..Now::default() };
     idle.on_deadline(now);
     now.monotonic_ms = 5_000;
     idle.on_deadline(now);
-    let (token, asked) = idle.poll_request().expect("how many consume them");
+    let (token, asked) = idle.poll_request().expect("their consumer counts");
     assert!(matches!(asked, Request::DescribeQueues(queues) if queues.len() == 2));
     idle.on_reply(token, Reply::DescribeQueues(vec![Some(QueueCounts::default()); 2]), now);
     let both = [queue, expires.partition(&Topics).expect("a topic")];
@@ -398,14 +400,14 @@ fn a_queue_that_has_a_consumer_again_stays() {
         idle.on_reply(token, Reply::Machine(Ok(reply)), now);
     }
     assert!(rig.id("q").is_some() && rig.id("expires").is_some() && rig.doors.closed.lock().is_empty());
-    assert_eq!(idle.next_deadline_ms(), Some(5_050), "the other is looked at again");
+    assert_eq!(idle.next_deadline_ms(), Some(5_050), "the other is checked again");
     now.monotonic_ms = 5_050;
     idle.on_deadline(now);
     assert_eq!(idle.next_deadline_ms(), Some(5_300));
     now.monotonic_ms = 5_990;
     idle.on_deadline(now);
-    assert_eq!(idle.next_deadline_ms(), Some(6_000), "the time of the one that expires begins anew");
-    // It is said to whoever consumes it when it goes for another reason.
+    assert_eq!(idle.next_deadline_ms(), Some(6_000), "the expiry time starts again");
+    // Its consumers are notified when it is deleted for another reason.
     rig.connection.on_event(Event::Detached(ConsumerId(1)), now);
-    assert_eq!(rig.said(), [""; 0], "nobody here does");
+    assert_eq!(rig.replies(), [""; 0], "this connection has no consumer");
 }

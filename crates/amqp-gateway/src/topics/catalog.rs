@@ -1,4 +1,4 @@
-//! The catalog of the broker with queues under names of their own.
+//! The catalog of the broker with queues as topics.
 
 use super::name::{self, Named};
 use crate::directory::{Directory, QueueEntry, queue_of, topic_of};
@@ -9,15 +9,15 @@ use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A catalog as clients of other protocols see it, who read by offset: each queue is a topic of one partition, under a name that
-/// says which queue it is. Exclusive queues are not there, nor are queues under the names that the broker gives their topics.
+/// A catalog for clients of other protocols, who read by offset: each queue is a topic with one partition, whose name identifies the queue. Exclusive
+/// queues are not included, nor are the internal names of queue topics.
 #[derive(Clone, Debug)]
 pub struct QueuesAsTopics<C> {
     catalog: C,
     directory: Arc<Directory>,
 }
 
-/// What the topic is called as which the queue is read, unless nobody but its connection may see it.
+/// The name of the topic for a queue; `None` for an exclusive queue.
 #[must_use]
 pub fn topic_name(vhost: &str, queue: &Queue) -> Option<String> {
     queue.owner.is_none().then(|| name::of(vhost, &queue.name, queue.id))
@@ -28,12 +28,12 @@ where
     C: Deref,
     C::Target: Catalog,
 {
-    /// This catalog, with the queues of that directory.
+    /// Adds the queues of that directory to this catalog.
     pub fn new(catalog: C, directory: Arc<Directory>) -> QueuesAsTopics<C> {
         QueuesAsTopics { catalog, directory }
     }
 
-    /// What a queue's topic is called, unless nobody but its connection may see it.
+    /// The name of the topic for a queue; `None` for an exclusive queue.
     fn name(&self, entry: &QueueEntry) -> Option<String> {
         topic_name(self.directory.world().vhost_name(entry.queue.vhost), &entry.queue)
     }
@@ -41,12 +41,12 @@ where
     /// The topic of a queue, as it is shown.
     fn shown(&self, topic: &TopicInfo) -> Option<Arc<TopicInfo>> {
         let entry = self.directory.queue(queue_of(&topic.name)?)?;
-        // One that was made before such names were kept for queues stays what it is.
+        // An existing topic of that name, created before such names were reserved, takes precedence.
         let name = self.name(&entry).filter(|name| self.catalog.topic(name).is_none())?.into();
         Some(Arc::new(TopicInfo { name, internal: false, ..topic.clone() }))
     }
 
-    /// The queue whose topic is called like this.
+    /// The queue whose topic has this name.
     fn queue(&self, topic: &str) -> Option<Arc<QueueEntry>> {
         let id = match name::queue_of(topic)? {
             Named::Id(id) => id,
@@ -81,7 +81,7 @@ where
 
     fn topics(&self) -> Vec<Arc<TopicInfo>> {
         let mut topics: Vec<_> = self.catalog.topics().into_iter().filter_map(|topic| self.seen(topic)).collect();
-        // Queues stood where the broker's names for them belong.
+        // Queues are sorted by their internal names.
         topics.sort_by(|a, b| a.name.cmp(&b.name));
         topics
     }
@@ -120,7 +120,7 @@ mod tests {
     use polylogue_types::NodeId;
     use serde_json::json;
 
-    /// Topics by their names.
+    /// Topics by name.
     #[derive(Debug, Default)]
     struct Stored(Vec<Arc<TopicInfo>>);
 
@@ -179,7 +179,7 @@ mod tests {
         let id = |name: &str| shown.topic(name).map(|topic| topic.id);
         assert_eq!(id("a-log"), Some(log));
         assert_eq!(id("amqp-queue.orders"), Some(orders));
-        assert_eq!(id("amqp-queue.taken"), Some(before), "a topic that was there before");
+        assert_eq!(id("amqp-queue.taken"), Some(before), "a topic that existed before");
         assert_eq!([id("amqp-queue.own"), id("amqp-queue.other"), id("amqp-vhost.no.orders"), id("orders")], [None; 4]);
         assert_eq!(id(&topic_of(queue_id(&world, "orders"))), None, "the broker's own name for it");
         assert_eq!(id("amqp-vhost._2f.orders"), None, "a queue has one name");

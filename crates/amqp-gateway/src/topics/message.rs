@@ -1,31 +1,30 @@
-//! A record as a message: the way back of [`super::record`]. What stands where is in docs/protocols/mapping.md.
+//! Conversion of a record to a message, the reverse of [`super::record`]. The mapping is in docs/protocols/mapping.md.
 
 use super::record::EXCHANGE;
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, Properties, ShortStr, TableBuilder, Value};
 use polylogue_record::kafka::Record;
 
-/// The header that names the topic that a message came from.
+/// The header with the topic that a message came from.
 pub(crate) const TOPIC_HEADER: &str = "x-polylogue-topic";
 const PARTITION_HEADER: &str = "x-polylogue-partition";
 const OFFSET_HEADER: &str = "x-polylogue-offset";
-/// The largest properties: they go to a client in one frame, of 128 KiB where it asks for nothing else, and what the broker says of a
-/// message comes into that too. Bytes.
+/// The largest properties: they are sent to a client in one frame, of 128 KiB by default, together with headers that the broker adds. Bytes.
 const PROPERTIES_BYTES_MAX: usize = 120 << 10;
-/// A message outlives a restart unless its record says otherwise.
+/// Messages are persistent unless their record says otherwise.
 const PERSISTENT: u8 = 2;
 /// The largest `expiration`, as for clients. Milliseconds.
 const EXPIRATION_MS_MAX: u64 = u32::MAX as u64;
 
-/// Where a record was read.
+/// The source of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordOf<'a> {
     pub(crate) topic: &'a str,
-    /// The number of the partition in its topic.
+    /// The partition's number in its topic.
     pub(crate) partition: usize,
 }
 
-/// A record as it is published.
+/// A record as a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RecordMessage {
     pub(crate) routing_key: Bytes,
@@ -34,7 +33,7 @@ pub(crate) struct RecordMessage {
     pub(crate) body: Bytes,
 }
 
-/// The message of a record. `None` when its body would be larger than `body_bytes_max`, or its properties than goes into a frame.
+/// Converts a record. `None` if its body would be larger than `body_bytes_max`, or its properties too large for a frame.
 pub(crate) fn message_of(record: &Record, of: RecordOf<'_>, body_bytes_max: usize) -> Option<RecordMessage> {
     let body = record.value.clone().unwrap_or_default();
     if body.len() > body_bytes_max {
@@ -47,7 +46,7 @@ pub(crate) fn message_of(record: &Record, of: RecordOf<'_>, body_bytes_max: usiz
         .with(PARTITION_HEADER, Value::I64(of.partition as i64))
         .with(OFFSET_HEADER, Value::I64(record.offset));
     for (name, value) in &record.headers {
-        // No name of AMQP is longer, and all of them are texts.
+        // Names in AMQP are UTF-8 and not longer.
         let Some(name) = std::str::from_utf8(&name).ok().filter(|name| name.len() <= ShortStr::BYTES_MAX) else {
             continue;
         };
@@ -68,7 +67,7 @@ pub(crate) fn message_of(record: &Record, of: RecordOf<'_>, body_bytes_max: usiz
     fits.then_some(RecordMessage { routing_key, properties, expiration_ms, body })
 }
 
-/// Sets a property that is not set yet. `None` for what is no property, or cannot be the value of one: it stays a header.
+/// Sets a property that is not set yet. `None` for an unknown property or an invalid value: it remains a header.
 fn set(basic: &mut BasicProperties, expiration_ms: &mut Option<u64>, name: &str, value: &Bytes) -> Option<()> {
     let number = || std::str::from_utf8(value).ok()?.parse::<u64>().ok();
     let octet = || number().and_then(|number| u8::try_from(number).ok());
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_to_a_topic_comes_back_as_it_was() {
+    fn a_forwarded_message_round_trips() {
         let basic = BasicProperties {
             content_type: Some("text/plain".into()),
             content_encoding: Some("gzip".into()),
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_property_stays_a_header() {
+    fn invalid_properties_remain_headers() {
         let long = "n".repeat(256);
         let headers: &[(&[u8], Option<&[u8]>)] = &[
             (b"amqp.priority", Some(b"high")),
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_no_routing_keys_are_none_and_what_is_too_large_is_no_message() {
+    fn invalid_routing_keys_are_dropped_and_large_records_skipped() {
         let record = |key: &[u8], value: &[u8], header: &[u8]| {
             let headers: &[(&[u8], Option<&[u8]>)] = &[(b"h", Some(header))];
             one_record(&NewRecord { timestamp: -1, key: Some(key), value: Some(value), headers })

@@ -1,15 +1,15 @@
-//! What the topic of a queue is called.
+//! Names of topics for queues.
 //!
 //! ```text
 //!   amqp-queue.QUEUE          a queue of the virtual host `/`
 //!   amqp-vhost.VHOST.QUEUE    a queue of another one
-//!   amqp-queue-id.NUMBER      a queue for which that would be longer than a topic's name may be
+//!   amqp-queue-id.NUMBER      a queue whose name would exceed the length limit of topic names
 //!
-//!   in VHOST and QUEUE:       A-Z a-z 0-9 . - stand for themselves, _ is __, any other byte _ and two hexadecimal digits;
-//!                             in VHOST a dot is _2e, so that the first one ends it
+//!   in VHOST and QUEUE:       A-Z a-z 0-9 . - are unchanged, _ is __, any other byte _ and two hexadecimal digits; in VHOST a dot is _2e, so that
+//! the first dot ends it
 //! ```
 //!
-//! No two queues have one name, and a name says which queue it is without looking for it.
+//! Names are unique, and the queue can be derived from a name without a lookup.
 
 use polylogue_amqp_model::DEFAULT_VHOST;
 use polylogue_router::QueueId;
@@ -19,10 +19,10 @@ const NAME_BYTES_MAX: usize = 249;
 const IN_DEFAULT: &str = "amqp-queue.";
 const IN_VHOST: &str = "amqp-vhost.";
 const BY_ID: &str = "amqp-queue-id.";
-/// What stands before what cannot stand for itself.
+/// The prefix of escaped bytes.
 const ESCAPE: char = '_';
 
-/// A queue, as the name of a topic says it.
+/// The queue that a topic name identifies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Named {
     /// By virtual host and name.
@@ -30,12 +30,12 @@ pub(super) enum Named {
     Id(QueueId),
 }
 
-/// Whether only topics of queues are called like this.
+/// Whether the name is reserved for topics of queues.
 pub(super) fn is_reserved(topic: &str) -> bool {
     [IN_DEFAULT, IN_VHOST, BY_ID].iter().any(|prefix| topic.starts_with(prefix))
 }
 
-/// The name of the topic of a queue.
+/// Returns the topic name for a queue.
 pub(super) fn of(vhost: &str, queue: &str, id: QueueId) -> String {
     let mut name = String::with_capacity(IN_VHOST.len() + vhost.len() + queue.len() + 1);
     if vhost == DEFAULT_VHOST {
@@ -49,7 +49,7 @@ pub(super) fn of(vhost: &str, queue: &str, id: QueueId) -> String {
     if name.len() > NAME_BYTES_MAX { format!("{BY_ID}{id}") } else { name }
 }
 
-/// The queue whose topic may be called like this; whether it is, [`of`] tells. `None` for a name that no queue's topic has.
+/// Parses a topic name; whether the queue has this name has to be checked with [`of`]. `None` for names that no queue's topic has.
 pub(super) fn queue_of(topic: &str) -> Option<Named> {
     if let Some(id) = topic.strip_prefix(BY_ID) {
         return id.parse().ok().map(|id| Named::Id(QueueId(id)));
@@ -102,7 +102,7 @@ mod tests {
     const ID: QueueId = QueueId(7);
 
     #[test]
-    fn names_say_which_queue_it_is() {
+    fn names_identify_the_queue() {
         let names = [
             ("/", "orders", "amqp-queue.orders"),
             ("/", "task_queue", "amqp-queue.task__queue"),

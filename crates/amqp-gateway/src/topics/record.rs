@@ -1,4 +1,4 @@
-//! A stored message as a record: what stands where is in docs/protocols/mapping.md.
+//! Conversion of a stored message to a record: the mapping is in docs/protocols/mapping.md.
 
 use crate::message::{Stored, body_len, open};
 use bytes::Bytes;
@@ -10,21 +10,21 @@ use polylogue_record::kafka::NewRecord;
 use polylogue_router::{Argument, Value as Kept};
 use std::borrow::Cow;
 
-/// The header that names the exchange.
+/// The header with the exchange.
 pub(crate) const EXCHANGE: &str = "amqp.exchange";
 
-/// Messages of queues as Kafka's records: the routing key is the key, the body the value; properties and headers become headers.
+/// Messages of queues as Kafka records: the routing key is the key, the body the value; properties and headers become headers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessagesAsRecords;
 
-/// A header, whose value is part of the message or text made for it.
+/// A header; its value is part of the message or a generated text.
 type Header<'m> = (Cow<'m, [u8]>, Option<Cow<'m, [u8]>>);
 
 fn text<'m>(value: impl ToString) -> Option<Cow<'m, [u8]>> {
     Some(Cow::Owned(value.to_string().into_bytes()))
 }
 
-/// A value of a header: texts as they are, numbers and the like in decimal, tables and arrays as JSON, nothing as null.
+/// Formats a header value: texts unchanged, numbers in decimal, tables and arrays as JSON, void as null.
 fn shown<'m>(tag: u8, value: Value<'m>) -> Option<Cow<'m, [u8]>> {
     match value {
         Value::LongStr(bytes) | Value::ByteArray(bytes) => Some(Cow::Borrowed(bytes)),
@@ -43,7 +43,7 @@ fn shown<'m>(tag: u8, value: Value<'m>) -> Option<Cow<'m, [u8]>> {
     }
 }
 
-/// A number whose last `scale` digits are behind the point.
+/// A number with `scale` decimal places.
 fn decimal(scale: u8, value: i32) -> String {
     let scale = usize::from(scale);
     let digits = format!("{:0>width$}", value.unsigned_abs(), width = scale + 1);
@@ -81,7 +81,7 @@ impl LogView for MessagesAsRecords {
             return;
         };
         let Stored { exchange, routing_key, properties, body, .. } = stored;
-        // They were looked through when they came.
+        // They were validated when the message was published.
         let properties = BasicProperties::decode(&properties).unwrap_or_default();
         let mut headers: Vec<Header<'_>> = vec![(Cow::Borrowed(EXCHANGE.as_bytes()), Some(Cow::Borrowed(&exchange)))];
         add_properties(&properties, &mut headers);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn each_property_and_header_has_its_place() {
+    fn each_property_and_header_is_mapped() {
         let nested = TableBuilder::new().with("n", Value::I32(1)).with_text("t", "x").build();
         let headers = TableBuilder::new()
             .with_text("text", "v")
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_has_no_record() {
+    fn invalid_messages_have_no_record() {
         assert_eq!(record_of(Form::AmqpMessage, &Bytes::from_static(b"x")), None);
         let stored = store(b"", b"q", b"\0\0", None, &crate::testing::body(""));
         assert_eq!(record_of(Form::KafkaV2, &stored), None);

@@ -14,7 +14,7 @@ use polylogue_api::{Now, Reply};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Steps of a turn here.
+/// The steps of a turn in these tests.
 const STEPS: u64 = 200;
 /// A message with this key takes about 4,000 steps at exchange `t`.
 const SLOW: &str = "a.a.a.a.a.a.a.a.a.a";
@@ -30,7 +30,7 @@ fn bind(world: &mut World, source: &str, to: &str, key: String) {
     world.act(Command::Bind(Bind { vhost: world.vhost, source: source.into(), to, key, arguments: Vec::new() }));
 }
 
-/// Queues `q` and `s`; `s` gets what comes to exchange `t` with the key [`SLOW`].
+/// Queues `q` and `s`; `s` gets messages that come to exchange `t` with the key [`SLOW`].
 fn world() -> World {
     let mut world = World::new();
     ["q", "s"].into_iter().for_each(|queue| _ = world.queue(queue, json!({})));
@@ -42,7 +42,7 @@ fn world() -> World {
     world
 }
 
-/// Queues `0` and so on, all of them behind exchange `f`.
+/// Queues `0` and so on, all bound to exchange `f`.
 fn wide(queues: usize) -> World {
     let mut world = World::new();
     world.queue("q", json!({}));
@@ -80,7 +80,7 @@ impl Wire {
         wire
     }
 
-    /// What the pump does in a turn, and again as long as both sides have something to say.
+    /// Runs turns while either side has output.
     fn run(&mut self) {
         loop {
             let mut chunks = Vec::new();
@@ -89,11 +89,11 @@ impl Wire {
             }
             chunks.iter().for_each(|chunk| self.input.extend_from_slice(&chunk.to_bytes().expect("bytes")));
             self.connection.on_bytes(&mut self.input, Now::default());
-            let (mut said, mut bytes) = (Vec::new(), BytesMut::new());
-            if !self.connection.poll_output(&mut said, Now::default()) && chunks.is_empty() {
+            let (mut captured, mut bytes) = (Vec::new(), BytesMut::new());
+            if !self.connection.poll_output(&mut captured, Now::default()) && chunks.is_empty() {
                 return;
             }
-            said.iter().for_each(|chunk| bytes.extend_from_slice(&chunk.to_bytes().expect("bytes")));
+            captured.iter().for_each(|chunk| bytes.extend_from_slice(&chunk.to_bytes().expect("bytes")));
             if let Some(heard) = &mut self.heard {
                 heard.extend_from_slice(&bytes);
                 continue;
@@ -112,20 +112,20 @@ impl Wire {
         self.client.ask(number, method).expect("it may");
     }
 
-    /// What the client of this crate does not ask, and would not understand the answer to: from now on the bytes of those are kept.
+    /// Sends a method that the client of this crate does not support: from now on the received bytes are collected.
     fn send(&mut self, number: u16, method: impl Into<Method>) {
         self.heard.get_or_insert_default();
         encode_method(&mut self.input, number, &method.into());
     }
 
-    /// A message in the same way.
+    /// Sends a message in the same way.
     fn send_message(&mut self, number: u16, exchange: &'static str, key: &'static str) {
         let exchange = ShortStr::from_static(exchange);
         self.send(number, BasicPublish { exchange, routing_key: ShortStr::from_static(key), ..Default::default() });
         encode_header(&mut self.input, number, 0, &[0, 0]);
     }
 
-    /// How often this method was heard on a channel since it was asked last.
+    /// How often this method was received on a channel since the last call.
     fn heard(&mut self, number: u16, method: MethodId) -> usize {
         let heard = std::mem::take(self.heard.as_mut().expect("something was sent"));
         let [channel, class, id] = [number, method.class, method.method].map(u16::to_be_bytes);
@@ -140,7 +140,7 @@ impl Wire {
         self.client.publish(number, publish, &[0, 0], Bytes::from_static(b"x")).expect("it may");
     }
 
-    /// What the broker is asked to publish: the targets of each message of each request.
+    /// The publish requests: the targets of each message of each request.
     fn published(&mut self) -> Vec<(Token, Vec<usize>)> {
         std::iter::from_fn(|| self.connection.poll_request())
             .filter_map(|(token, request)| match request {
@@ -166,9 +166,9 @@ impl Wire {
     }
 }
 
-/// One message kept an I/O thread for as long as its routing took, and every connection of that waited.
+/// One message blocked an I/O thread while it was routed, and with it all connections of the thread.
 #[test]
-fn a_long_routing_goes_on_in_later_turns_and_nothing_overtakes_it() {
+fn a_long_routing_continues_in_later_turns_and_is_not_overtaken() {
     let mut wire = Wire::open(&world());
     wire.ask(1, ConfirmSelect::default());
     wire.run();
@@ -177,10 +177,10 @@ fn a_long_routing_goes_on_in_later_turns_and_nothing_overtakes_it() {
     wire.publish(2, "", "q");
     wire.publish(1, "", "q");
     wire.turn(STEPS);
-    assert_eq!(wire.published().len(), 1, "what came before it");
+    assert_eq!(wire.published().len(), 1, "the earlier message");
     let mut turns = 1;
     while let Some(unfinished) = wire.connection.unfinished() {
-        assert!(turns < 60, "it has an end");
+        assert!(turns < 60, "it ends");
         if turns < 9 {
             assert_eq!((unfinished, wire.published().len()), (Unfinished::Worker, 0), "turn {turns}");
             assert!(!wire.connection.wants_input());
@@ -195,23 +195,23 @@ fn a_long_routing_goes_on_in_later_turns_and_nothing_overtakes_it() {
     assert_eq!(messages, [&1; 3]);
 }
 
-/// What a client hears while a message is on its way to its queues is in order: an answer to another channel lets nothing overtake it.
+/// Frames to a client are in order while a message is being routed: an answer to another channel does not let later frames overtake it.
 #[test]
-fn an_answer_to_another_channel_lets_nothing_overtake_a_routing() {
+fn an_answer_to_another_channel_does_not_reorder_a_routing() {
     let mut wire = Wire::open(&world());
     wire.send(2, ExchangeDelete { exchange: ShortStr::from_static("other"), ..Default::default() });
     wire.run();
     let (token, request) = wire.connection.poll_request().expect("it asks");
     assert!(matches!(request, Request::Machine(..)), "{request:?}");
     wire.send_message(1, "t", SLOW);
-    // A mistake for which its channel is closed: the message was sent before.
+    // An error that closes its channel: the message was sent before.
     wire.send(1, TxCommit {});
     wire.turn(STEPS);
     assert_eq!(wire.connection.unfinished(), Some(Unfinished::Worker));
     let done = AmqpAnswer::Done(polylogue_amqp_model::Reply::Done);
     wire.connection.on_reply(token, Reply::Machine(Ok(Box::new(done))), Now::default());
     wire.run();
-    assert_eq!(wire.heard(1, ChannelClose::ID), 0, "what is behind it was looked at");
+    assert_eq!(wire.heard(1, ChannelClose::ID), 0, "later frames were processed");
     while wire.connection.unfinished().is_some() {
         wire.turn(STEPS);
     }
@@ -220,7 +220,7 @@ fn an_answer_to_another_channel_lets_nothing_overtake_a_routing() {
 }
 
 #[test]
-fn a_connection_that_goes_takes_along_what_it_had_not_taken() {
+fn a_closed_connection_drops_pending_work() {
     let mut wire = Wire::open(&world());
     wire.publish(1, "t", SLOW);
     wire.turn(STEPS);
@@ -250,9 +250,9 @@ fn ordinary_messages_beyond_a_turn_wait_for_the_next_one() {
     assert_eq!(messages, 100);
 }
 
-/// The messages of a transaction are all routed before one is published; the answer comes when they are there.
+/// All messages of a transaction are routed before one is published; the answer follows their commit.
 #[test]
-fn a_transaction_goes_on_in_later_turns() {
+fn a_transaction_continues_in_later_turns() {
     let mut wire = Wire::open(&world());
     wire.send(1, TxSelect {});
     wire.run();
@@ -273,7 +273,7 @@ fn a_transaction_goes_on_in_later_turns() {
     assert_eq!(messages, &[1; 4]);
     assert_eq!(wire.heard(1, TxCommitOk::ID), 0);
     wire.answer(*token, vec![Ok(()); 4]);
-    // Nothing is settled by it, which the broker says as well.
+    // It settles nothing, which the broker confirms.
     let (token, request) = wire.connection.poll_request().expect("it settles");
     assert!(matches!(request, Request::Settle(_)));
     wire.connection.on_reply(token, Reply::Settle(Vec::new()), Now::default());
@@ -281,9 +281,9 @@ fn a_transaction_goes_on_in_later_turns() {
     assert_eq!(wire.heard(1, TxCommitOk::ID), 1);
 }
 
-/// One message to 10,000 queues was one request, for which everybody waited who writes to their shard; a hundred of them took seconds.
+/// A message to 10,000 queues was one request, which delayed everyone who writes to their shard; a hundred of them took seconds.
 #[test]
-fn a_large_fan_out_goes_in_pieces_and_is_confirmed_when_all_are_there() {
+fn a_large_fan_out_is_split_and_confirmed_once_complete() {
     let queues = TARGETS_UNANSWERED_MAX + 3 * TARGETS_PER_REQUEST;
     let world = wide(queues);
     let mut wire = Wire::open(&world);
@@ -296,9 +296,9 @@ fn a_large_fan_out_goes_in_pieces_and_is_confirmed_when_all_are_there() {
         let (mut targets, mut asked, mut behind) = (0, wire.published(), None);
         let mut failed = failure;
         loop {
-            let (first, pieces) = asked.split_first().expect("there is more");
+            let (first, pieces) = asked.split_first().expect("there are further parts");
             let sent: usize = asked.iter().flat_map(|(_, messages)| messages).sum();
-            assert!(sent <= TARGETS_UNANSWERED_MAX + TARGETS_PER_REQUEST, "{sent} targets at once");
+            assert!(sent <= TARGETS_UNANSWERED_MAX + TARGETS_PER_REQUEST, "{sent} targets in flight");
             assert!(first.1.iter().sum::<usize>() <= TARGETS_PER_REQUEST);
             let (token, messages) = first.clone();
             let rest = pieces.to_vec();
@@ -306,7 +306,7 @@ fn a_large_fan_out_goes_in_pieces_and_is_confirmed_when_all_are_there() {
                 behind = Some(token);
                 break;
             }
-            assert!(behind.is_none() && wire.settled().is_empty(), "it is not everywhere");
+            assert!(behind.is_none() && wire.settled().is_empty(), "it is not in all queues");
             targets += messages[0];
             wire.answer(token, vec![failed.take().map_or(Ok(()), Err)]);
             asked = rest;
@@ -315,13 +315,13 @@ fn a_large_fan_out_goes_in_pieces_and_is_confirmed_when_all_are_there() {
         assert_eq!(targets, queues);
         let taken = failure != Some(PublishError::QueueFull);
         assert_eq!(wire.settled(), [(2 * number - 1, 2 * number - 1, taken)]);
-        wire.answer(behind.expect("the one behind it"), vec![Ok(())]);
+        wire.answer(behind.expect("the later message"), vec![Ok(())]);
         assert_eq!(wire.settled(), [(2 * number, 2 * number, true)]);
     }
-    // Targets take steps: what is left fits into a turn, or not.
+    // Targets take steps: the rest fits into a turn, or not.
     wire.publish(1, "f", "");
     wire.turn(30_000);
-    assert_eq!(wire.connection.unfinished(), Some(Unfinished::Worker), "its queues are to be looked up");
+    assert_eq!(wire.connection.unfinished(), Some(Unfinished::Worker), "its queues have to be looked up");
     wire.turn(100_000);
     wire.published().into_iter().for_each(|(token, _)| wire.answer(token, vec![Ok(())]));
     let mut seen = Vec::new();
@@ -331,22 +331,22 @@ fn a_large_fan_out_goes_in_pieces_and_is_confirmed_when_all_are_there() {
         let asked = wire.published();
         let targets: usize = asked.iter().flat_map(|(_, messages)| messages).sum();
         let most = 10_000 / TARGET_STEPS + PIECE_TARGETS_MIN + asked.len() as u64;
-        assert!(targets as u64 <= most, "{targets} targets: a piece beyond its steps at the most");
+        assert!(targets as u64 <= most, "{targets} targets: at most one part beyond the steps");
         asked.into_iter().for_each(|(token, _)| wire.answer(token, vec![Ok(())]));
     }
     assert_eq!((seen.first(), seen.last()), (Some(&Unfinished::Worker), Some(&Unfinished::Turn)));
 }
 
-/// A million targets of messages without a waiter might have been on their way.
+/// A million targets of messages without confirms could have been in flight.
 #[test]
-fn targets_of_messages_that_need_no_confirm_are_bounded_too() {
+fn targets_without_confirms_are_limited_too() {
     let mut wire = Wire::open(&wide(1_000));
     (0..20).for_each(|_| wire.publish(1, "f", ""));
     wire.run();
     let mut waiting = wire.published();
     let targets = |requests: &[(Token, Vec<usize>)]| requests.iter().flat_map(|(_, messages)| messages).sum::<usize>();
     let mut all = targets(&waiting);
-    assert!(all <= TARGETS_UNANSWERED_MAX + 2 * TARGETS_PER_REQUEST, "{all} targets on their way");
+    assert!(all <= TARGETS_UNANSWERED_MAX + 2 * TARGETS_PER_REQUEST, "{all} targets in flight");
     assert!(!wire.connection.wants_input() && wire.connection.unfinished().is_none());
     while !waiting.is_empty() {
         let (token, messages) = waiting.remove(0);
@@ -358,9 +358,9 @@ fn targets_of_messages_that_need_no_confirm_are_bounded_too() {
     assert_eq!(all, 20_000);
 }
 
-/// A message that is to be in all of its queues or in none stays whole, and one behind it waits.
+/// A message for all of its queues or none is not split, and a later one waits.
 #[test]
-fn a_message_for_all_queues_or_none_stays_whole() {
+fn a_message_for_all_queues_or_none_is_not_split() {
     let world = wide(TARGETS_PER_REQUEST + 10);
     for all_or_none in [false, true] {
         let (directory, vhost) = (world.directory.clone(), (world.vhost, "/".into()));
@@ -395,14 +395,14 @@ fn a_message_for_all_queues_or_none_stays_whole() {
             operator.on_reply(token, Reply::Publish(vec![Ok(()); request.messages.len()]), Now::default());
         }
         let mut sizes = sizes.concat();
-        assert_eq!(sizes.split_off(sizes.len() - 2), [1, 1], "what came behind it");
+        assert_eq!(sizes.split_off(sizes.len() - 2), [1, 1], "the later ones");
         assert_eq!(sizes.iter().sum::<usize>(), TARGETS_PER_REQUEST + 10);
         assert!(if all_or_none { sizes.len() == 1 } else { sizes.len() > 10 }, "{sizes:?}");
-        let said = std::iter::from_fn(|| operator.poll_said());
-        let confirmed = |said| match said {
+        let captured = std::iter::from_fn(|| operator.poll_said());
+        let confirmed = |captured| match captured {
             Said::Event(amqp::Event::Confirmed { first, last, .. }) => first..=last,
             other => panic!("{other:?}"),
         };
-        assert_eq!(said.flat_map(confirmed).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(captured.flat_map(confirmed).collect::<Vec<_>>(), [1, 2, 3]);
     }
 }

@@ -81,7 +81,7 @@ impl<'m> Draft<'m> {
     }
 
     /// Drops all changes if together they change nothing.
-    pub(crate) fn forget_changes_without_effect(&mut self) {
+    pub(crate) fn drop_changes_without_effect(&mut self) {
         if *self.world == *self.base {
             self.changes.clear();
         }

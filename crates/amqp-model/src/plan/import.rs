@@ -7,7 +7,7 @@
 
 use super::access::{put_user, put_vhost, set_permission, set_topic_permission, set_user_limit};
 use super::draft::{About, Draft};
-use super::exchanges::{Unfit, exchange_kind, routed_bind};
+use super::exchanges::{KindError, exchange_kind, routed_bind};
 use super::parameters::{set_global, set_limits, set_parameter, set_policy, spec_of};
 use super::queues::new_queue;
 use crate::arguments::kind_named;
@@ -57,7 +57,7 @@ pub(super) fn import(draft: &mut Draft<'_>, definitions: &Definitions) -> Result
     each(definitions, "queues", |item, vhost| queue(draft, item, vhost))?;
     each(definitions, "bindings", |item, vhost| binding(draft, item, vhost))?;
     // A file may define an item twice, and the last definition counts: it may be the existing one.
-    draft.forget_changes_without_effect();
+    draft.drop_changes_without_effect();
     Ok(Reply::Done)
 }
 
@@ -254,7 +254,7 @@ fn exchange(draft: &mut Draft<'_>, item: &Item, vhost: &ByteString) -> Result<Re
         return Ok(Reply::Done);
     }
     let arguments = arguments(item)?;
-    let kind = exchange_kind(&required(item, "type")?, &arguments).map_err(Unfit::refused)?;
+    let kind = exchange_kind(&required(item, "type")?, &arguments).map_err(KindError::refused)?;
     let alternate = polylogue_router::lookup(&arguments, b"alternate-exchange").and_then(|a| a.value.bytes()).cloned();
     let declare = Declare {
         vhost: host,

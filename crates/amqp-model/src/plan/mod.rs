@@ -20,7 +20,7 @@ use parameters::{set_global, set_policy};
 pub(crate) use queues::deletable;
 
 /// Checks a command and adds its changes to the draft.
-pub(crate) fn judge(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -> Result<Reply, Refused> {
+pub(crate) fn check_command(draft: &mut Draft<'_>, caller: &Caller, command: &Command) -> Result<Reply, Refused> {
     match command {
         Command::Bootstrap(user) => access::bootstrap(draft, user),
         Command::PutVhost(put) => put_vhost(draft, put),

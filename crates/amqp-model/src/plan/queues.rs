@@ -227,10 +227,10 @@ pub(super) fn delete(draft: &mut Draft<'_>, caller: &Caller, delete: &DeleteQueu
     };
     let named = Named { kind: Resource::Queue, name: &queue.name, vhost: draft.world.vhost_name(queue.vhost) };
     // In this order (`rabbit_amqqueue_process`).
-    if delete.minds_messages(&queue) && delete.messages > 0 {
+    if delete.checks_if_empty(&queue) && delete.messages > 0 {
         return Err(Refused::precondition(format!("{named} not empty")));
     }
-    if delete.minds_consumers(&queue) && delete.consumers > 0 {
+    if delete.checks_if_unused(&queue) && delete.consumers > 0 {
         return Err(Refused::precondition(format!("{named} in use")));
     }
     remove(draft, queue.id, Gone::Asked);

@@ -5,7 +5,7 @@ fn least() -> Value {
     json!({"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"})
 }
 
-/// The least that a shovel can be, with these fields; `null` takes one away.
+/// A minimal shovel with these fields; `null` removes one.
 fn with(more: &Value) -> Value {
     let mut value = least();
     for (name, field) in more.as_object().into_iter().flatten() {
@@ -25,7 +25,7 @@ fn refused(more: &Value) -> String {
 }
 
 #[test]
-fn what_nobody_says_is_as_with_rabbitmq() {
+fn defaults_are_those_of_rabbitmq() {
     let shovel = Shovel::parse("s", &least()).expect("a shovel");
     assert_eq!((shovel.ack_mode, shovel.reconnect_delay_ms), (AckMode::OnConfirm, Some(5_000)));
     assert_eq!((shovel.source.prefetch, shovel.source.delete_after), (1_000, DeleteAfter::Never));
@@ -36,7 +36,7 @@ fn what_nobody_says_is_as_with_rabbitmq() {
 }
 
 #[test]
-fn older_names_count_where_the_new_ones_are_not_there() {
+fn older_field_names_are_fallbacks() {
     let old = json!({
         "prefetch-count": 7, "delete-after": "queue-length", "add-forward-headers": true, "add-timestamp-header": true,
         "publish-properties": {"delivery_mode": 2}, "reconnect-delay": 0.5, "ack-mode": "on-publish",
@@ -50,11 +50,11 @@ fn older_names_count_where_the_new_ones_are_not_there() {
     let shovel = Shovel::parse("s", &both).expect("a shovel");
     assert_eq!((shovel.source.prefetch, shovel.source.delete_after), (8, DeleteAfter::Messages(2)));
     let never = Shovel::parse("s", &with(&json!({"reconnect-delay": 0}))).expect("a shovel");
-    assert_eq!(never.reconnect_delay_ms, None, "as with RabbitMQ: it does not come back");
+    assert_eq!(never.reconnect_delay_ms, None, "as in RabbitMQ: it is not restarted");
 }
 
 #[test]
-fn mistakes_are_told_in_rabbitmqs_words() {
+fn mistakes_are_reported_with_rabbitmqs_texts() {
     for (more, text) in [
         (json!({"src-queue": null}), "Must specify 'src-exchange' or 'src-queue'"),
         (json!({"src-exchange": "x"}), "Cannot specify 'src-exchange' and 'src-queue'"),
@@ -95,7 +95,7 @@ fn mistakes_are_told_in_rabbitmqs_words() {
 }
 
 #[test]
-fn what_rabbitmq_would_run_and_this_does_not_is_told_apart() {
+fn unsupported_values_are_distinguished_from_invalid_ones() {
     for more in [
         json!({"src-protocol": "amqp10", "src-queue": null, "src-address": "a"}),
         json!({"dest-protocol": "amqp10", "dest-address": "a", "dest-queue": null}),

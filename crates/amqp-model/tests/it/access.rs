@@ -1,4 +1,4 @@
-//! Users, permissions and which of them each operation needs.
+//! Users, permissions, and the permissions that each operation needs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -15,7 +15,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 #[test]
-fn a_world_begins_with_one_virtual_host_and_one_administrator() {
+fn bootstrap_creates_a_virtual_host_and_an_administrator() {
     let mut live = Live::new();
     let world = live.model.world();
     assert!(world.user("guest").unwrap().has_tag("administrator"));
@@ -27,11 +27,11 @@ fn a_world_begins_with_one_virtual_host_and_one_administrator() {
     }
     let log = live.log.len();
     live.run(Command::Bootstrap(put_user("other"))).unwrap();
-    assert_eq!(live.log.len(), log, "where something is there already nothing is done");
+    assert_eq!(live.log.len(), log, "an existing state is left unchanged");
 }
 
 #[test]
-fn a_connection_needs_a_virtual_host_a_permission_and_room() {
+fn a_connection_needs_a_virtual_host_a_permission_and_free_limits() {
     let mut live = Live::new();
     live.run(Command::PutUser(put_user("ann"))).unwrap();
     let world = live.model.world();
@@ -48,9 +48,9 @@ fn a_connection_needs_a_virtual_host_a_permission_and_room() {
     assert_eq!(full.text, "Connection refused for user 'ann': user connection limit (1) is reached");
 }
 
-/// Permissions of a user of that name count for nothing, however many there are.
+/// Permissions of a user with the same name are ignored.
 #[test]
-fn who_logged_in_by_a_token_may_do_what_that_grants() {
+fn a_login_by_token_has_the_rights_of_the_token() {
     let live = Live::new();
     let world = live.model.world();
     let scopes = ["read:%2F/q-*", "write:%2F/amq.default", "write:%2F/amq.topic/order.*"];
@@ -108,13 +108,13 @@ fn each_operation_needs_its_permission() {
     }
     live.permit("ann", ["", "^q$", ""]);
     let passive = Command::DeclareQueue(DeclareQueue { passive: true, ..queue("q") });
-    assert!(live.run_as(&user("ann"), passive).is_ok(), "any permission is enough to look");
+    assert!(live.run_as(&user("ann"), passive).is_ok(), "any permission allows a passive declare");
     let read = live.model.queue_for(&user("ann"), HOST, "q", Access::Read).unwrap_err();
     assert_eq!(read.text, "read access to queue 'q' in vhost '/' refused for user 'ann'");
 }
 
 #[test]
-fn the_default_exchange_has_a_name_for_permissions() {
+fn the_default_exchange_is_amq_default_in_permissions() {
     let mut live = Live::new();
     live.permit("ann", ["", "^amq\\.default$", ""]);
     let world = live.model.world();
@@ -124,7 +124,7 @@ fn the_default_exchange_has_a_name_for_permissions() {
 }
 
 #[test]
-fn topic_permissions_forbid_keys() {
+fn topic_permissions_restrict_keys() {
     let mut live = Live::new();
     live.declare(queue("q"));
     live.permit("ann", [".*"; 3]);
@@ -148,7 +148,7 @@ fn topic_permissions_forbid_keys() {
 }
 
 #[test]
-fn what_belonged_to_a_user_or_a_virtual_host_goes_with_it() {
+fn users_and_virtual_hosts_are_deleted_with_their_objects() {
     let mut live = Live::new();
     live.permit("ann", [".*"; 3]);
     live.run(Command::PutVhost(PutVhost { name: "two".into(), ..PutVhost::default() })).unwrap();
@@ -167,16 +167,16 @@ fn what_belonged_to_a_user_or_a_virtual_host_goes_with_it() {
     assert!(world.topic_permissions().next().is_none() && world.permission(two, "ann").is_none());
     assert!(live.model.routes().queue_by_id(QueueId(0)).is_none());
     assert_eq!(live.model.routes().vhosts(), [HOST]);
-    live.run(Command::DeleteUsers(vec!["ann".into(), "nobody".into()])).unwrap();
+    live.run(Command::DeleteUsers(vec!["ann".into(), "unknown".into()])).unwrap();
     assert!(live.model.world().permission(HOST, "ann").is_none());
     assert!(same(&live.model, &live.replayed()));
-    // The name can be taken again; the id cannot.
+    // The name can be reused; the id cannot.
     live.run(Command::PutVhost(PutVhost { name: "two".into(), ..PutVhost::default() })).unwrap();
     assert!(live.model.world().vhost_named("two").unwrap().id > two);
 }
 
 #[test]
-fn setting_what_is_set_writes_nothing() {
+fn setting_the_current_value_writes_nothing() {
     let mut live = Live::new();
     let commands = [
         Command::PutUser(put_user("ann")),
@@ -197,7 +197,7 @@ fn setting_what_is_set_writes_nothing() {
 }
 
 #[test]
-fn management_says_what_is_missing() {
+fn management_names_missing_objects() {
     let mut live = Live::new();
     let caller = Caller::broker();
     for (command, text) in [
@@ -216,7 +216,7 @@ fn management_says_what_is_missing() {
 }
 
 #[test]
-fn publishing_needs_an_exchange_that_takes_it() {
+fn publishing_needs_an_exchange_and_permission() {
     let mut live = Live::new();
     live.permit("ann", ["", "^(open|amq\\.|none)", ""]);
     live.run(Command::DeclareExchange(exchange("open", "fanout"))).unwrap();
@@ -228,7 +228,7 @@ fn publishing_needs_an_exchange_that_takes_it() {
         found.map(|exchange| exchange.is_some()).map_err(|refused| refused.to_string())
     };
     assert_eq!(publish("open", "k"), Ok(true));
-    assert_eq!(publish("", "k"), Ok(false), "amq.default is among what matches");
+    assert_eq!(publish("", "k"), Ok(false), "the pattern is matched with amq.default");
     assert_eq!(publish("amq.topic", "a"), Ok(true));
     for (name, key, text) in [
         ("closed", "", "ACCESS_REFUSED - write access to exchange 'closed' in vhost '/' refused for user 'ann'"),
@@ -262,9 +262,9 @@ fn alter(live: &mut Live, user: &str, change: ScramChange) -> Result<(), UsersRe
     results.remove(0)
 }
 
-/// Who changed a password wrote back the tags that were there before, one among them that somebody else had just taken away.
+/// A password change wrote back older tags, including one that another administrator had just removed.
 #[test]
-fn tags_that_are_not_named_stay_as_they_are() {
+fn tags_are_unchanged_unless_given() {
     let mut live = Live::new();
     let put = |password: Option<&str>, tags: Option<&[&str]>| {
         let tags = tags.map(|tags| tags.iter().map(|tag| (*tag).into()).collect());
@@ -280,9 +280,9 @@ fn tags_that_are_not_named_stay_as_they_are() {
     assert!(tags(&live).is_empty());
 }
 
-/// What is kept of a password goes when another one is set, by whichever protocol: the old one would go on letting in by another mechanism.
+/// All credentials of a password are dropped when another one is set, by any protocol: otherwise the old one would still work with another mechanism.
 #[test]
-fn a_password_that_was_changed_lets_nobody_in() {
+fn an_old_password_is_refused_by_all_mechanisms() {
     use ScramMechanism::{Sha256, Sha512};
     let mut live = Live::new();
     let put = |password: Option<&str>, scram: &[ScramMechanism]| {
@@ -299,7 +299,7 @@ fn a_password_that_was_changed_lets_nobody_in() {
     live.run(put(None, &[])).unwrap();
     assert_eq!(known(&live, "one"), [true; 3], "only the tags were set");
     live.run(put(Some("one"), &[])).unwrap();
-    assert_eq!(known(&live, "one"), [true; 3], "an import of what is there changes nothing");
+    assert_eq!(known(&live, "one"), [true; 3], "an import of the current state changes nothing");
     live.run(put(Some("two"), &[])).unwrap();
     assert_eq!((known(&live, "one"), known(&live, "two")), ([false; 3], [true, false, false]));
     alter(&mut live, "ann", ScramChange::Set(credential(Sha256, "three"))).unwrap();
@@ -317,7 +317,7 @@ fn a_password_that_was_changed_lets_nobody_in() {
 }
 
 #[test]
-fn scram_credentials_make_users_and_come_back() {
+fn scram_credentials_create_users_and_are_restored() {
     use ScramMechanism::{Sha256, Sha512};
     let mut live = Live::within(Limits { users_max: 2, ..Limits::default() });
     assert_eq!(alter(&mut live, "new", ScramChange::Remove(Sha256)), Err(UsersRefusal::NotFound));
@@ -330,7 +330,7 @@ fn scram_credentials_make_users_and_come_back() {
     assert_eq!(alter(&mut live, "more", set()), Err(full));
     let long = alter(&mut live, &"x".repeat(256), set());
     assert_eq!(long, Err(UsersRefusal::Refused("the name of a user has at most 255 bytes".to_owned())));
-    // Each part for itself, after those before it.
+    // Each part is checked separately, after those before it.
     let parts = [("new", set()), ("other", set()), ("new", ScramChange::Remove(Sha512))];
     let parts = parts.map(|(user, change)| AlterScram { user: user.to_owned(), change });
     let Reply::Each(results) = live.run(Command::AlterScram(parts.to_vec())).unwrap() else { panic!("another reply") };
@@ -373,7 +373,7 @@ fn delete_acls(live: &mut Live, filters: &[AclFilter]) -> Vec<Result<Vec<Arc<Acl
 }
 
 #[test]
-fn bindings_are_bounded_and_come_back() {
+fn acls_are_limited_and_restored() {
     use Operation::{Read, Write};
     let mut live = Live::within(Limits { acls_max: 3, ..Limits::default() });
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| acl(name, Read));
@@ -382,7 +382,7 @@ fn bindings_are_bounded_and_come_back() {
     let wrong = Err(UsersRefusal::Refused("Invalid empty resource name".to_owned()));
     let wanted = [a.clone(), empty, a.clone(), b.clone(), c.clone(), d.clone()];
     assert_eq!(create_acls(&mut live, &wanted), [Ok(()), wrong, Ok(()), Ok(()), Ok(()), full]);
-    assert_eq!(create_acls(&mut live, std::slice::from_ref(&a)), [Ok(())], "it is there");
+    assert_eq!(create_acls(&mut live, std::slice::from_ref(&a)), [Ok(())], "it exists");
     assert!(live.events.contains(&Event::AclSet(Arc::new(c.clone()))));
     assert!(same(&live.model, &live.replayed()), "from the log");
     let mut loaded = Model::new(Limits::default());
@@ -407,11 +407,11 @@ fn bindings_are_bounded_and_come_back() {
     let found = delete_acls(&mut live, &[of_a(Write), of_a(Read), of_a(Read), all.clone()]);
     let found: Vec<Vec<Acl>> =
         found.into_iter().map(|one| one.unwrap().iter().map(|acl| Acl::clone(acl)).collect()).collect();
-    assert_eq!(found, [vec![], vec![a], vec![], vec![b, c]], "each goes by the first that means it");
+    assert_eq!(found, [vec![], vec![a], vec![], vec![b, c]], "each is reported for the first filter that matches it");
     assert!(live.model.world().acls().is_empty() && live.events.contains(&Event::AclRemoved(Arc::new(acl("b", Read)))));
     assert!(same(&live.model, &live.replayed()));
     let changed = live.model.take_changed_chunks();
-    assert!(changed.iter().all(|(_, chunk)| chunk.is_none()), "their chunks go with them");
+    assert!(changed.iter().all(|(_, chunk)| chunk.is_none()), "their chunks are removed");
     let too_wide = delete_acls(&mut live, &vec![all; 33]);
     assert_eq!(too_wide.iter().filter(|one| one.is_err()).count(), 1);
 }
@@ -427,7 +427,7 @@ fn alter_quotas(live: &mut Live, parts: &[AlterQuotas]) -> Vec<Result<(), UsersR
 }
 
 #[test]
-fn quotas_are_bounded_and_come_back() {
+fn quotas_are_limited_and_restored() {
     use QuotaKind::{Fetch, Produce, Requests};
     let mut live = Live::within(Limits { quotas_max: 2, ..Limits::default() });
     let refused = |text: &str| Err(UsersRefusal::Refused(text.to_owned()));
@@ -437,7 +437,7 @@ fn quotas_are_bounded_and_come_back() {
         quota("bob", &[(Fetch, Some(0.0))]),
         quota("bob", &[(Fetch, Some(7.0))]),
         quota("eve", &[(Fetch, Some(7.0))]),
-        // Each comes after those before it, and what is there may change however many there are.
+        // Each follows those before it, and existing entries may change regardless of the limit.
         quota("ann", &[(Produce, None), (Fetch, Some(9.0))]),
         quota("eve", &[(Fetch, None)]),
     ];
@@ -464,5 +464,5 @@ fn quotas_are_bounded_and_come_back() {
     assert!(live.events.contains(&Event::QuotaSet(gone[0].entity.clone(), QuotaLimits::default())));
     assert!(same(&live.model, &live.replayed()));
     let changed = live.model.take_changed_chunks();
-    assert!(changed.iter().all(|(_, chunk)| chunk.is_none()), "their chunks go with them");
+    assert!(changed.iter().all(|(_, chunk)| chunk.is_none()), "their chunks are removed");
 }

@@ -1,4 +1,4 @@
-//! How much may be declared at most, and what one more is told. What is there already may be set again.
+//! Limits on the number of objects, and the refusal of one more. Existing objects may be set again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -22,7 +22,7 @@ fn shovel(name: &str, source: &str) -> Command {
 }
 
 #[test]
-fn there_is_at_most_so_much_of_each() {
+fn every_kind_of_object_is_limited() {
     let limits = Limits {
         users_max: 2,
         permissions_max: 3,
@@ -38,7 +38,7 @@ fn there_is_at_most_so_much_of_each() {
         Command::SetTopicPermission("shop".into(), "/".into(), exchange.into(), [".*".into(), "".into()])
     };
     let policy = |name: &str| Command::SetPolicy("/".into(), policy(name, "", json!({"max-length": 1})));
-    // The administrator counts, and what he may do; shovels count as parameters too.
+    // The administrator and its permission count; shovels count as parameters too.
     for (fits, also_fits, one_too_many, why) in [
         (put("shop"), put("shop"), put("else"), "2 users"),
         (permission("shop"), topic("a"), topic("b"), "3 permissions"),

@@ -1,4 +1,4 @@
-//! The history of dead messages, as clients see it.
+//! The dead-letter history of messages, as clients see it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -10,11 +10,11 @@ use polylogue_router::Value;
 use proptest::prelude::*;
 use serde_json::json;
 
-fn died(queue: &'static str, reason: Reason) -> Died<'static> {
-    Died { reason, queue: queue.as_bytes(), exchange: b"x", routing_keys: &[b"k"], bcc: &[], ttl_ms: None }
+fn died(queue: &'static str, reason: Reason) -> NewDeath<'static> {
+    NewDeath { reason, queue: queue.as_bytes(), exchange: b"x", routing_keys: &[b"k"], bcc: &[], ttl_ms: None }
 }
 
-/// The history after these deaths, one a second.
+/// The history after these deaths, one per second.
 fn history(deaths: &[(&'static str, Reason)]) -> Deaths {
     let one = |(at, (queue, reason)): (usize, &(&'static str, Reason))| (died(queue, *reason), at as u64 * 1_000);
     let all = deaths.iter().enumerate().map(one);
@@ -29,7 +29,7 @@ use Reason::{DeliveryLimit, Expired, MaxLen, Rejected};
 
 #[test]
 fn the_first_death_has_all_its_fields_in_order() {
-    let first = Died {
+    let first = NewDeath {
         routing_keys: &[b"key", b"cc", b"hidden"],
         bcc: &[b"hidden"],
         ttl_ms: Some(5_000),
@@ -65,7 +65,7 @@ fn the_first_death_has_all_its_fields_in_order() {
 }
 
 #[test]
-fn one_entry_a_queue_and_reason_the_latest_first() {
+fn one_entry_per_queue_and_reason_the_latest_first() {
     for (deaths, expected) in [
         (vec![("a", Rejected)], vec![("a", "rejected", 1, 0)]),
         (vec![("a", Rejected), ("a", Rejected)], vec![("a", "rejected", 2, 0)]),
@@ -94,23 +94,23 @@ fn one_entry_a_queue_and_reason_the_latest_first() {
 }
 
 #[test]
-fn the_first_death_is_written_once_and_the_last_one_each_time() {
+fn the_first_death_is_kept_and_the_last_one_updated() {
     let json = shown(&history(&[("a", Rejected), ("b", Expired), ("c", MaxLen)]));
     assert_eq!((&json["x-first-death-queue"], &json["x-first-death-reason"]), (&json!("a"), &json!("rejected")));
     assert_eq!((&json["x-last-death-queue"], &json["x-last-death-reason"]), (&json!("c"), &json!("maxlen")));
 }
 
 #[test]
-fn a_message_goes_round_only_while_somebody_rejects_it() {
+fn a_cycle_without_a_rejection_is_detected() {
     for (deaths, target, cycle) in [
         (vec![("a", Expired)], "a", true),
         (vec![("a", Expired)], "b", false),
         (vec![("a", Rejected)], "a", false),
-        // From a to b and back: nobody touched it.
+        // From a to b and back: no consumer rejected it.
         (vec![("a", Expired), ("b", MaxLen)], "a", true),
         // Rejected in b, on the way from a to here.
         (vec![("a", Expired), ("b", Rejected)], "a", false),
-        // Rejected long before it came to a for the first time: that breaks no cycle.
+        // Rejected long before its first death in a: that breaks no cycle.
         (vec![("z", Rejected), ("a", Expired), ("b", Expired)], "a", true),
         // It was rejected in a itself, later.
         (vec![("a", Expired), ("b", Expired), ("a", Rejected)], "b", false),
@@ -121,7 +121,7 @@ fn a_message_goes_round_only_while_somebody_rejects_it() {
 }
 
 #[test]
-fn what_a_publisher_calls_a_death_is_replaced_and_other_headers_stay() {
+fn death_headers_of_a_publisher_are_replaced_and_others_kept() {
     let headers = [
         argument("z", b'S', text("last")),
         argument("x-death", b'S', text("forged")),
@@ -138,11 +138,11 @@ fn what_a_publisher_calls_a_death_is_replaced_and_other_headers_stay() {
 }
 
 #[test]
-fn a_history_is_bounded() {
+fn the_history_is_limited() {
     let names: Vec<String> = (0..2 * DEATHS_MAX).map(|at| format!("q{at}")).collect();
     let mut deaths = None;
     for name in &names {
-        deaths = Some(Deaths::after(deaths, &Died { queue: name.as_bytes(), ..died("", Expired) }, 0));
+        deaths = Some(Deaths::after(deaths, &NewDeath { queue: name.as_bytes(), ..died("", Expired) }, 0));
     }
     let deaths = deaths.unwrap();
     assert_eq!(deaths.entries().len(), DEATHS_MAX);
@@ -155,12 +155,12 @@ fn reason() -> impl Strategy<Value = Reason> {
 
 proptest! {
     #[test]
-    fn a_history_comes_back_and_counts_every_death(
+    fn a_history_round_trips_and_counts_every_death(
         all in prop::collection::vec((prop::sample::select(vec!["a", "b", "c"]), reason(), prop::option::of(any::<u64>())), 1..20),
     ) {
         let mut deaths = None;
         for (at, (queue, reason, ttl_ms)) in all.iter().enumerate() {
-            let died = Died { ttl_ms: *ttl_ms, ..died(queue, *reason) };
+            let died = NewDeath { ttl_ms: *ttl_ms, ..died(queue, *reason) };
             deaths = Some(Deaths::after(deaths, &died, at as u64));
         }
         let deaths = deaths.unwrap();
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..200), version in any::<bool>()) {
+    fn any_bytes_are_refused_or_decoded(bytes in prop::collection::vec(any::<u8>(), 0..200), version in any::<bool>()) {
         let mut bytes = bytes;
         if version && !bytes.is_empty() {
             bytes[0] = 1;

@@ -1,4 +1,4 @@
-//! Definitions of real brokers come in unchanged, go out again, and do nothing the second time.
+//! Definitions of real brokers can be imported unchanged, are exported again, and a second import changes nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -9,8 +9,8 @@ use polylogue_amqp_model::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// As RabbitMQ 3.13 exports: operator policies and limits among the parameters, bindings of queues that it left out, mirrored
-/// queues' policies, tags as arrays, empty limits as arrays.
+/// An export of RabbitMQ 3.13: operator policies and limits among the parameters, bindings of queues that are not exported, policies of mirrored
+/// queues, tags as arrays, empty limits as arrays.
 fn of_3_13() -> Value {
     json!({
         "rabbit_version": "3.13.7", "rabbitmq_version": "3.13.7", "product_name": "RabbitMQ", "product_version": "3.13.7",
@@ -83,7 +83,7 @@ fn of_3_13() -> Value {
 }
 
 #[test]
-fn an_export_of_rabbitmq_3_13_comes_in_unchanged() {
+fn an_export_of_rabbitmq_3_13_is_imported_unchanged() {
     let mut live = Live::empty();
     live.run(import(of_3_13())).unwrap();
     let world = live.model.world();
@@ -109,7 +109,7 @@ fn an_export_of_rabbitmq_3_13_comes_in_unchanged() {
 }
 
 #[test]
-fn a_second_import_does_nothing() {
+fn a_second_import_changes_nothing() {
     let mut live = Live::empty();
     live.run(import(of_3_13())).unwrap();
     let log = live.log.len();
@@ -121,7 +121,7 @@ fn a_second_import_does_nothing() {
 }
 
 #[test]
-fn what_goes_out_comes_in_as_the_same() {
+fn export_and_import_round_trip() {
     let mut live = Live::empty();
     live.run(import(of_3_13())).unwrap();
     let out = exported(&live);
@@ -143,9 +143,9 @@ fn what_goes_out_comes_in_as_the_same() {
     assert_eq!(out["vhosts"][1]["metadata"]["owner"], json!("team-a"));
 }
 
-/// What RabbitMQ 4 adds, and what older and other brokers write.
+/// Additions of RabbitMQ 4, and the notations of older and other brokers.
 #[test]
-fn other_spellings_come_in_too() {
+fn other_notations_are_accepted() {
     let mut live = Live::empty();
     let json = json!({
         "rabbit_version": "4.1.2", "rabbitmq_definition_format": "cluster", "original_cluster_name": "rabbit@a",
@@ -184,12 +184,12 @@ fn other_spellings_come_in_too() {
     assert_eq!(out["bindings"][0]["arguments"]["list"], json!([1, {"deep": true}]));
     let log = live.log.len();
     live.run(import(json)).unwrap();
-    assert_eq!(live.log.len(), log, "not even a password in the clear is hashed again");
+    assert_eq!(live.log.len(), log, "even a plain-text password is not hashed again");
 }
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
-fn an_error_names_the_item_and_nothing_comes_in() {
+fn an_error_names_the_item_and_nothing_is_imported() {
     let mut live = Live::new();
     for (section, item, text) in [
         ("users", json!({"name": "u", "password_hash": "?", "tags": []}), "user 'u': the password hash is not base64"),
@@ -289,7 +289,7 @@ fn an_error_names_the_item_and_nothing_comes_in() {
 }
 
 #[test]
-fn limits_count_for_an_import() {
+fn an_import_respects_limits() {
     let mut live = Live::new();
     live.run(Command::SetVhostLimit("/".into(), VhostLimit::Queues, Some(2))).unwrap();
     let queue = |name: &str| json!({"name": name, "vhost": "/", "durable": true, "arguments": {}});
@@ -299,7 +299,7 @@ fn limits_count_for_an_import() {
 }
 
 #[test]
-fn one_virtual_hosts_definitions_go_where_they_are_sent() {
+fn definitions_of_one_virtual_host_are_imported_into_the_given_one() {
     let mut live = Live::empty();
     live.run(import(of_3_13())).unwrap();
     let shop = live.model.world().vhost_named("shop").unwrap().id;
@@ -321,7 +321,7 @@ fn one_virtual_hosts_definitions_go_where_they_are_sent() {
 }
 
 #[test]
-fn what_is_there_already_is_left_alone() {
+fn existing_objects_are_left_unchanged() {
     let mut live = Live::new();
     live.declare(queue("q"));
     live.run(Command::DeclareExchange(exchange("x", "fanout"))).unwrap();
@@ -337,7 +337,7 @@ fn what_is_there_already_is_left_alone() {
     assert!(!names.contains("mine"), "exclusive queues cannot be declared again");
 }
 
-/// Puts `with` where the value number `at` of a JSON tree is, or takes that value away.
+/// Replaces value number `at` of a JSON tree by `with`, or removes it.
 fn replace(value: &mut Value, at: &mut usize, with: Option<&Value>) -> bool {
     let children: Vec<&mut Value> = match value {
         Value::Array(items) => items.iter_mut().collect(),
@@ -393,7 +393,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn odd_definitions_are_refused_whole_or_come_in_and_out(
+    fn odd_definitions_are_refused_or_round_trip(
         odd in prop::collection::vec((0..400usize, odd_value()), 1..4),
     ) {
         let mut json = of_3_13();
@@ -409,8 +409,8 @@ proptest! {
         }
         let log = live.log.len();
         live.run(command).unwrap();
-        prop_assert_eq!(live.log.len(), log, "the second import does something");
-        // Bindings of internal exchanges go out, and these exchanges do not, as with RabbitMQ.
+        prop_assert_eq!(live.log.len(), log, "the second import changes something");
+        // Bindings of internal exchanges are exported and these exchanges are not, as in RabbitMQ.
         let without_bindings = |live: &Live| {
             let mut out = exported(live);
             out["bindings"] = Value::Null;

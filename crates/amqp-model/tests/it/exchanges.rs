@@ -1,4 +1,4 @@
-//! Exchanges and bindings, in the words that clients know. How messages are routed is tested with the router.
+//! Exchanges and bindings, with RabbitMQ's texts. Routing is tested in the router.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -6,7 +6,7 @@ use crate::common;
 
 use common::*;
 use polylogue_amqp_model::*;
-use polylogue_router::{Bare, Message, RouterEvent, Scratch, Value, Why};
+use polylogue_router::{Bare, Message, RemovalCause, RouterEvent, Scratch, Value};
 use serde_json::json;
 
 fn declare(live: &mut Live, declare: DeclareExchange) -> Result<Reply, Refused> {
@@ -17,7 +17,7 @@ fn refusal(live: &mut Live, command: Command) -> String {
     live.refusal(&Caller::broker(), command)
 }
 
-/// The names of the queues that a message reaches.
+/// The names of the queues that a message is routed to.
 fn reached(live: &Live, exchange: &str, key: &str) -> Vec<String> {
     let shared = live.model.shared();
     let snapshot = shared.load();
@@ -77,7 +77,7 @@ fn a_redeclaration_must_be_of_the_same_exchange() {
 }
 
 #[test]
-fn what_cannot_be_declared_is_refused_in_rabbitmqs_words() {
+fn refused_declarations_have_rabbitmqs_texts() {
     let mut live = Live::new();
     let delayed = |kind: serde_json::Value| DeclareExchange {
         arguments: arguments(json!({"x-delayed-type": kind})),
@@ -116,13 +116,13 @@ fn what_cannot_be_declared_is_refused_in_rabbitmqs_words() {
     let ring =
         DeclareExchange { arguments: arguments(json!({"hash-header": "k"})), ..exchange("ring", "x-consistent-hash") };
     declare(&mut live, ring).unwrap();
-    // Names come without the line ends that were sent.
+    // Line breaks are stripped from names.
     declare(&mut live, exchange("li\nne\r", "fanout")).unwrap();
     assert!(live.model.routes().exchange(HOST, b"line").is_some());
 }
 
 #[test]
-fn what_is_predeclared_stays_and_is_what_clients_declare() {
+fn predeclared_exchanges_are_protected_and_can_be_redeclared() {
     let mut live = Live::new();
     for (name, kind, internal) in PREDECLARED {
         let again = DeclareExchange { internal, ..exchange(name, kind) };
@@ -135,7 +135,7 @@ fn what_is_predeclared_stays_and_is_what_clients_declare() {
 }
 
 #[test]
-fn deleting_minds_its_flag_and_never_what_is_not_there() {
+fn deleting_respects_its_flag_and_ignores_missing_exchanges() {
     let mut live = Live::new();
     live.declare(queue("q"));
     declare(&mut live, exchange("x", "fanout")).unwrap();
@@ -147,9 +147,9 @@ fn deleting_minds_its_flag_and_never_what_is_not_there() {
     assert!(live.model.routes().bindings().is_empty());
 }
 
-/// A moment does not matter: what is bound or unbound counts as soon as it is on its way, and nothing is bound to what is about to go.
+/// Commit order does not matter: proposed bindings count immediately, and nothing can be bound to an exchange whose deletion is proposed.
 #[test]
-fn an_exchange_in_use_is_judged_by_what_is_on_its_way() {
+fn if_unused_considers_proposed_bindings() {
     let mut live = Live::new();
     live.declare(queue("q"));
     declare(&mut live, exchange("x", "fanout")).unwrap();
@@ -170,7 +170,7 @@ fn an_exchange_in_use_is_judged_by_what_is_on_its_way() {
 }
 
 #[test]
-fn binding_names_what_is_missing_and_unbinding_misses_nothing() {
+fn binding_names_missing_ends_and_unbinding_ignores_them() {
     let mut live = Live::new();
     live.declare(queue("q"));
     let default = "ACCESS_REFUSED - operation not permitted on the default exchange";
@@ -208,7 +208,7 @@ fn binding_names_what_is_missing_and_unbinding_misses_nothing() {
 }
 
 #[test]
-fn binding_twice_is_binding_once() {
+fn binding_is_idempotent() {
     let mut live = Live::new();
     live.declare(queue("q"));
     live.run(Command::Bind(to_queue("amq.direct", "q", "k"))).unwrap();
@@ -221,20 +221,19 @@ fn binding_twice_is_binding_once() {
 }
 
 #[test]
-fn an_auto_delete_exchange_goes_with_the_queue_that_it_was_bound_to() {
+fn an_auto_delete_exchange_is_deleted_with_its_last_bound_queue() {
     let mut live = Live::new();
     live.declare_as(&connection(1), DeclareQueue { exclusive: true, ..queue("q") }).unwrap();
     declare(&mut live, DeclareExchange { auto_delete: true, ..exchange("x", "fanout") }).unwrap();
     live.run_as(&connection(1), Command::Bind(to_queue("x", "q", ""))).unwrap();
     live.events.clear();
     live.run(Command::OwnerGone(OwnerId::local(1))).unwrap();
-    let gone =
-        |e: &Event| matches!(e, Event::Router(RouterEvent::ExchangeDeleted(x, Why::AutoDelete)) if *x.name == *b"x");
+    let gone = |e: &Event| matches!(e, Event::Router(RouterEvent::ExchangeDeleted(x, RemovalCause::AutoDelete)) if *x.name == *b"x");
     assert!(live.events.iter().any(gone));
 }
 
 #[test]
-fn queues_are_reached_by_their_names_and_by_alternates() {
+fn queues_are_reached_by_name_and_by_alternate_exchanges() {
     let mut live = Live::new();
     live.declare(queue("q"));
     live.declare(queue("rest"));
@@ -251,7 +250,7 @@ fn queues_are_reached_by_their_names_and_by_alternates() {
 }
 
 #[test]
-fn the_topic_of_an_exchange_is_a_text_and_stays_what_it_is() {
+fn the_topic_of_an_exchange_is_a_text_and_cannot_change() {
     let mut live = Live::new();
     let of = |topic: serde_json::Value| DeclareExchange {
         arguments: arguments(json!({"x-polylogue-topic": topic})),
@@ -279,12 +278,12 @@ fn the_topic_of_an_exchange_is_a_text_and_stays_what_it_is() {
 }
 
 #[test]
-fn how_far_a_topic_was_read_is_kept_until_its_exchange_goes() {
+fn topic_read_offsets_are_kept_until_the_exchange_is_deleted() {
     let mut live = Live::new();
     let ids: Vec<_> = ["x", "y"]
         .map(|name| {
             live.run(Command::DeclareExchange(exchange(name, "topic"))).expect("declared");
-            live.model.routes().exchange(HOST, name.as_bytes()).expect("it is there").id
+            live.model.routes().exchange(HOST, name.as_bytes()).expect("it exists").id
         })
         .into();
     let reads = |exchange, at: &[(u64, u64)], gone: &[u64]| {
@@ -292,9 +291,9 @@ fn how_far_a_topic_was_read_is_kept_until_its_exchange_goes() {
     };
     live.run(reads(ids[0], &[(7, 100), (READS_BEGUN, 0)], &[])).expect("noted");
     assert!(live.events.contains(&Event::TopicReadsBegun(ids[0])));
-    live.run(reads(ids[0], &[(7, 150), (READS_BEGUN, 0)], &[])).expect("it has begun");
+    live.run(reads(ids[0], &[(7, 150), (READS_BEGUN, 0)], &[])).expect("reading has begun");
     let first = live.model.world().topic_reads(ids[0]).next();
-    assert_eq!(first, Some((7, 100)), "it begins once");
+    assert_eq!(first, Some((7, 100)), "reading begins once");
     live.run(reads(ids[1], &[(7, 3), (8, 4)], &[])).expect("noted");
     live.run(reads(ids[0], &[(7, 101), (9, 1)], &[])).expect("noted");
     live.run(reads(ids[1], &[], &[8, 12])).expect("noted");
@@ -303,11 +302,11 @@ fn how_far_a_topic_was_read_is_kept_until_its_exchange_goes() {
     assert_eq!(kept(&live.model, 1), [(7, 3)]);
     assert!(same(&live.model, &live.replayed()));
     let written = live.log.len();
-    live.run(reads(ids[1], &[(7, 3)], &[8])).expect("as it is");
-    assert_eq!(live.log.len(), written, "nothing is written for what is known");
+    live.run(reads(ids[1], &[(7, 3)], &[8])).expect("unchanged");
+    assert_eq!(live.log.len(), written, "a known offset writes nothing");
     assert!(live.refusal(&user("guest"), reads(ids[1], &[(7, 9)], &[])).starts_with("ACCESS_REFUSED"));
 
-    // A checkpoint has them, and loses those of an exchange that is deleted.
+    // A checkpoint has the offsets, and drops those of a deleted exchange.
     let mut chunks = std::collections::BTreeMap::new();
     let mut checkpoint = |model: &mut Model| {
         for (id, chunk) in model.take_changed_chunks() {
@@ -326,7 +325,7 @@ fn how_far_a_topic_was_read_is_kept_until_its_exchange_goes() {
     let mut again = Model::new(Limits::default());
     live.model.change_all_chunks();
     for (id, chunk) in live.model.take_changed_chunks() {
-        again.load_chunk(&id, &chunk.expect("it is there")).expect("a chunk");
+        again.load_chunk(&id, &chunk.expect("it exists")).expect("a chunk");
     }
     assert!(same(&live.model, &again));
     live.run(Command::DeleteExchange(HOST, "x".into(), false)).expect("deleted");
@@ -338,5 +337,5 @@ fn how_far_a_topic_was_read_is_kept_until_its_exchange_goes() {
     live.run(reads(ids[0], &[(7, 1)], &[])).expect("not missed");
     assert_eq!(kept(&live.model, 0), []);
     live.run(Command::DeleteVhost("/".into())).expect("deleted");
-    assert_eq!(kept(&live.model, 1), [], "it went with its virtual host");
+    assert_eq!(kept(&live.model, 1), [], "it was deleted with its virtual host");
 }

@@ -1,4 +1,4 @@
-//! Which upstreams policies name, and what of federation is refused, in RabbitMQ's words.
+//! The upstreams that policies name, and the refusals of federation, with RabbitMQ's texts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -34,7 +34,7 @@ fn policies_name_upstreams_in_three_ways() {
     assert_eq!(names(&live, &json!({"federation-upstream": "none"})), []);
     assert_eq!(names(&live, &json!({"federation-upstream-pattern": "^eu-"})), [there("eu-1"), there("eu-2")]);
     assert_eq!(names(&live, &json!({"federation-upstream-set": "all"})), [there("eu-1"), there("eu-2"), there("us")]);
-    // What a member says holds over what its upstream says.
+    // Fields of a member override those of its upstream.
     let some = [("us".to_owned(), Some("elsewhere".to_owned())), there("eu-2")];
     assert_eq!(names(&live, &json!({"federation-upstream-set": "some"})), some);
     assert_eq!(names(&live, &json!({"federation-upstream-set": "none"})), []);
@@ -54,7 +54,7 @@ fn an_upstream_has_defaults_and_limits() {
     assert_eq!((&*plain.consumer_tag, plain.ack_mode), ("federation-link-u", AckMode::OnConfirm));
     assert_eq!((plain.expires_ms, plain.message_ttl_ms, plain.is_quorum), (None, None, false));
     let vhosts: Vec<_> = plain.uris.iter().map(|uri| uri.or_vhost(&"own".into()).vhost.to_string()).collect();
-    assert_eq!(vhosts, ["v", "own"], "an address without a virtual host means the one that it is set in");
+    assert_eq!(vhosts, ["v", "own"], "an address without a virtual host means the parameter's own");
     let full = upstream(json!({"prefetch-count": 7, "reconnect-delay": 0.25, "max-hops": 3, "expires": 60_000,
         "message-ttl": 0, "trust-user-id": true, "ack-mode": "no-ack", "queue-type": "quorum", "bind-nowait": true,
         "resource-cleanup-mode": "never", "channel-use-mode": "single", "queue": "q", "consumer-tag": "t"}));
@@ -62,11 +62,11 @@ fn an_upstream_has_defaults_and_limits() {
     assert_eq!((full.prefetch, full.reconnect_delay_ms, full.hops_max), (7, 250, 3));
     assert_eq!((full.expires_ms, full.message_ttl_ms), (Some(60_000), Some(0)));
     assert!(full.trusts_user_id && full.is_quorum && full.keeps_resources && full.ack_mode == AckMode::NoAck);
-    assert_eq!(upstream(json!({"reconnect-delay": 0})).unwrap().reconnect_delay_ms, 100, "not at once again");
+    assert_eq!(upstream(json!({"reconnect-delay": 0})).unwrap().reconnect_delay_ms, 100, "no immediate retry");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_as_rabbitmq_does() {
+fn invalid_parameters_are_refused_with_rabbitmqs_texts() {
     let mut live = Live::new();
     let failed = |why: &str| format!("Validation failed\n\n{why}\n");
     for (component, value, why) in [
@@ -91,7 +91,7 @@ fn what_makes_no_sense_is_refused_as_rabbitmq_does() {
         assert_eq!(refused.text, failed(why), "{value}");
     }
     let unsupported = set(&mut live, UPSTREAM, "n", json!({"uri": "amqps://a?verify=verify_none"})).unwrap_err();
-    assert!(unsupported.text.contains("verify_none is not there"), "{}", unsupported.text);
+    assert!(unsupported.text.contains("verify_none is not supported"), "{}", unsupported.text);
     for (definition, why) in [
         (json!({"federation-upstream": 1}), "1 is not a valid federation upstream name"),
         (json!({"federation-upstream-set": 1}), "1 is not a valid federation upstream set name"),

@@ -1,7 +1,7 @@
-//! What other brokers got wrong when they spoke RabbitMQ's protocols, each with a test that it does not happen here.
+//! Bugs of other brokers with RabbitMQ's protocols, each with a test that this broker does not have it.
 //!
-//! The numbers are those of pull requests and issues of LavinMQ unless another project is named. What is about frames, flow, channels,
-//! queues' messages or HTTP has its tests where that lives.
+//! The numbers are those of pull requests and issues of LavinMQ unless another project is named. Bugs in frames, flow, channels, messages of queues
+//! or HTTP are tested in the crates concerned.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -34,9 +34,9 @@ fn reaches(live: &Live, exchange: &str, key: &str, view: &dyn MessageView) -> us
     snapshot.route(entry, message, &mut scratch).queues.len()
 }
 
-/// Names with line ends were refused instead of stripped (`QueueDeclare`, `ExchangeDeclare` of the Java client's tests).
+/// Names with line breaks were refused instead of stripped (`QueueDeclare`, `ExchangeDeclare` of the Java client's tests).
 #[test]
-fn line_ends_in_names_are_stripped() {
+fn line_breaks_in_names_are_stripped() {
     let mut live = Live::new();
     assert_eq!(live.declare(queue("\r\nq\n")).name, "q");
     live.run(Command::DeclareExchange(exchange("x\r\n", "fanout"))).unwrap();
@@ -46,17 +46,17 @@ fn line_ends_in_names_are_stripped() {
     assert!(live.model.routes().exchange(HOST, b"x").is_none());
 }
 
-/// Arguments were compared in full instead of those that the type knows.
+/// All arguments were compared instead of those that the type supports.
 #[test]
-fn unknown_arguments_do_not_tell_queues_apart() {
+fn unknown_arguments_do_not_affect_equivalence() {
     let mut live = Live::new();
     live.declare(queue_with("q", json!({"x-whatever": 1})));
     assert!(!live.declare_as(&Caller::broker(), queue_with("q", json!({"x-other": 2}))).unwrap().1);
 }
 
-/// Times to live of another integer type were another queue; a float of the same value was none (`PerQueueTTL`).
+/// A TTL of another integer type was not equivalent, and one as a float was (`PerQueueTTL`).
 #[test]
-fn the_width_of_a_number_does_not_tell_queues_apart() {
+fn the_width_of_an_integer_does_not_affect_equivalence() {
     let mut live = Live::new();
     let with = |tag, value| DeclareQueue { arguments: vec![argument("x-message-ttl", tag, value)], ..queue("q") };
     live.declare(with(b'I', Value::Int(10)));
@@ -67,9 +67,9 @@ fn the_width_of_a_number_does_not_tell_queues_apart() {
     assert!(live.declare_as(&Caller::broker(), with(b'I', Value::Int(20))).is_err());
 }
 
-/// A policy came into force some time after it was set.
+/// A policy became effective some time after it was set.
 #[test]
-fn a_policy_holds_with_its_record() {
+fn a_policy_is_effective_with_its_record() {
     let mut live = Live::new();
     live.declare(queue("q"));
     let plan = live.model.plan(
@@ -79,17 +79,17 @@ fn a_policy_holds_with_its_record() {
     );
     let events = live.model.apply(&plan.unwrap().record.unwrap()).unwrap();
     let realign = events.into_iter().find_map(|e| if let Event::Realign(realign) = e { Some(realign) } else { None });
-    let mut realign = realign.expect("queues are looked at");
+    let mut realign = realign.expect("queues are visited");
     let found = live.model.realign(&mut realign).expect("one queue");
     assert_eq!(found[0].1.settings.message_ttl_ms, Some(1));
     assert_eq!(live.model.realign(&mut realign), None);
     assert_eq!(live.settings("q").message_ttl_ms, Some(1));
 }
 
-/// #1723: cycles of dead letters were found wrongly.
+/// #1723: dead-letter cycles were detected incorrectly.
 #[test]
-fn a_cycle_is_one_only_without_a_rejection_on_the_way() {
-    let died = |reason, queue: &'static str| Died {
+fn a_rejection_breaks_a_dead_letter_cycle() {
+    let died = |reason, queue: &'static str| NewDeath {
         reason,
         queue: queue.as_bytes(),
         exchange: b"",
@@ -103,11 +103,17 @@ fn a_cycle_is_one_only_without_a_rejection_on_the_way() {
     assert!(!rejected.is_cycle(b"q"));
 }
 
-/// 1.2.3 and 1.2.4: headers were lost or damaged when a message died again; the time of an entry moved on.
+/// 1.2.3 and 1.2.4: headers were lost or damaged when a message was dead-lettered again; the time of an entry changed.
 #[test]
-fn dying_again_keeps_headers_and_the_time_of_the_first_death() {
-    let died =
-        |queue| Died { reason: Reason::Rejected, queue, exchange: b"x", routing_keys: &[b"k"], bcc: &[], ttl_ms: None };
+fn dead_lettering_again_keeps_headers_and_the_first_time() {
+    let died = |queue| NewDeath {
+        reason: Reason::Rejected,
+        queue,
+        exchange: b"x",
+        routing_keys: &[b"k"],
+        bcc: &[],
+        ttl_ms: None,
+    };
     let first = Deaths::after(None, &died(b"q"), 1_000);
     let headers = first.headers(&[argument("own", b'S', text("value"))]);
     let again = Deaths::after(Some(Deaths::after(Some(first), &died(b"r"), 2_000)), &died(b"q"), 3_000);
@@ -117,10 +123,10 @@ fn dying_again_keeps_headers_and_the_time_of_the_first_death() {
     assert_eq!((&json["x-death"][0]["count"], &json["x-death"][0]["time"]), (&json!(2), &json!(1)));
 }
 
-/// #1557: the keys of BCC were shown.
+/// #1557: the BCC keys were visible.
 #[test]
-fn keys_of_bcc_are_in_no_history() {
-    let died = Died {
+fn bcc_keys_are_not_in_the_history() {
+    let died = NewDeath {
         reason: Reason::MaxLen,
         queue: b"q",
         exchange: b"",
@@ -133,9 +139,9 @@ fn keys_of_bcc_are_in_no_history() {
     assert!(!json.to_string().contains("hidden"));
 }
 
-/// #1608: `#` did not match no words at all.
+/// #1608: `#` did not match zero words.
 #[test]
-fn a_hash_matches_no_words() {
+fn a_hash_matches_zero_words() {
     let mut live = Live::new();
     live.declare(queue("q"));
     live.run(Command::Bind(to_queue("amq.topic", "q", "a.#"))).unwrap();
@@ -155,9 +161,9 @@ fn headers_match_tables() {
     assert_eq!(reaches(&live, "amq.headers", "", &Headed(vec![("t", table(json!({"t": {"a": 2}})))])), 0);
 }
 
-/// #1594: unbinding from a consistent-hash exchange removed what others had bound.
+/// #1594: unbinding from a consistent-hash exchange removed other bindings.
 #[test]
-fn unbinding_from_a_ring_leaves_the_others() {
+fn unbinding_from_a_hash_ring_keeps_other_bindings() {
     let mut live = Live::new();
     live.run(Command::DeclareExchange(exchange("ring", "x-consistent-hash"))).unwrap();
     for name in ["one", "two"] {
@@ -169,9 +175,9 @@ fn unbinding_from_a_ring_leaves_the_others() {
     assert!((0..50).all(|key| reaches(&live, "ring", &key.to_string(), &Bare) == 1));
 }
 
-/// #2198: `x-queue-type: quorum` was stored as classic, so that a redeclaration failed and Celery took another way.
+/// #2198: `x-queue-type: quorum` was stored as classic, so that a redeclaration failed and Celery used a fallback.
 #[test]
-fn a_quorum_queue_stays_one() {
+fn a_quorum_queue_keeps_its_type() {
     let mut live = Live::new();
     let declare = queue_with("q", json!({"x-queue-type": "quorum"}));
     assert_eq!(live.declare(declare.clone()).kind, QueueKind::Quorum);
@@ -184,15 +190,15 @@ fn a_quorum_queue_stays_one() {
 
 /// #1429: an argument that is false was refused.
 #[test]
-fn false_is_a_value() {
+fn false_is_accepted_as_an_argument() {
     let mut live = Live::new();
     live.declare(queue_with("q", json!({"x-single-active-consumer": false})));
     assert!(!live.settings("q").single_active_consumer);
 }
 
-/// #1887: exclusive queues stayed when their connection had gone, at odds with their index.
+/// #1887: exclusive queues remained when their connection had ended, inconsistent with their index.
 #[test]
-fn no_exclusive_queue_outlives_its_connection() {
+fn exclusive_queues_are_deleted_with_their_connection() {
     let mut live = Live::new();
     let exclusive = |name: &str| DeclareQueue { exclusive: true, ..queue(name) };
     live.declare_as(&connection(1), exclusive("deleted")).unwrap();
@@ -203,7 +209,7 @@ fn no_exclusive_queue_outlives_its_connection() {
     let left: Vec<_> = live.model.world().queues().map(|queue| queue.name.to_string()).collect();
     assert_eq!(left, ["deleted"]);
     assert_eq!(live.model.world().owned_by(OwnerId::local(1)).count(), 0);
-    // One that was still on its way when the connection went is gone with it.
+    // A queue whose declaration was uncommitted when the connection ended is deleted with it.
     let plan = live.model.plan(&connection(3), &Command::DeclareQueue(exclusive("late")), [0; 16]).unwrap();
     let gone = live.model.plan(&Caller::broker(), &Command::OwnerGone(OwnerId::local(3)), [1; 16]).unwrap();
     live.model.apply(&plan.record.unwrap()).unwrap();
@@ -211,7 +217,7 @@ fn no_exclusive_queue_outlives_its_connection() {
     assert!(live.model.queue(HOST, "late").is_none());
 }
 
-/// #209: a deleted queue was there again after a crash.
+/// #209: a deleted queue existed again after a crash.
 #[test]
 fn a_deleted_queue_stays_deleted() {
     let mut live = Live::new();
@@ -240,14 +246,14 @@ fn a_deleted_queue_stays_deleted() {
 
 /// streamnative/aop#258: only durable queues and exchanges could be declared.
 #[test]
-fn what_clients_declare_by_default_can_be_declared() {
+fn default_declarations_of_clients_are_accepted() {
     let mut live = Live::new();
     live.declare(DeclareQueue { durable: false, auto_delete: true, ..queue("q") });
     live.run(Command::DeclareExchange(DeclareExchange { durable: false, ..exchange("x", "direct") })).unwrap();
     live.run(Command::Bind(to_queue("x", "q", "k"))).unwrap();
 }
 
-/// Qpid's clients declare `amq.*` as not durable: that is refused, and what is there stays durable.
+/// Qpid's clients declare `amq.*` as not durable: that is refused, and the existing exchange stays durable.
 #[test]
 fn predeclared_exchanges_are_durable() {
     let mut live = Live::new();

@@ -1,4 +1,4 @@
-//! Policies and operator policies: what holds for queues and exchanges, and who is told.
+//! Policies and operator policies: effective settings of queues and exchanges, and events for changes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -18,7 +18,7 @@ fn alternate(live: &Live, exchange: &str) -> Option<String> {
 }
 
 #[test]
-fn a_policy_holds_at_once_and_only_for_what_it_matches() {
+fn a_policy_is_effective_immediately_and_only_for_matching_queues() {
     let mut live = Live::new();
     live.declare(queue("orders.1"));
     live.declare(queue("other"));
@@ -33,7 +33,7 @@ fn a_policy_holds_at_once_and_only_for_what_it_matches() {
     let settings = live.settings("orders.1");
     assert_eq!((settings.max_length, settings.overflow), (Some(5), Overflow::RejectPublish));
     assert_eq!(live.settings("other").max_length, None);
-    // A queue that comes later has it from the beginning.
+    // A queue that is declared later has it from the beginning.
     live.declare(queue_with("orders.2", json!({"x-max-length": 3})));
     let declared = live.events.drain(..).find_map(|event| match event {
         Event::QueueDeclared(_, effective) => Some(effective),
@@ -47,7 +47,7 @@ fn a_policy_holds_at_once_and_only_for_what_it_matches() {
 }
 
 #[test]
-fn operator_policies_lower_what_policies_and_arguments_say() {
+fn operator_policies_lower_policies_and_arguments() {
     let mut live = Live::new();
     live.declare(queue_with("q", json!({"x-message-ttl": 100})));
     live.run(Command::SetPolicy("/".into(), policy("p", "q", json!({"message-ttl": 50, "max-length": 10})))).unwrap();
@@ -60,7 +60,7 @@ fn operator_policies_lower_what_policies_and_arguments_say() {
 }
 
 #[test]
-fn policies_are_for_the_types_that_they_say() {
+fn policies_apply_to_their_types() {
     let mut live = Live::new();
     live.declare(queue("classic"));
     live.declare(queue_with("quorum", json!({"x-queue-type": "quorum"})));
@@ -81,7 +81,7 @@ fn policies_are_for_the_types_that_they_say() {
 }
 
 #[test]
-fn exchanges_get_their_alternate_exchange_from_policies() {
+fn policies_set_alternate_exchanges() {
     let mut live = Live::new();
     let x = Command::DeclareExchange(exchange("x", "direct"));
     live.run(x.clone()).unwrap();
@@ -90,11 +90,11 @@ fn exchanges_get_their_alternate_exchange_from_policies() {
     assert_eq!(alternate(&live, "x").as_deref(), Some("amq.fanout"));
     assert_eq!(alternate(&live, "amq.direct"), None);
     live.run(Command::DeclareExchange(exchange("y", "direct"))).unwrap();
-    assert_eq!(alternate(&live, "y").as_deref(), Some("amq.fanout"), "one that comes later has it from the beginning");
-    assert!(live.run(x).is_ok(), "a policy is no argument: the declaration stays the same");
+    assert_eq!(alternate(&live, "y").as_deref(), Some("amq.fanout"), "a later exchange has it from the beginning");
+    assert!(live.run(x).is_ok(), "a policy is no argument: the declaration stays equivalent");
     let stronger = PolicySpec { priority: 9, ..policy("none", "^x$", json!({"max-length": 1})) };
     live.run(Command::SetPolicy("/".into(), stronger)).unwrap();
-    assert_eq!(alternate(&live, "x"), None, "one policy holds, not the sum of all");
+    assert_eq!(alternate(&live, "x"), None, "one policy applies, not the sum of all");
     live.run(Command::ClearPolicy("/".into(), false, "none".into())).unwrap();
     assert_eq!(alternate(&live, "x").as_deref(), Some("amq.fanout"));
     let own = DeclareExchange {
@@ -102,13 +102,13 @@ fn exchanges_get_their_alternate_exchange_from_policies() {
         ..exchange("xown", "direct")
     };
     live.run(Command::DeclareExchange(own)).unwrap();
-    assert_eq!(alternate(&live, "xown").as_deref(), Some("amq.topic"), "the declaration goes first");
+    assert_eq!(alternate(&live, "xown").as_deref(), Some("amq.topic"), "the declaration takes precedence");
     assert!(same(&live.model, &live.replayed()));
 }
 
-/// Who has finished what a parameter said deletes that, and nothing that was set meanwhile.
+/// The owner of a finished parameter deletes that one, and not a value that was set meanwhile.
 #[test]
-fn a_parameter_is_cleared_only_while_it_has_the_value_that_is_meant() {
+fn a_parameter_is_cleared_only_if_it_has_the_expected_value() {
     let mut live = Live::new();
     let clear =
         |value: &serde_json::Value| Command::ClearParameterIf("/".into(), "c".into(), "p".into(), Json::new(value));
@@ -125,9 +125,9 @@ fn a_parameter_is_cleared_only_while_it_has_the_value_that_is_meant() {
     assert!(same(&live.model, &live.replayed()));
 }
 
-/// What runs by a parameter ran by the rights of the operator.
+/// Shovels and links used to run with the operator's rights instead of those of the user who set the parameter.
 #[test]
-fn a_parameter_keeps_who_set_it() {
+fn a_parameter_keeps_its_author() {
     let mut live = Live::new();
     let set = |value: u8| Command::SetParameter("/".into(), "c".into(), "p".into(), json!(value));
     let author = |live: &Live| {
@@ -151,17 +151,17 @@ fn a_parameter_keeps_who_set_it() {
     assert_eq!(author(&live).as_deref(), Some("bob"), "nothing was set");
     let by_token = Caller { grants: Some(Default::default()), ..user("cid") };
     live.run_as(&by_token, set(2)).unwrap();
-    assert_eq!(author(&live), None, "a token's rights do not last");
+    assert_eq!(author(&live), None, "a token's rights are not recorded");
     let imported = import(json!({"parameters": [{"vhost": "/", "component": "c", "name": "p", "value": 3}]}));
     live.run_as(&user("dan"), imported).unwrap();
     assert_eq!(author(&live).as_deref(), Some("dan"));
 }
 
-/// What builds wrote that recorded no author is read, and has none.
+/// Records of older builds without an author can be read, and have none.
 #[test]
-fn a_parameter_of_before_has_no_author() {
+fn a_parameter_of_an_older_build_has_no_author() {
     let mut live = Live::new();
-    // Version 1 and one change, of kind 9: virtual host, component, name, value; nothing of the router.
+    // Version 1 and one change, of kind 9: virtual host, component, name, value; an empty router record.
     let host = HOST.0.to_le_bytes();
     let texts = b"\x01\0\0\0c\x01\0\0\0p\x01\0\0\x001";
     let record = [&b"\x01\x01\0\0\0\x09"[..], &host, texts, b"\0\0\0\0"].concat();
@@ -190,10 +190,10 @@ fn policies_and_limits_are_parameters_too() {
     assert!(same(&live.model, &live.replayed()));
 }
 
-/// Six policies with look-around over 1,000 queues were evaluated twelve times for each queue, twice over, by the thread that applies what
-/// all clients write: 18 s.
+/// Six policies with look-around over 1,000 queues were evaluated twelve times for each queue, twice over, by the thread that applies the records of
+/// all clients: 18 s.
 #[test]
-fn a_pattern_that_backtracks_is_asked_once_for_each_name_and_before_the_command() {
+fn backtracking_patterns_run_once_per_name_before_the_command() {
     const QUEUES: usize = 20;
     let mut live = Live::new();
     (0..QUEUES).for_each(|at| _ = live.declare(queue(&format!("{}{at}", "a".repeat(30)))));
@@ -211,8 +211,8 @@ fn a_pattern_that_backtracks_is_asked_once_for_each_name_and_before_the_command(
         let before = runs(&live);
         live.run(command).unwrap();
         let after = runs(&live);
-        assert_eq!(after[..at], before[..], "no pattern is asked again, neither is one of another policy");
-        assert_eq!(after[at], slow.len(), "nor is the new one by judging and applying");
+        assert_eq!(after[..at], before[..], "no pattern runs again, neither does one of another policy");
+        assert_eq!(after[at], slow.len(), "nor does the new one in planning and applying");
     }
     let declare = queue(&"a".repeat(29));
     let names = live.model.world().slow_matches_of_name(HOST, &declare.name);

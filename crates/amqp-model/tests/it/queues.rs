@@ -1,4 +1,4 @@
-//! Declaring, redeclaring and deleting queues, in the words that clients know.
+//! Declaring, redeclaring and deleting queues, with RabbitMQ's texts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -14,7 +14,7 @@ fn refusal(live: &mut Live, declare: DeclareQueue) -> String {
 }
 
 #[test]
-fn arguments_are_refused_in_rabbitmqs_words() {
+fn arguments_are_refused_with_rabbitmqs_texts() {
     let mut live = Live::new();
     for (kind, name, value, why) in [
         ("classic", "x-message-ttl", json!("10"), "\"expected integer, got longstr\""),
@@ -64,7 +64,7 @@ fn arguments_are_refused_in_rabbitmqs_words() {
 }
 
 #[test]
-fn an_argument_of_another_type_is_refused_and_one_of_none_is_ignored() {
+fn unsupported_arguments_are_refused_and_unknown_ones_ignored() {
     let mut live = Live::new();
     for (kind, name) in [
         ("quorum", "x-max-priority"),
@@ -87,14 +87,14 @@ fn an_argument_of_another_type_is_refused_and_one_of_none_is_ignored() {
     assert!(text.ends_with(
         "invalid arg 'x-dead-letter-exchange' for queue 'q' in vhost '/' of queue type rabbit_stream_queue"
     ));
-    // What names the dead-letter exchange is looked at before all else, because of its permissions.
+    // The dead-letter exchange is checked before everything else, because of its permissions.
     let text = refusal(&mut live, queue_with("q", json!({"x-dead-letter-exchange": 1})));
     assert!(text.ends_with("invalid type 'long' for arg 'x-dead-letter-exchange' in queue 'q' in vhost '/'"), "{text}");
-    live.declare(queue_with("q", json!({"x-queue-type": "stream", "x-of-nobody": 1})));
+    live.declare(queue_with("q", json!({"x-queue-type": "stream", "x-unknown": 1})));
 }
 
 #[test]
-fn quorum_queues_and_streams_are_durable_and_shared_and_stay() {
+fn quorum_queues_and_streams_must_be_durable_and_shared() {
     let mut live = Live::new();
     for kind in ["quorum", "stream"] {
         let declare = queue_with("q", json!({"x-queue-type": kind}));
@@ -149,7 +149,7 @@ fn a_redeclaration_must_be_of_the_same_queue() {
     ] {
         assert_eq!(refusal(&mut live, wrong), format!("PRECONDITION_FAILED - {text}"));
     }
-    // Another width, no unknown argument, the type said: all the same queue.
+    // Another width, no unknown argument, an explicit type: all equivalent.
     let narrow = vec![
         argument("x-message-ttl", b'b', Value::Int(10)),
         argument("x-dead-letter-exchange", b'S', text("dlx")),
@@ -164,7 +164,7 @@ const LOCKED: &str = "RESOURCE_LOCKED - cannot obtain exclusive access to locked
      declaration.";
 
 #[test]
-fn an_exclusive_queue_is_locked_for_everybody_else() {
+fn an_exclusive_queue_is_locked_for_other_connections() {
     let mut live = Live::new();
     let mine = DeclareQueue { exclusive: true, ..queue("mine") };
     let (queue, _) = live.declare_as(&connection(1), mine.clone()).unwrap();
@@ -185,7 +185,7 @@ fn an_exclusive_queue_is_locked_for_everybody_else() {
 }
 
 #[test]
-fn exclusive_queues_go_with_their_connection_and_transient_ones_with_a_restart() {
+fn a_restart_removes_transient_queues_and_a_connection_its_exclusive_ones() {
     let mut live = Live::new();
     let exclusive = |name: &str| DeclareQueue { exclusive: true, ..queue(name) };
     live.declare_as(&connection(1), exclusive("one")).unwrap();
@@ -205,7 +205,7 @@ fn exclusive_queues_go_with_their_connection_and_transient_ones_with_a_restart()
 }
 
 #[test]
-fn names_are_given_kept_stripped_or_refused() {
+fn names_are_generated_stripped_or_refused() {
     let mut live = Live::new();
     let first = live.declare(queue(""));
     let second = live.declare(queue(""));
@@ -219,7 +219,7 @@ fn names_are_given_kept_stripped_or_refused() {
 }
 
 #[test]
-fn asking_for_a_queue_makes_none() {
+fn a_passive_declare_creates_nothing() {
     let mut live = Live::new();
     let passive = DeclareQueue { passive: true, ..queue("q") };
     assert_eq!(refusal(&mut live, passive.clone()), "NOT_FOUND - no queue 'q' in vhost '/'");
@@ -228,7 +228,7 @@ fn asking_for_a_queue_makes_none() {
 }
 
 #[test]
-fn deleting_minds_its_flags_and_never_what_is_not_there() {
+fn deleting_respects_its_flags_and_ignores_missing_queues() {
     let mut live = Live::new();
     live.declare(queue("q"));
     live.declare(queue_with("quorum", json!({"x-queue-type": "quorum"})));
@@ -249,7 +249,7 @@ fn deleting_minds_its_flags_and_never_what_is_not_there() {
         assert_eq!(live.refusal(&Caller::broker(), Command::DeleteQueue(command)), text);
     }
     assert!(matches!(live.run(Command::DeleteQueue(busy)), Ok(Reply::Deleted { queue: Some(_), messages: 1 })));
-    // A stream goes whatever is said of it.
+    // A stream is deleted regardless of its messages and consumers.
     live.declare(queue_with("stream", json!({"x-queue-type": "stream"})));
     let said = DeleteQueue { consumers: 1, messages: 1, if_unused: true, if_empty: true, ..delete("stream") };
     assert!(matches!(live.run(Command::DeleteQueue(said)), Ok(Reply::Deleted { queue: Some(_), messages: 1 })));
@@ -257,20 +257,20 @@ fn deleting_minds_its_flags_and_never_what_is_not_there() {
 }
 
 #[test]
-fn the_virtual_hosts_default_type_holds_where_it_fits() {
+fn the_default_queue_type_applies_if_compatible() {
     let mut live = Live::new();
     let put = PutVhost { name: "/".into(), default_queue_type: Some(Some(QueueKind::Quorum)), ..PutVhost::default() };
     live.run(Command::PutVhost(put)).unwrap();
     assert_eq!(live.declare(queue("durable")).kind, QueueKind::Quorum);
     assert_eq!(live.declare(DeclareQueue { durable: false, ..queue("transient") }).kind, QueueKind::Classic);
     assert_eq!(live.declare(queue_with("said", json!({"x-queue-type": "classic"}))).kind, QueueKind::Classic);
-    // Declared again in the same words it is the same queue.
+    // A redeclaration with the same arguments is equivalent.
     assert_eq!(live.declare(queue("durable")).kind, QueueKind::Quorum);
     assert_eq!(live.declare(queue_with("durable", json!({"x-queue-type": "quorum"}))).kind, QueueKind::Quorum);
 }
 
 #[test]
-fn a_virtual_host_has_as_many_queues_as_it_may() {
+fn a_virtual_host_has_a_queue_limit() {
     let mut live = Live::new();
     live.run(Command::SetVhostLimit("/".into(), VhostLimit::Queues, Some(1))).unwrap();
     live.declare(queue("one"));
@@ -282,7 +282,7 @@ fn a_virtual_host_has_as_many_queues_as_it_may() {
 }
 
 #[test]
-fn what_rabbitmq_4_dropped_is_still_taken() {
+fn arguments_that_rabbitmq_4_dropped_are_accepted() {
     let mut live = Live::new();
     live.declare(DeclareQueue { durable: false, ..queue("transient") });
     live.declare(queue_with(
@@ -318,17 +318,17 @@ fn consumers_of_each_type_have_their_arguments() {
 }
 
 #[test]
-fn what_is_on_its_way_counts_and_is_waited_for() {
+fn proposed_changes_count_and_replies_wait_for_their_commit() {
     let mut live = Live::new();
     let caller = Caller::broker();
     let first = live.model.plan(&caller, &Command::DeclareQueue(queue("q")), [0; 16]).unwrap();
     let again = live.model.plan(&caller, &Command::DeclareQueue(queue("q")), [1; 16]).unwrap();
     assert!(matches!(again.reply, Reply::Queue { created: false, .. }));
-    assert!(again.record.is_some(), "the second reply must not leave before the first record is committed");
+    assert!(again.record.is_some(), "the second reply must not be sent before the first record is committed");
     assert!(live.model.queue(HOST, "q").is_none());
     live.model.on_writer_lost();
     let now = live.model.plan(&caller, &Command::DeclareQueue(DeclareQueue { passive: true, ..queue("q") }), [2; 16]);
-    assert!(now.is_err(), "what was lost was never there");
+    assert!(now.is_err(), "a lost proposal has no effect");
     let third = live.model.plan(&caller, &Command::DeclareQueue(queue("q")), [3; 16]).unwrap();
     assert_eq!(third.record, first.record, "the same command makes the same record");
 }

@@ -1,5 +1,5 @@
-//! Random commands, losses and checkpoints: a world rebuilt from its records, or from a checkpoint and the records after it, is the one
-//! that lived through them; what was proposed and not lost is what is committed in the end.
+//! Random commands, lost proposals and checkpoints: a model rebuilt from its records, or from a checkpoint and the records after it, equals the live
+//! one; proposals that were not lost are committed in the end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 enum Step {
     Do(u64, Command),
-    /// So many of the records on their way are committed.
+    /// This many of the uncommitted records are committed.
     Commit(u8),
-    /// All that is on its way is lost.
+    /// All uncommitted records are lost.
     Lose,
     Checkpoint,
 }
@@ -136,7 +136,7 @@ fn command() -> impl Strategy<Value = Command> {
         4 => binding().prop_map(Command::Bind),
         1 => binding().prop_map(Command::Unbind),
         6 => administration(),
-        // The predeclared ones have the first numbers.
+        // The predeclared exchanges have the first ids.
         4 => (0..20u64, prop::collection::vec((0..3u64, 0..5u64), 0..3), prop::collection::vec(0..3u64, 0..2)).prop_map(
             |(id, at, gone)| Command::SetTopicReads(TopicReads { exchange: ExchangeId(id), at, gone })
         ),
@@ -161,11 +161,11 @@ fn step() -> impl Strategy<Value = Step> {
 struct Life {
     on_their_way: Vec<Bytes>,
     log: Vec<Bytes>,
-    /// Chunks of the last checkpoint, and how much of the log it covers.
+    /// The chunks of the last checkpoint, and how much of the log it covers.
     checkpoint: (BTreeMap<Bytes, Bytes>, usize),
 }
 
-/// A connection; some are of another process than is recorded.
+/// A connection; some belong to another process than recorded.
 fn caller(owner: u64) -> Caller {
     let home = if owner == 2 { Home { node: 1, boot: 2 } } else { Home::default() };
     Caller { owner: OwnerId { home, connection: owner }, ..connection(owner) }
@@ -183,9 +183,9 @@ fn live(model: &mut Model, steps: Vec<Step>) -> Life {
                 model.taken();
                 let (before, routes) = (model.proposed().clone(), model.proposed_routes().exchanges());
                 let refused = model.plan(&caller(owner), &command, [at as u8; 16]);
-                // The log refuses it once: everything is as before, and the same command does the same.
+                // The log refuses it once: the state is as before, and the same command has the same effect.
                 model.take_back();
-                assert!(*model.proposed() == before, "{command:?} left something behind");
+                assert!(*model.proposed() == before, "{command:?} changed the proposed state");
                 assert_eq!(model.proposed_routes().exchanges(), routes);
                 let planned = model.plan(&caller(owner), &command, [at as u8; 16]);
                 assert_eq!(planned, refused);
@@ -198,7 +198,7 @@ fn live(model: &mut Model, steps: Vec<Step>) -> Life {
                     life.log.push(record);
                 }
                 if life.on_their_way.is_empty() {
-                    assert!(model.world() == model.proposed(), "with nothing on its way both are the same");
+                    assert!(model.world() == model.proposed(), "without uncommitted proposals both are equal");
                 }
             }
             Step::Lose => {
@@ -234,7 +234,7 @@ fn rebuilt(chunks: &BTreeMap<Bytes, Bytes>, log: &[Bytes], backwards: bool) -> M
     model
 }
 
-/// Every chunk of a model.
+/// All chunks of a model.
 fn whole(model: &mut Model) -> BTreeMap<Bytes, Bytes> {
     model.change_all_chunks();
     model.take_changed_chunks().into_iter().filter_map(|(id, chunk)| Some((id, chunk?))).collect()
@@ -244,7 +244,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_world_rebuilt_is_the_one_that_lived(steps in prop::collection::vec(step(), 0..60), backwards in any::<bool>()) {
+    fn a_rebuilt_model_equals_the_live_one(steps in prop::collection::vec(step(), 0..60), backwards in any::<bool>()) {
         let mut model = Model::new(Limits::default());
         let life = live(&mut model, steps);
         let from_records = rebuilt(&BTreeMap::new(), &life.log, false);
@@ -253,7 +253,7 @@ proptest! {
         let mut from_checkpoint = rebuilt(chunks, &life.log[*covered..], backwards);
         prop_assert!(same(&model, &from_checkpoint));
         prop_assert_eq!(whole(&mut model), whole(&mut from_checkpoint));
-        // Both go on in the same way: ids and names included.
+        // Both continue in the same way: ids and names included.
         let next = Command::DeclareQueue(queue("next"));
         let plan = |model: &mut Model| model.plan(&Caller::broker(), &next, [9; 16]);
         prop_assert_eq!(plan(&mut model), plan(&mut from_checkpoint));

@@ -340,7 +340,7 @@ fn shovels_are_looked_at_before_they_are_kept() {
         (
             "dest-uri",
             json!("amqps://h?verify=verify_none"),
-            "\"amqps://h\": verify_none is not there: name who signed the certificate with cacertfile",
+            "\"amqps://h\": verify_none is not supported: set cacertfile to the CA that signed the server's certificate",
         ),
         ("dest-uri", json!("amqp:///none"), "user \"guest\" may not connect to vhost \"none\""),
     ] {

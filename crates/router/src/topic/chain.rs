@@ -1,42 +1,42 @@
-//! Words and stars of patterns that are compared at once.
+//! Runs of words and stars of patterns that are compared as a whole.
 
 use super::{Token, word_hash};
 
-/// In which order the tokens of a trie come.
+/// The order of the tokens of a trie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Direction {
-    /// As they are read.
+    /// In reading order.
     Forward,
-    /// The last one first.
+    /// From the last one to the first.
     Backward,
 }
 
-/// One word after the other, or stars.
+/// Consecutive words, or consecutive stars.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// How many.
     words: u32,
-    /// Where they are in the text; `None` for stars.
+    /// Their range in the text; `None` for stars.
     text: Option<(u32, u32)>,
 }
 
-/// A run of words and stars: part of a pattern without `#`, in the order in which it is read.
+/// A sequence of words and stars: part of a pattern without `#`, in reading order.
 #[derive(Debug)]
 pub(super) struct Chain {
     text: Box<[u8]>,
     runs: Box<[Run]>,
     words: u32,
-    /// The hash of the first word, as read; 0 for a star.
+    /// The hash of the first word in reading order; 0 for a star.
     first: u64,
 }
 
-/// A routing key, cut into words.
+/// A routing key, split into words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words<'k> {
     pub(super) key: &'k [u8],
-    /// Where each word begins, and where another one would.
+    /// The start of each word, and where another one would start.
     pub(super) starts: &'k [u32],
-    /// The hash of each.
+    /// The hash of each word.
     pub(super) hashes: &'k [u64],
 }
 
@@ -53,14 +53,14 @@ impl<'k> Words<'k> {
         self.key.get(from as usize..(end as usize).checked_sub(1)?)
     }
 
-    /// One word with its hash.
+    /// A word with its hash.
     pub(super) fn word(&self, at: u32) -> Option<(u64, &'k [u8])> {
         Some((*self.hashes.get(at as usize)?, self.text(at, 1)?))
     }
 }
 
 impl Chain {
-    /// Of words and stars in the order of a trie.
+    /// Makes a chain of words and stars in the order of a trie.
     pub(super) fn new(tokens: &[Token<'_>], direction: Direction) -> Chain {
         let mut text: Vec<u8> = Vec::new();
         let mut runs: Vec<Run> = Vec::new();
@@ -113,12 +113,12 @@ impl Chain {
         self.first
     }
 
-    /// What comparing it costs at most, beside looking at it. Steps.
+    /// The maximal cost of comparing it, apart from visiting it. Steps.
     pub(super) fn cost(&self) -> u64 {
         self.runs.len() as u64 / 8
     }
 
-    /// Whether the words of a key from `at` on begin with it.
+    /// Whether the words of a key from `at` on start with it.
     pub(super) fn matches(&self, words: &Words<'_>, mut at: u32) -> bool {
         if words.len() < at + self.words {
             return false;

@@ -1,4 +1,4 @@
-//! Walks through a trie of patterns: in depth, so that what is left to do is short, and a walk can be left and gone on with.
+//! Walks through a trie of patterns: depth first, so that the list of pending nodes is short and a walk can be paused and resumed.
 
 use super::chain::Words;
 use super::{Edge, Node, Topics, word_hash, words};
@@ -7,35 +7,35 @@ use crate::list::List;
 use polylogue_types::Set;
 use std::sync::Arc;
 
-/// Ways from a `#` to the next one, up to which each looks for its first word; with more of them the words of the key are looked up.
-const MIDDLES_FEW: usize = 8;
-/// Hashes of a key's words that are compared in a step.
+/// Up to this many edges from a `#` to the next one, each searches its first word; with more, the words of the key are looked up.
+const MIDDLES_SEARCHED_MAX: usize = 8;
+/// Hashes of a key's words compared per step.
 const HASHES_PER_STEP: u64 = 16;
-/// Chains of a few words that are compared in a step, one after the other in the same key.
+/// Short chains compared per step, one after the other in the same key.
 const CHAINS_PER_STEP: u64 = 8;
-/// What it takes to look at a node: its parts are wherever in memory.
+/// The cost of visiting a node: its parts are scattered in memory. Steps.
 const NODE_STEPS: u64 = 2;
-/// Above this many places `Walk::seen` is given back, because emptying it would cost each later walk as much.
+/// `Walk::seen` with more entries is freed after use, because clearing it would cost each later walk as much.
 const SEEN_KEPT_MAX: usize = 1024;
 
-/// Something that is still to be looked at. Numbers are places between the words of the key.
+/// A pending part of the walk. Numbers are positions between the words of the key.
 #[derive(Clone, Copy, Debug)]
-enum Todo<'n> {
-    /// A node that is reached by so many words.
+enum Pending<'n> {
+    /// A node, reached after this many words.
     Reached(&'n Arc<Node>, u32),
-    /// What is between a `#` and the next one, from this word on.
+    /// The edges between a `#` and the next one, from this word on.
     Scan(&'n Arc<Node>, u32),
-    /// The same, one way of few.
+    /// The same, for one edge of few.
     Middle(&'n Edge, u32),
-    /// A node of what follows the last `#`, reached by the words from the first number on; words before the second one are others'.
+    /// A node of a suffix trie, reached by the words from the first number on; words before the second one belong to other parts.
     Suffix(&'n Arc<Node>, u32, u32),
     /// The targets of a node, from this binding on.
     Targets(&'n Arc<Node>, u64),
 }
 
-/// The same of a walk that is left.
+/// A pending part of a paused walk.
 #[derive(Debug)]
-enum Left {
+enum Paused {
     Reached(Arc<Node>, u32),
     Scan(Arc<Node>, u32),
     Middle(Edge, u32),
@@ -43,50 +43,50 @@ enum Left {
     Targets(Arc<Node>, u64),
 }
 
-impl Todo<'_> {
-    fn leave(&self) -> Left {
+impl Pending<'_> {
+    fn pause(&self) -> Paused {
         match *self {
-            Todo::Reached(node, at) => Left::Reached(node.clone(), at),
-            Todo::Scan(node, at) => Left::Scan(node.clone(), at),
-            Todo::Middle(edge, at) => Left::Middle(edge.clone(), at),
-            Todo::Suffix(node, at, from) => Left::Suffix(node.clone(), at, from),
-            Todo::Targets(node, from) => Left::Targets(node.clone(), from),
+            Pending::Reached(node, at) => Paused::Reached(node.clone(), at),
+            Pending::Scan(node, at) => Paused::Scan(node.clone(), at),
+            Pending::Middle(edge, at) => Paused::Middle(edge.clone(), at),
+            Pending::Suffix(node, at, from) => Paused::Suffix(node.clone(), at, from),
+            Pending::Targets(node, from) => Paused::Targets(node.clone(), from),
         }
     }
 }
 
-impl Left {
-    fn todo(&self) -> Todo<'_> {
+impl Paused {
+    fn pending(&self) -> Pending<'_> {
         match self {
-            Left::Reached(node, at) => Todo::Reached(node, *at),
-            Left::Scan(node, at) => Todo::Scan(node, *at),
-            Left::Middle(edge, at) => Todo::Middle(edge, *at),
-            Left::Suffix(node, at, from) => Todo::Suffix(node, *at, *from),
-            Left::Targets(node, from) => Todo::Targets(node, *from),
+            Paused::Reached(node, at) => Pending::Reached(node, *at),
+            Paused::Scan(node, at) => Pending::Scan(node, *at),
+            Paused::Middle(edge, at) => Pending::Middle(edge, *at),
+            Paused::Suffix(node, at, from) => Pending::Suffix(node, *at, *from),
+            Paused::Targets(node, from) => Pending::Targets(node, *from),
         }
     }
 }
 
-/// A walk that used up its steps. It goes on with the same key, as long as the snapshot of which its nodes are is held.
+/// A walk that used up its steps. It can be resumed with the same key, while the snapshot that owns its nodes is held.
 #[derive(Debug)]
 pub(crate) struct PausedWalk {
-    todo: Vec<Left>,
+    pending: Vec<Paused>,
     seen: Set<usize>,
 }
 
-/// What a walk needs; kept between walks so that none allocates.
+/// The memory of walks; reused so that no walk allocates.
 #[derive(Default, Debug)]
 pub(crate) struct Walk {
-    todo: Vec<Todo<'static>>,
+    pending: Vec<Pending<'static>>,
     starts: Vec<u32>,
     hashes: Vec<u64>,
-    /// Addresses of the `#` nodes below a `#` that are reached.
+    /// Addresses of the reached `#` nodes below another `#`.
     seen: Set<usize>,
-    /// Steps of all walks so far.
+    /// The steps of all walks so far.
     pub(crate) steps: u64,
 }
 
-/// The same vector, empty, for references of another life. It keeps its memory: nothing is allocated.
+/// The same vector, emptied, for references with another lifetime. It keeps its capacity: nothing is allocated.
 pub(crate) fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
     vec.clear();
     vec.into_iter().filter_map(|_| None).collect()
@@ -94,7 +94,7 @@ pub(crate) fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
 
 struct Active<'n, 'e> {
     words: Words<'e>,
-    todo: Vec<Todo<'n>>,
+    pending: Vec<Pending<'n>>,
     seen: &'e mut Set<usize>,
     emit: &'e mut dyn FnMut(&Target),
     left: u64,
@@ -105,30 +105,30 @@ impl<'n> Active<'n, '_> {
         self.left = self.left.saturating_sub(steps);
     }
 
-    /// Goes on until nothing is left to be looked at, or no step.
+    /// Proceeds until nothing is pending, or no step is left.
     fn run(&mut self) {
         while self.left > 0 {
-            let Some(todo) = self.todo.pop() else { return };
-            match todo {
-                Todo::Reached(node, at) => self.reached(node, at),
-                Todo::Scan(node, at) => self.scan(node, at),
-                Todo::Middle(edge, at) => self.middle(edge, at),
-                Todo::Suffix(node, at, from) => self.suffix(node, at, from),
-                Todo::Targets(node, from) => self.targets(node, from),
+            let Some(pending) = self.pending.pop() else { return };
+            match pending {
+                Pending::Reached(node, at) => self.reached(node, at),
+                Pending::Scan(node, at) => self.scan(node, at),
+                Pending::Middle(edge, at) => self.middle(edge, at),
+                Pending::Suffix(node, at, from) => self.suffix(node, at, from),
+                Pending::Targets(node, from) => self.targets(node, from),
             }
         }
     }
 
     fn targets(&mut self, node: &'n Arc<Node>, from: u64) {
         if let Some(from) = node.targets.emit(from, &mut self.left, self.emit) {
-            self.todo.push(Todo::Targets(node, from));
+            self.pending.push(Pending::Targets(node, from));
         }
     }
 
-    /// An edge from a node that was reached by `at` words, whose first word or star is the next word.
+    /// Tries an edge from a node that was reached after `at` words.
     fn forward(&mut self, edge: &'n Edge, at: u32) {
         if edge.words == 1 || self.matches(edge, at) {
-            self.todo.push(Todo::Reached(&edge.node, at + edge.words));
+            self.pending.push(Pending::Reached(&edge.node, at + edge.words));
         }
     }
 
@@ -154,22 +154,22 @@ impl<'n> Active<'n, '_> {
         }
     }
 
-    /// A `#` stands for any of the words from `at` on.
+    /// A `#` may match any number of words from `at` on.
     fn reached_hash(&mut self, hash: &'n Arc<Node>, at: u32) {
-        // The first time is by the fewest words: all that comes later is part of that.
+        // The first time is after the fewest words: later ones are covered by it.
         if hash.below_hash && !self.seen.insert(Arc::as_ptr(hash).addr()) {
             return;
         }
         self.charge(1);
         if let Some(suffixes) = &hash.suffixes {
-            self.todo.push(Todo::Suffix(suffixes, self.words.len(), at));
+            self.pending.push(Pending::Suffix(suffixes, self.words.len(), at));
         }
         if at < self.words.len() && !hash.words.is_empty() {
-            if hash.words.len() <= MIDDLES_FEW {
-                let todo = &mut self.todo;
-                hash.words.for_each(&mut |_, edge| todo.push(Todo::Middle(edge, at)));
+            if hash.words.len() <= MIDDLES_SEARCHED_MAX {
+                let pending = &mut self.pending;
+                hash.words.for_each(&mut |_, edge| pending.push(Pending::Middle(edge, at)));
             } else {
-                self.todo.push(Todo::Scan(hash, at));
+                self.pending.push(Pending::Scan(hash, at));
             }
         }
         if !matches!(hash.targets, List::Empty) {
@@ -180,20 +180,20 @@ impl<'n> Active<'n, '_> {
     fn scan(&mut self, node: &'n Arc<Node>, mut at: u32) {
         while let Some((hash, word)) = self.words.word(at) {
             if self.left == 0 {
-                return self.todo.push(Todo::Scan(node, at));
+                return self.pending.push(Pending::Scan(node, at));
             }
             self.charge(1);
             let edge = node.words.find(hash, |w| (*w.0).cmp(word));
             at += 1;
             if let Some(edge) = edge {
-                // What is found first is looked at first.
-                self.todo.push(Todo::Scan(node, at));
+                // Matches that are found first are visited first.
+                self.pending.push(Pending::Scan(node, at));
                 return self.forward(edge, at - 1);
             }
         }
     }
 
-    /// Looks for the next place where a way to the next `#` begins.
+    /// Searches the next position where an edge to the next `#` matches.
     fn middle(&mut self, edge: &'n Edge, from: u32) {
         let hashes = self.words.hashes.get(from as usize..).unwrap_or_default();
         let first = edge.chain.first();
@@ -206,11 +206,11 @@ impl<'n> Active<'n, '_> {
         let passed = place.map_or(hashes.len() as u64, |(at, _)| u64::from(at - from));
         self.charge(1 + passed / HASHES_PER_STEP + tried * (1 + edge.chain.cost()) / CHAINS_PER_STEP);
         let Some((at, _)) = place else { return };
-        // Where nothing but a `#` follows, the first place is as good as all of them.
+        // If only a `#` follows, the first position covers all others.
         if !edge.node.is_hash_only() {
-            self.todo.push(Todo::Middle(edge, at + 1));
+            self.pending.push(Pending::Middle(edge, at + 1));
         }
-        self.todo.push(Todo::Reached(&edge.node, at + edge.words));
+        self.pending.push(Pending::Reached(&edge.node, at + edge.words));
     }
 
     fn suffix(&mut self, node: &'n Arc<Node>, at: u32, from: u32) {
@@ -233,13 +233,13 @@ impl<'n> Active<'n, '_> {
     fn backward(&mut self, edge: &'n Edge, at: u32, from: u32) {
         let Some(next) = at.checked_sub(edge.words).filter(|next| *next >= from) else { return };
         if edge.words == 1 || self.matches(edge, next) {
-            self.todo.push(Todo::Suffix(&edge.node, next, from));
+            self.pending.push(Pending::Suffix(&edge.node, next, from));
         }
     }
 }
 
 impl Walk {
-    /// Cuts a key into its words.
+    /// Splits a key into words.
     fn cut(&mut self, key: &[u8]) {
         self.starts.clear();
         self.hashes.clear();
@@ -255,22 +255,22 @@ impl Walk {
     fn run<'n>(
         &mut self,
         key: &[u8],
-        todo: Vec<Todo<'n>>,
+        pending: Vec<Pending<'n>>,
         steps: &mut u64,
         emit: &mut dyn FnMut(&Target),
     ) -> Option<Box<PausedWalk>> {
         self.cut(key);
         let words = Words { key, starts: &self.starts, hashes: &self.hashes };
-        let mut active = Active { words, todo, seen: &mut self.seen, emit, left: *steps };
+        let mut active = Active { words, pending, seen: &mut self.seen, emit, left: *steps };
         active.run();
-        let (mut todo, left) = (active.todo, active.left);
+        let (mut pending, left) = (active.pending, active.left);
         self.steps += *steps - left;
         *steps = left;
-        let paused = (!todo.is_empty()).then(|| {
-            let left = todo.drain(..).map(|todo| todo.leave()).collect();
-            Box::new(PausedWalk { todo: left, seen: std::mem::take(&mut self.seen) })
+        let paused = (!pending.is_empty()).then(|| {
+            let left = pending.drain(..).map(|pending| pending.pause()).collect();
+            Box::new(PausedWalk { pending: left, seen: std::mem::take(&mut self.seen) })
         });
-        self.todo = recycle(todo);
+        self.pending = recycle(pending);
         if self.seen.capacity() > SEEN_KEPT_MAX {
             self.seen = Set::default();
         }
@@ -279,8 +279,7 @@ impl Walk {
 }
 
 impl Topics {
-    /// Calls `emit` with each target of each pattern that matches, as long as there are steps. What is left when there are none is
-    /// returned.
+    /// Calls `emit` with each target of each matching pattern, while there are steps. Returns the rest of the walk if they are used up.
     pub(crate) fn walk(
         &self,
         key: &[u8],
@@ -289,14 +288,14 @@ impl Topics {
         emit: &mut dyn FnMut(&Target),
     ) -> Option<Box<PausedWalk>> {
         walk.seen.clear();
-        let mut todo = recycle(std::mem::take(&mut walk.todo));
-        todo.push(Todo::Reached(&self.root, 0));
-        walk.run(key, todo, steps, emit)
+        let mut pending = recycle(std::mem::take(&mut walk.pending));
+        pending.push(Pending::Reached(&self.root, 0));
+        walk.run(key, pending, steps, emit)
     }
 }
 
 impl PausedWalk {
-    /// Goes on with a walk by the same key, once.
+    /// Resumes a walk with the same key, once.
     pub(crate) fn resume(
         &mut self,
         key: &[u8],
@@ -305,8 +304,8 @@ impl PausedWalk {
         emit: &mut dyn FnMut(&Target),
     ) -> Option<Box<PausedWalk>> {
         walk.seen = std::mem::take(&mut self.seen);
-        let mut todo = recycle(std::mem::take(&mut walk.todo));
-        todo.extend(self.todo.iter().map(Left::todo));
-        walk.run(key, todo, steps, emit)
+        let mut pending = recycle(std::mem::take(&mut walk.pending));
+        pending.extend(self.pending.iter().map(Paused::pending));
+        walk.run(key, pending, steps, emit)
     }
 }

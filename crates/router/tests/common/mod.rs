@@ -1,4 +1,4 @@
-//! A router with its log beside it, and messages to route.
+//! A router with its log, and messages to route.
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
@@ -48,12 +48,12 @@ pub(crate) fn to_exchange(source: &str, destination: &str, key: &str) -> Bind {
 
 /// A message with headers and properties in memory.
 #[derive(Default)]
-pub(crate) struct Letter {
+pub(crate) struct TestMessage {
     pub(crate) headers: Vec<(String, Value)>,
     pub(crate) property: Option<Value>,
 }
 
-impl MessageView for Letter {
+impl MessageView for TestMessage {
     fn headers<'m>(&'m self, visit: &mut dyn FnMut(&'m [u8], ValueRef<'m>)) {
         self.headers.iter().for_each(|(name, value)| visit(name.as_bytes(), value.view()));
     }
@@ -63,11 +63,11 @@ impl MessageView for Letter {
     }
 }
 
-pub(crate) fn letter(headers: &[(&str, Value)]) -> Letter {
-    Letter { headers: headers.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect(), property: None }
+pub(crate) fn letter(headers: &[(&str, Value)]) -> TestMessage {
+    TestMessage { headers: headers.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect(), property: None }
 }
 
-/// What routing finds that may take so many steps at a time, one number after the other again and again.
+/// Routes in pieces of these numbers of steps, used in rotation.
 pub(crate) fn route_in_pieces(
     snapshot: &Arc<Snapshot>,
     exchange: &[u8],
@@ -82,7 +82,7 @@ pub(crate) fn route_in_pieces(
         Err(paused) => paused,
     };
     loop {
-        // What others route meanwhile with the same memory changes nothing.
+        // Another routing with the same scratch in between changes nothing.
         snapshot.route(entry, message, &mut scratch);
         left = match left.resume(message, &mut scratch, &mut pieces.next().unwrap()) {
             Ok(outcome) => return (outcome.queues.to_vec(), outcome.delayed.to_vec()),
@@ -99,7 +99,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With virtual host 1 and queues 1 to `queues`.
+    /// Makes a router with virtual host 1 and queues 1 to `queues`.
     pub(crate) fn new(queues: u64) -> World {
         let mut router = Router::new(Limits::default());
         router.reset_tail();
@@ -118,7 +118,7 @@ impl World {
         }
         self.router.publish();
         let [reply] = <[Reply; 1]>::try_from(plan.replies).unwrap();
-        assert_eq!(reply.events, done, "what was promised is what happened");
+        assert_eq!(reply.events, done, "the planned events are the actual ones");
         Ok(reply)
     }
 
@@ -130,7 +130,7 @@ impl World {
         self.run(Command::Bind(bind)).unwrap();
     }
 
-    /// The queues that a message with these keys reaches.
+    /// The queues that a message with these keys is routed to.
     pub(crate) fn route(&self, exchange: &str, keys: &[&str]) -> Vec<u64> {
         self.route_view(exchange, keys, &Bare)
     }

@@ -1,9 +1,9 @@
-//! Messages that a queue does not take, now or ever.
+//! Messages that a queue rejects, temporarily or permanently.
 
 use super::*;
 
 #[test]
-fn what_finds_a_full_queue_is_tried_again_before_what_is_behind_it() {
+fn messages_to_a_full_queue_are_retried_before_later_ones() {
     let mut rig = Rig::with_queue(Some(&[1, 2]), json!({"x-overflow": "reject-publish", "x-max-length": 5}));
     rig.declare();
     rig.produce(1, &["a", "b", "c"]);
@@ -16,7 +16,7 @@ fn what_finds_a_full_queue_is_tried_again_before_what_is_behind_it() {
         let due = rig.from.due.iter().find(|(_, due)| matches!(due, Due::Retry(..))).expect("a time for it").0;
         waits.push(due - rig.ms);
         rig.tick(due - rig.ms);
-        assert_eq!(rig.bodies(), ["b", "c"], "what is there does not come again, and what is behind it waits");
+        assert_eq!(rig.bodies(), ["b", "c"], "committed messages are not repeated, and later ones wait");
         rig.answer(&[FULL, FULL]);
     }
     assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]);
@@ -34,9 +34,9 @@ fn what_finds_a_full_queue_is_tried_again_before_what_is_behind_it() {
     assert_eq!((counts.published, counts.retried, counts.skipped), (5, 23, 0));
 }
 
-/// A queue that took a message got it again with each try, as long as another one was full.
+/// A queue that accepted a message got it again with each retry, while another one was full.
 #[test]
-fn a_message_is_tried_again_only_for_queues_that_do_not_have_it() {
+fn a_message_is_retried_only_for_queues_that_lack_it() {
     let mut rig = Rig::new(Some(&[1]));
     let full = rig.world.queue("full", json!({"x-overflow": "reject-publish", "x-max-length": 5}));
     rig.declare();
@@ -45,7 +45,7 @@ fn a_message_is_tried_again_only_for_queues_that_do_not_have_it() {
     assert_eq!(rig.published(), [("a".to_owned(), 2), ("b".to_owned(), 2)]);
     rig.answer(&[FULL, Ok(())]);
     rig.tick(1_000);
-    assert_eq!(rig.published(), [("a".to_owned(), 1), ("a".to_owned(), 1)], "to each for itself");
+    assert_eq!(rig.published(), [("a".to_owned(), 1), ("a".to_owned(), 1)], "to each separately");
     let refused =
         rig.publishes[0].1.iter().map(|m| if m.queues[0].queue == full { FULL } else { Ok(()) }).collect::<Vec<_>>();
     rig.answer(&refused);
@@ -61,7 +61,7 @@ fn a_message_is_tried_again_only_for_queues_that_do_not_have_it() {
 }
 
 #[test]
-fn what_goes_nowhere_or_to_a_queue_that_is_going_is_done() {
+fn messages_without_a_queue_or_to_a_deleted_queue_are_completed() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     rig.produce(1, &["a"]);
@@ -77,7 +77,7 @@ fn what_goes_nowhere_or_to_a_queue_that_is_going_is_done() {
 }
 
 #[test]
-fn what_cannot_be_a_message_is_passed_over() {
+fn unconvertible_records_are_skipped() {
     let mut rig = Rig::new(Some(&[1]));
     rig.declare();
     rig.holds_reads = true;
@@ -109,10 +109,10 @@ fn what_cannot_be_a_message_is_passed_over() {
     assert_eq!(rig.watches.values().copied().collect::<Vec<_>>(), [(PartitionId(1), 9)]);
 }
 
-/// A message that is larger than its queue may be would be refused for ever, and all that is behind it wait. One whose body is smaller was skipped
-/// for what is stored with it.
+/// A message larger than its queue's limit was rejected forever, and blocked all later ones. One with a smaller body was skipped because of its
+/// headers.
 #[test]
-fn what_a_queue_can_never_take_does_not_stop_the_rest() {
+fn permanently_rejected_messages_do_not_block_others() {
     let arguments = json!({"x-overflow": "reject-publish", "x-max-length-bytes": 500});
     let mut rig = Rig::with_queue(Some(&[1]), arguments);
     rig.declare();
@@ -123,9 +123,9 @@ fn what_a_queue_can_never_take_does_not_stop_the_rest() {
     assert_eq!(rig.from.take_counts().skipped, 1);
 }
 
-/// A queue that dead-letters what it refuses dead-lettered a message with each try.
+/// A queue that dead-letters rejected messages dead-lettered a message with each retry.
 #[test]
-fn what_is_refused_and_dead_lettered_is_where_it_belongs() {
+fn rejected_and_dead_lettered_messages_count_as_published() {
     let arguments = json!({"x-overflow": "reject-publish-dlx", "x-max-length": 1, "x-dead-letter-exchange": "d"});
     let mut rig = Rig::with_queue(Some(&[1]), arguments);
     rig.world.queue("other", json!({}));

@@ -1,4 +1,4 @@
-//! A declared world with its log beside it, whose records are committed as soon as they are planned.
+//! A model with its log, whose records are committed as soon as they are planned.
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
@@ -8,7 +8,7 @@ use polylogue_amqp_model::*;
 use polylogue_router::{Argument, Value, VhostId};
 use serde_json::json;
 
-/// The virtual host `/` of a world that was bootstrapped.
+/// The virtual host `/` of a bootstrapped model.
 pub(crate) const HOST: VhostId = VhostId(0);
 
 pub(crate) fn argument(name: &str, tag: u8, value: Value) -> Argument {
@@ -19,7 +19,7 @@ pub(crate) fn text(value: &str) -> Value {
     Value::Bytes(Bytes::copy_from_slice(value.as_bytes()))
 }
 
-/// Arguments out of JSON: texts, 64 bits, bools.
+/// Arguments from JSON: texts, 64 bits, bools.
 pub(crate) fn arguments(json: serde_json::Value) -> Vec<Argument> {
     arguments_of_json(json.as_object().unwrap()).unwrap()
 }
@@ -76,7 +76,7 @@ pub(crate) struct Live {
     pub(crate) model: Model,
     pub(crate) log: Vec<Bytes>,
     pub(crate) events: Vec<Event>,
-    /// What holds for queues as it was told last.
+    /// The effective settings of queues, according to the events so far.
     known: std::collections::BTreeMap<polylogue_router::QueueId, Effective>,
     calls: u8,
 }
@@ -87,7 +87,7 @@ impl Live {
         Live::within(Limits::default())
     }
 
-    /// The same with limits of one's own.
+    /// The same, with these limits.
     pub(crate) fn within(limits: Limits) -> Live {
         let mut live = Live { model: Model::new(limits), ..Live::empty() };
         live.model.on_ready();
@@ -103,7 +103,7 @@ impl Live {
         Live { model, log: Vec::new(), events: Vec::new(), known: Default::default(), calls: 0 }
     }
 
-    /// The names of queues for which something else holds than was known of them, by the events since the last call.
+    /// The names of queues whose effective settings changed, according to the events since the last call.
     pub(crate) fn realigned(&mut self) -> Vec<String> {
         let mut changed = Vec::new();
         for event in self.events.drain(..) {
@@ -139,12 +139,12 @@ impl Live {
         Ok(plan.reply)
     }
 
-    /// The text of what a command is refused with.
+    /// Returns the text of a command's refusal.
     pub(crate) fn refusal(&mut self, caller: &Caller, command: Command) -> String {
         let before = (self.model.proposed().clone(), self.log.len());
         let refused = self.run_as(caller, command.clone());
         let Err(refused) = refused else { panic!("{command:?} was not refused") };
-        assert!(*self.model.proposed() == before.0 && self.log.len() == before.1, "what is refused changes nothing");
+        assert!(*self.model.proposed() == before.0 && self.log.len() == before.1, "a refused command changes nothing");
         refused.to_string()
     }
 
@@ -176,7 +176,7 @@ impl Live {
         self.run(Command::SetPermission(user.into(), "/".into(), patterns)).unwrap();
     }
 
-    /// Another one that lives through the same log from its beginning.
+    /// Another model that has applied the same log from its beginning.
     pub(crate) fn replayed(&self) -> Model {
         let mut model = Model::new(Limits::default());
         for record in &self.log {
@@ -187,7 +187,7 @@ impl Live {
     }
 }
 
-/// Everything that is committed, as JSON and as state.
+/// Whether the committed state of two models is equal, as JSON and as state.
 pub(crate) fn same(a: &Model, b: &Model) -> bool {
     let routes = |model: &Model| {
         let routes = model.routes();
