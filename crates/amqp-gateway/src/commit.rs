@@ -5,7 +5,7 @@ use crate::convert::unavailable;
 use crate::operation::Waits;
 use crate::publish::{Routed, TARGETS_PER_REQUEST, more_targets};
 use crate::replies::address_of;
-use crate::route::Reaching;
+use crate::route::PausedRoute;
 use crate::turn::{Awaiting, TARGET_STEPS, Work};
 use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
@@ -24,21 +24,26 @@ pub(crate) struct Commit {
 
 impl Connection {
     /// Routes the messages of a transaction, or continues routing, and publishes them once all are routed.
-    pub(crate) fn commit_on(&mut self, mut commit: Box<Commit>, mut reaching: Option<Box<Reaching>>, is_later: bool) {
+    pub(crate) fn commit_on(
+        &mut self,
+        mut commit: Box<Commit>,
+        mut paused_route: Option<Box<PausedRoute>>,
+        is_later: bool,
+    ) {
         let steps = self.turn.steps;
         while let Some(publish) = commit.publishes.get(commit.messages.len()) {
             if self.turn.steps == 0 {
                 let is_long = is_later || self.turn.is_long(steps);
-                return self.turn.work.push_front(Work::Commit(commit, reaching, is_long));
+                return self.turn.work.push_front(Work::Commit(commit, paused_route, is_long));
             }
             let is_reply = publish.exchange.is_empty() && address_of(&publish.routing_key).is_some();
             let message = match is_reply {
                 true => None,
-                false => match self.route(publish, reaching.take()) {
+                false => match self.route(publish, paused_route.take()) {
                     Ok(Routed::To(message, _)) => Some(message),
-                    Ok(Routed::Left(reaching)) => {
+                    Ok(Routed::Left(paused_route)) => {
                         let is_long = is_later || self.turn.is_long(steps);
-                        return self.turn.work.push_front(Work::Commit(commit, Some(reaching), is_long));
+                        return self.turn.work.push_front(Work::Commit(commit, Some(paused_route), is_long));
                     }
                     Err(refusal) => return self.reply(commit.token, amqp::Reply::Refused(refusal)),
                 },

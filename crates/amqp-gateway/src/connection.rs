@@ -18,7 +18,7 @@ use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, ChannelRef, ConsumerRef};
 use polylogue_amqp::session::Session;
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_model::{Caller as Who, Command};
+use polylogue_amqp_model::{Caller as ModelCaller, Command};
 use polylogue_api::{Catalog, ConsumerId, Event, MachineId, Now, Reply, Request, Token};
 use polylogue_auth::Authority;
 use polylogue_router::{Scratch, VhostId};
@@ -373,7 +373,7 @@ impl Connection {
         let queues: Vec<_> = self.channels.values().flat_map(|open| open.consumers.values()).collect();
         queues.iter().for_each(|consumer| consumer.entry.used(self.now));
         self.directory.consumers_left(queues.iter().map(|consumer| consumer.entry.queue.id));
-        let who = Who { owner: owner(self.id), ..Who::broker() };
+        let who = ModelCaller { owner: owner(self.id), ..ModelCaller::broker() };
         let gone = AmqpAsk::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
         self.next_token += 1;
         Some((self.next_token, Request::Machine(MachineId::Amqp, Box::new(gone))))
@@ -425,9 +425,9 @@ impl Connection {
         self.ask_machine(AmqpAsk::Do(who, Box::new(command)), waits);
     }
 
-    pub(crate) fn who(&self) -> Who {
+    pub(crate) fn who(&self) -> ModelCaller {
         let user = (!self.is_operator).then(|| self.user.clone());
-        Who { user, owner: owner(self.id), grants: self.grants() }
+        ModelCaller { user, owner: owner(self.id), grants: self.grants() }
     }
 
     pub(crate) fn reply(&mut self, token: Token, reply: amqp::Reply) {

@@ -13,12 +13,12 @@
 //!
 //! A message in a cycle of queues without a rejection is dropped ([`Deaths::is_cycle`]).
 
-use crate::backoff::{Backoff, Waits};
+use crate::backoff::{Backoff, Delays};
 use crate::convert::View;
 use crate::directory::{Directory, QueueEntry};
 use crate::message::{Hidden, Stored, open, store};
 use crate::publish::{TARGETS_PER_REQUEST, more_targets};
-use crate::route::{Reached, Reaching, RouteContext, RoutedMessage, reach};
+use crate::route::{PausedRoute, Reached, RouteContext, RoutedMessage, reach};
 use crate::turn::{REQUEST_STEPS, TARGET_STEPS};
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, Properties, Table};
@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Backoff for messages of a queue that could not be moved.
-const RETRY: Waits = Waits { min_ms: 50, max_ms: 5_000 };
+const RETRY: Delays = Delays { min_ms: 50, max_ms: 5_000 };
 /// Up to this many target queues, a message that must not be lost is published to each separately; with more, a queue may get it twice.
 const SEPARATE_MAX: usize = 16;
 /// The most messages that are in only some of their target queues; beyond that it is forgotten which queues have them.
@@ -58,7 +58,7 @@ pub struct DeadCounts {
 
 /// A message being moved.
 #[derive(Debug)]
-struct Moving {
+struct MovingMessage {
     queue: PartitionId,
     offset: Offset,
     sure: bool,
@@ -79,7 +79,7 @@ struct Part {
 /// Messages that were announced together.
 #[derive(Debug)]
 struct Batch {
-    moving: Vec<Moving>,
+    moving: Vec<MovingMessage>,
     parts: Vec<Part>,
     /// The requests to publish, one after the other: a message may have very many target queues.
     messages: VecDeque<PublishMessage>,
@@ -104,7 +104,7 @@ struct Unrouted {
 struct PausedMessage {
     from: Arc<QueueEntry>,
     letter: DeadLetter,
-    reaching: Box<Reaching>,
+    paused_route: Box<PausedRoute>,
     is_cycle: bool,
 }
 
@@ -233,7 +233,7 @@ impl DeadLetters {
             }
             let from = unrouted.paused.as_ref().map(|paused| paused.from.clone()).or_else(|| self.queue(one.queue));
             let mut moving =
-                Moving { queue: one.queue, offset: one.offset, sure: false, open: 0, arrived: 0, again: false };
+                MovingMessage { queue: one.queue, offset: one.offset, sure: false, open: 0, arrived: 0, again: false };
             if let Some(from) = from {
                 moving.sure = from.settings.dead_letter_strategy == DeadLetterStrategy::AtLeastOnce;
                 match self.route(from, one, unrouted.now, unrouted.paused.take()) {
@@ -271,7 +271,7 @@ impl DeadLetters {
     }
 
     /// Publishes a message to the queues that do not have it yet: if it must not be lost, to each separately, so that the result of each is known.
-    fn send(&mut self, found: Found, moving: &mut Moving, batch: &mut Batch) {
+    fn send(&mut self, found: Found, moving: &mut MovingMessage, batch: &mut Batch) {
         let Some((mut message, is_cycle)) = found else {
             moving.again = moving.sure;
             return;
@@ -317,7 +317,7 @@ impl DeadLetters {
             }
         }
         // A dropped message that its queue rejected says nothing about the others.
-        let conclusive = |moving: &&Moving| moving.arrived > 0 || !DeadMessage::was_refused(moving.offset);
+        let conclusive = |moving: &&MovingMessage| moving.arrived > 0 || !DeadMessage::was_refused(moving.offset);
         for moving in batch.moving.iter().filter(|moving| !moving.again).filter(conclusive) {
             self.backoffs.remove(&moving.queue);
         }
@@ -338,8 +338,8 @@ impl DeadLetters {
         }
     }
 
-    fn outcome(&mut self, moving: &Moving, waits: &mut Map<PartitionId, u64>) -> DeadOutcome {
-        let Moving { queue, offset, .. } = *moving;
+    fn outcome(&mut self, moving: &MovingMessage, waits: &mut Map<PartitionId, u64>) -> DeadOutcome {
+        let MovingMessage { queue, offset, .. } = *moving;
         let how = if moving.again {
             self.counts.retried += 1;
             let backoff = self.backoffs.entry(queue).or_default();
@@ -391,8 +391,8 @@ impl DeadLetters {
         now: Now,
         paused: Option<Box<PausedMessage>>,
     ) -> Result<Found, Box<PausedMessage>> {
-        let (letter, reaching, is_cycle) = match paused {
-            Some(paused) => (paused.letter, Some(paused.reaching), paused.is_cycle),
+        let (letter, paused_route, is_cycle) = match paused {
+            Some(paused) => (paused.letter, Some(paused.paused_route), paused.is_cycle),
             None => {
                 self.steps = self.steps.saturating_sub(REQUEST_STEPS);
                 let letter = open(&dead.bytes).and_then(|stored| DeadLetter::of(stored, &from, dead.reason, now));
@@ -418,8 +418,8 @@ impl DeadLetters {
         };
         let (directory, catalog) = (self.directory.clone(), self.catalog.clone());
         let ways = RouteContext { directory: &directory, catalog: catalog.as_ref(), wanted: &wanted };
-        let reached = match reaching {
-            Some(reaching) => reaching.resume(ways, &sent, &mut self.scratch, &mut self.steps),
+        let reached = match paused_route {
+            Some(paused_route) => paused_route.resume(ways, &sent, &mut self.scratch, &mut self.steps),
             None => {
                 let routes = directory.router().load();
                 let Some(entry) = routes.entry(from.queue.vhost, letter.exchange.as_ref()) else { return Ok(None) };
@@ -428,9 +428,9 @@ impl DeadLetters {
         };
         match reached {
             Ok(reached) => Ok(Some((letter.message(reached, now), is_cycle.get()))),
-            Err(reaching) => {
+            Err(paused_route) => {
                 let is_cycle = is_cycle.get();
-                Err(Box::new(PausedMessage { from, letter, reaching, is_cycle }))
+                Err(Box::new(PausedMessage { from, letter, paused_route, is_cycle }))
             }
         }
     }

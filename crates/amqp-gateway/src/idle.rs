@@ -6,7 +6,7 @@
 
 use crate::directory::{Directory, QueueEntry};
 use crate::machine::AmqpAsk;
-use polylogue_amqp_model::{Caller as Who, Command, Gone};
+use polylogue_amqp_model::{Caller as ModelCaller, Command, Gone};
 use polylogue_api::{Catalog, MachineId, Now, Reply, Request, Token};
 use polylogue_router::QueueId;
 use polylogue_types::Map;
@@ -119,7 +119,7 @@ impl IdleQueues {
             if counts.is_none_or(|counts| counts.consumers > 0) {
                 self.stays(id, why, now);
             } else if why == Gone::AutoDelete || !self.schedule(id, now) {
-                let remove = AmqpAsk::Do(Who::broker(), Box::new(Command::RemoveQueue(id, why)));
+                let remove = AmqpAsk::Do(ModelCaller::broker(), Box::new(Command::RemoveQueue(id, why)));
                 let token = self.request(Request::Machine(MachineId::Amqp, Box::new(remove)));
                 self.removing.insert(token, (id, why));
             }

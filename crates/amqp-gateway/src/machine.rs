@@ -7,7 +7,7 @@ use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
-    Access, Caller as Who, Command, DEFAULT_VHOST, Event, Gone, Hashing, Home, Json, Limits, Model, OwnerId,
+    Access, Caller as ModelCaller, Command, DEFAULT_VHOST, Event, Gone, Hashing, Home, Json, Limits, Model, OwnerId,
     PasswordHash, Plan, PutUser, PutVhost, Queue, Refused, Reply, SALT_BYTES, SHOVEL, Subject, UPSTREAM, UPSTREAM_SET,
     exchange_topic,
 };
@@ -34,16 +34,16 @@ pub enum AmqpAsk {
     /// Checks whether a user may open a virtual host. Answered by [`AmqpAnswer::Vhost`].
     OpenVhost {
         /// The caller.
-        who: Who,
+        who: ModelCaller,
         /// Its name.
         vhost: ByteString,
     },
     /// A change. Answered by [`AmqpAnswer::Done`] when it is committed.
-    Do(Who, Box<Command>),
+    Do(ModelCaller, Box<Command>),
     /// Looks up a queue to consume, get from or purge. Answered by [`AmqpAnswer::Queue`].
     Queue {
         /// The caller.
-        who: Who,
+        who: ModelCaller,
         /// The virtual host.
         vhost: VhostId,
         /// Its name.
@@ -175,7 +175,7 @@ impl AmqpMachine {
     /// The reply if the queue is kept.
     fn close(
         &self,
-        who: &Who,
+        who: &ModelCaller,
         command: &mut Command,
         context: &Context<'_>,
     ) -> Result<Option<PartitionId>, AmqpAnswer> {
@@ -206,7 +206,7 @@ impl AmqpMachine {
 
     fn plan(
         &mut self,
-        who: &Who,
+        who: &ModelCaller,
         mut command: Command,
         context: &Context<'_>,
         caller: Option<Caller>,
@@ -261,7 +261,7 @@ impl AmqpMachine {
             UsersAsk::DeleteAcls(filters) => (filters.len(), Command::DeleteAcls(filters)),
             UsersAsk::AlterQuotas(parts) => (parts.len(), Command::AlterQuotas(parts)),
         };
-        let (record, answer) = match self.model.plan(&Who::broker(), &command, [0; 16]) {
+        let (record, answer) = match self.model.plan(&ModelCaller::broker(), &command, [0; 16]) {
             Ok(Plan { record, reply: Reply::Each(results), .. }) => (record, UsersAnswer::Each(results)),
             Ok(Plan { record, reply: Reply::DeletedAcls(results), .. }) => (record, UsersAnswer::Deleted(results)),
             Ok(_) => (None, UsersAnswer::Each(vec![Ok(()); count])),
@@ -382,8 +382,8 @@ impl AmqpMachine {
     }
 
     /// The same caller, connected to this process.
-    fn at_home(&self, who: Who) -> Who {
-        Who { owner: OwnerId { home: self.home, ..who.owner }, ..who }
+    fn at_home(&self, who: ModelCaller) -> ModelCaller {
+        ModelCaller { owner: OwnerId { home: self.home, ..who.owner }, ..who }
     }
 
     /// The log has accepted the proposals of the last call.
@@ -530,7 +530,7 @@ impl StateMachine for AmqpMachine {
             left.iter().filter(|topic| queue_of(&topic.name).is_some_and(|id| self.model.world().queue(id).is_none()));
         self.dead_topics.extend(gone.map(|topic| topic.name.to_string()));
         for command in std::mem::take(&mut self.start) {
-            self.plan(&self.at_home(Who::broker()), command, context, None, effects);
+            self.plan(&self.at_home(ModelCaller::broker()), command, context, None, effects);
         }
         if !self.directory.has_begun() {
             self.starting = effects.proposals.len();

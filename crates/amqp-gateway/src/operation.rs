@@ -20,7 +20,7 @@ use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, NO_CONSUMER};
 use polylogue_amqp_model::{
     Access, Bind, Caller, Command, ConsumerSettings, DeclareExchange, DeclareQueue, DeleteQueue, Gone, Queue,
-    QueueKind, Reply as Said, Resource, To, exchange_topic,
+    QueueKind, Reply as ModelReply, Resource, To, exchange_topic,
 };
 use polylogue_api::{
     Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, PublishError, QueueCounts,
@@ -55,7 +55,7 @@ pub(crate) struct Declared {
 /// Consumers that are ending: the waiting request is answered when the last holder of this is done. RabbitMQ deletes auto-delete queues before it
 /// confirms that their last consumer is cancelled, or the channel closed.
 #[derive(Debug)]
-pub(crate) struct Leaving(Option<Token>);
+pub(crate) struct EndingConsumers(Option<Token>);
 
 /// An operation that waits for a reply of the broker. The token is that of the session's request.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ pub(crate) enum Waits {
     /// A consumer that was cancelled for an acknowledgement timeout.
     LateConsumer(ChannelRef, ConsumerRef),
     /// An auto-delete queue that may have lost its last consumer, and the request that waits for all ending consumers.
-    AutoDelete(QueueId, Arc<Leaving>),
+    AutoDelete(QueueId, Arc<EndingConsumers>),
     CommitPublished(Token, ChannelRef, Vec<(amqp::Verdict, Vec<amqp::Run>)>),
     CommitSettled(Token),
     /// A reply address.
@@ -134,9 +134,9 @@ impl Connection {
             amqp::Request::OpenReplies(channel, consumer) => return self.open_replies(token, channel, consumer),
             amqp::Request::OpenChannel(channel) => self.open_channel(channel).map(|()| Some(amqp::Reply::Done)),
             amqp::Request::CloseChannel(channel) => {
-                let leaving = Arc::new(Leaving(Some(token)));
-                self.close_channel(channel, &leaving);
-                self.left(leaving);
+                let ending = Arc::new(EndingConsumers(Some(token)));
+                self.close_channel(channel, &ending);
+                self.left(ending);
                 Ok(None)
             }
             amqp::Request::CloseConnection => self.close_all(token),
@@ -280,7 +280,7 @@ impl Connection {
         Ok(None)
     }
 
-    fn close_channel(&mut self, channel: ChannelRef, leaving: &Arc<Leaving>) {
+    fn close_channel(&mut self, channel: ChannelRef, ending: &Arc<EndingConsumers>) {
         self.close_replies(channel);
         let Some(open) = self.channels.remove(&channel) else { return };
         self.show(|shown| shown.closed(channel));
@@ -295,7 +295,7 @@ impl Connection {
             self.consumers.remove(&id);
             self.notify_broker(Request::Detach(id));
             if let Some(entry) = entry {
-                self.leave(&entry, leaving);
+                self.leave(&entry, ending);
             }
         }
     }
@@ -303,8 +303,8 @@ impl Connection {
     fn close_all(&mut self, token: Token) -> Result<Option<amqp::Reply>, Refusal> {
         let channels: Vec<_> = self.channels.keys().copied().collect();
         // Later requests are answered later.
-        let leaving = Arc::new(Leaving(None));
-        channels.into_iter().for_each(|channel| self.close_channel(channel, &leaving));
+        let ending = Arc::new(EndingConsumers(None));
+        channels.into_iter().for_each(|channel| self.close_channel(channel, &ending));
         match self.on_closed() {
             Some((_, request)) => {
                 self.ask(request, Waits::Done(token));
@@ -322,7 +322,7 @@ impl Connection {
         None
     }
 
-    fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef, leaving: &Arc<Leaving>) {
+    fn cancel(&mut self, channel: ChannelRef, consumer: ConsumerRef, ending: &Arc<EndingConsumers>) {
         let Some(open) = self.channels.get_mut(&channel) else { return };
         let Some(cancelled) = open.consumers.remove(&consumer) else { return };
         let Consumer { id, unsettled, entry, ack_ms_max, .. } = cancelled;
@@ -335,22 +335,22 @@ impl Connection {
             self.consumers.remove(&id);
             self.notify_broker(Request::Detach(id));
         }
-        self.leave(&entry, leaving);
+        self.leave(&entry, ending);
     }
 
     /// A consumer has detached from a queue, which may be auto-delete: other consumers are checked at the deletion.
-    fn leave(&mut self, entry: &QueueEntry, leaving: &Arc<Leaving>) {
+    fn leave(&mut self, entry: &QueueEntry, ending: &Arc<EndingConsumers>) {
         entry.used(self.now);
         if entry.queue.auto_delete {
             let id = entry.queue.id;
             let remove = AmqpAsk::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, Gone::AutoDelete)));
-            self.ask_machine(remove, Waits::AutoDelete(id, leaving.clone()));
+            self.ask_machine(remove, Waits::AutoDelete(id, ending.clone()));
         }
     }
 
     /// One of the ending consumers is done.
-    fn left(&mut self, leaving: Arc<Leaving>) {
-        if let Some(Leaving(Some(token))) = Arc::into_inner(leaving) {
+    fn left(&mut self, ending: Arc<EndingConsumers>) {
+        if let Some(EndingConsumers(Some(token))) = Arc::into_inner(ending) {
             self.reply(token, amqp::Reply::Done);
         }
     }
@@ -360,9 +360,9 @@ impl Connection {
         match (waits, reply) {
             (Waits::Nothing, _) => {}
             (Waits::Stopped(token, channel, consumer, _), Reply::Stopped) => {
-                let leaving = Arc::new(Leaving(Some(token)));
-                self.cancel(channel, consumer, &leaving);
-                self.left(leaving);
+                let ending = Arc::new(EndingConsumers(Some(token)));
+                self.cancel(channel, consumer, &ending);
+                self.left(ending);
             }
             (Waits::LateConsumer(channel, consumer), Reply::Stopped) => self.late_consumer_cancelled(channel, consumer),
             (Waits::Piece(group, bytes, targets), Reply::Publish(results)) => {
@@ -422,15 +422,15 @@ impl Connection {
             },
             (Waits::Nothing, _) => {}
             (waits, AmqpAnswer::Refused(why)) => self.refuse(waits, refusal(why)),
-            (Waits::Declared(token, passive), AmqpAnswer::Done(Said::Queue { queue, .. })) => {
+            (Waits::Declared(token, passive), AmqpAnswer::Done(ModelReply::Queue { queue, .. })) => {
                 self.poll_topic(token, Declared { queue, passive }, 0);
             }
-            (Waits::AutoDelete(_, leaving), AmqpAnswer::Done(_)) => self.left(leaving),
-            (Waits::Deleted(token), AmqpAnswer::Done(Said::Deleted { messages, .. })) => {
+            (Waits::AutoDelete(_, ending), AmqpAnswer::Done(_)) => self.left(ending),
+            (Waits::Deleted(token), AmqpAnswer::Done(ModelReply::Deleted { messages, .. })) => {
                 self.reply(token, amqp::Reply::Count(u32::try_from(messages).unwrap_or(u32::MAX)));
             }
             (Waits::Found(token, then), AmqpAnswer::Queue(queue)) => self.found(token, then, &queue),
-            (Waits::Exchange(token, name), AmqpAnswer::Done(Said::Exchange(None))) => {
+            (Waits::Exchange(token, name), AmqpAnswer::Done(ModelReply::Exchange(None))) => {
                 self.begin_reading(token, name.as_bytes());
             }
             (Waits::Exchange(token, _), AmqpAnswer::Done(_)) => self.reply(token, amqp::Reply::Done),
@@ -443,10 +443,10 @@ impl Connection {
     fn refuse(&mut self, waits: Waits, why: Refusal) {
         match waits {
             Waits::Nothing | Waits::ReplySent(..) | Waits::LateConsumer(..) => {}
-            Waits::AutoDelete(queue, leaving) => {
+            Waits::AutoDelete(queue, ending) => {
                 // The consumer has detached regardless of its queue's deletion, which is retried.
                 self.directory.consumers_left(std::iter::once(queue));
-                self.left(leaving);
+                self.left(ending);
             }
             Waits::Piece(group, bytes, targets) => self.piece_answered(group, bytes, targets, None),
             Waits::Credit(amount, counted) => self.credited(amount, counted),

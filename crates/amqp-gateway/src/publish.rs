@@ -9,7 +9,7 @@ use crate::message::{Hidden, store};
 use crate::operation::Waits;
 use crate::pace::Pace;
 use crate::replies::address_of;
-use crate::route::{Reached, Reaching, RouteContext, RoutedMessage, reach};
+use crate::route::{PausedRoute, Reached, RouteContext, RoutedMessage, reach};
 use crate::turn::{Awaiting, REQUEST_STEPS, TARGET_STEPS, Work};
 use bytes::Bytes;
 use polylogue_amqp::codec::MethodId;
@@ -121,7 +121,7 @@ pub(crate) fn arrived(result: Result<(), PublishError>) -> bool {
 pub(crate) enum Routed {
     To(PublishMessage, bool),
     /// The steps are used up.
-    Left(Box<Reaching>),
+    Left(Box<PausedRoute>),
 }
 
 impl Connection {
@@ -152,12 +152,12 @@ impl Connection {
         &mut self,
         channel: ChannelRef,
         publish: &Publish,
-        reaching: Option<Box<Reaching>>,
-    ) -> Option<(Box<Reaching>, bool)> {
-        let (steps, is_later) = (self.turn.steps, reaching.is_some());
-        match self.route(publish, reaching) {
+        paused_route: Option<Box<PausedRoute>>,
+    ) -> Option<(Box<PausedRoute>, bool)> {
+        let (steps, is_later) = (self.turn.steps, paused_route.is_some());
+        match self.route(publish, paused_route) {
             Ok(Routed::To(message, is_routed)) => self.publish_to(channel, publish, message, is_routed),
-            Ok(Routed::Left(reaching)) => return Some((reaching, is_later || self.turn.is_long(steps))),
+            Ok(Routed::Left(paused_route)) => return Some((paused_route, is_later || self.turn.is_long(steps))),
             Err(refusal) => self.refuse_publish(channel, refusal),
         }
         None
@@ -365,7 +365,11 @@ impl Connection {
     }
 
     /// Checks a message and routes it, or continues.
-    pub(crate) fn route(&mut self, publish: &Publish, reaching: Option<Box<Reaching>>) -> Result<Routed, Refusal> {
+    pub(crate) fn route(
+        &mut self,
+        publish: &Publish,
+        paused_route: Option<Box<PausedRoute>>,
+    ) -> Result<Routed, Refusal> {
         let directory = self.directory.clone();
         let first = publish.routing_key.as_ref();
         let (one, many);
@@ -389,8 +393,8 @@ impl Connection {
         let catalog = self.catalog.clone();
         let ways = RouteContext { directory: &directory, catalog: catalog.as_ref(), wanted: &|_| true };
         let before = self.turn.steps;
-        let reached = match reaching {
-            Some(reaching) => reaching.resume(ways, &sent, &mut self.scratch, &mut self.turn.steps),
+        let reached = match paused_route {
+            Some(paused_route) => paused_route.resume(ways, &sent, &mut self.scratch, &mut self.turn.steps),
             None => {
                 self.turn.charge(REQUEST_STEPS);
                 let routes = directory.router().load();
@@ -401,9 +405,9 @@ impl Connection {
         self.tally.more(Count::RoutingSteps, before - self.turn.steps);
         Ok(match reached {
             Ok(reached) => self.stored(publish, reached),
-            Err(reaching) => {
+            Err(paused_route) => {
                 self.tally.more(Count::RoutingPauses, 1);
-                Routed::Left(reaching)
+                Routed::Left(paused_route)
             }
         })
     }
@@ -633,8 +637,8 @@ mod tests {
         let mut connection =
             Connection::new(Arc::default(), world.directory.clone(), Arc::new(Topics), 7, true, 1, now);
         (connection.user, connection.vhost) = ("guest".into(), world.vhost);
-        let mut letters = DeadLetters::new(world.directory.clone(), Arc::new(Topics));
-        letters.poll_request();
+        let mut dead_letters = DeadLetters::new(world.directory.clone(), Arc::new(Topics));
+        dead_letters.poll_request();
         for (queue, name, expiration) in [(own, "own", Some(100)), (of_queue, "of queue", None)] {
             let basic = BasicProperties {
                 headers: Some(TableBuilder::new().with("x-delay", Value::I32(5_000)).build()),
@@ -658,8 +662,10 @@ mod tests {
             );
 
             let died = DeadMessage { queue, offset: Offset(0), reason: DeadReason::Expired, bytes: message.bytes };
-            letters.on_event(Event::Dead(vec![died]), Now { wall_ms: then + 100, monotonic_ms: 5_105 });
-            let Some((_, Request::Publish(request))) = letters.poll_request() else { panic!("nothing is published") };
+            dead_letters.on_event(Event::Dead(vec![died]), Now { wall_ms: then + 100, monotonic_ms: 5_105 });
+            let Some((_, Request::Publish(request))) = dead_letters.poll_request() else {
+                panic!("nothing is published")
+            };
             let target = request.messages[0].queues[0];
             assert_eq!((target.queue, target.deliver_at, target.expires_at), (grave, None, None));
             let stored = open(&request.messages[0].bytes).expect("a message");

@@ -100,7 +100,7 @@ pub(crate) struct RouteContext<'a> {
 /// Routes a message from an exchange, in at most this many steps, which are subtracted.
 ///
 /// # Errors
-/// The steps are used up: continue with [`Reaching::resume`].
+/// The steps are used up: continue with [`PausedRoute::resume`].
 pub(crate) fn reach(
     ways: RouteContext<'_>,
     routes: &Arc<Snapshot>,
@@ -108,24 +108,24 @@ pub(crate) fn reach(
     sent: &RoutedMessage<'_>,
     scratch: &mut Scratch,
     steps: &mut u64,
-) -> Result<Reached, Box<Reaching>> {
+) -> Result<Reached, Box<PausedRoute>> {
     let outcome = match routes.route_within(entry, sent.message(false), scratch, steps) {
         Ok(outcome) => outcome,
-        Err(paused) => return Err(Box::new(Reaching { routing: Some(paused), ..Reaching::on(routes, sent) })),
+        Err(paused) => return Err(Box::new(PausedRoute { routing: Some(paused), ..PausedRoute::on(routes, sent) })),
     };
     if outcome.delayed.is_empty() && outcome.queues.len() <= UNCOUNTED_MAX {
         let mut queues = Vec::with_capacity(outcome.queues.len());
         queues.extend(outcome.queues.iter().filter_map(|routed| ways.target(routed.queue, sent)));
         return Ok(Reached { is_routed: !queues.is_empty(), queues, is_delayed: false });
     }
-    let mut reaching = Box::new(Reaching::on(routes, sent));
-    reaching.take(outcome, None);
-    reaching.resume(ways, sent, scratch, steps)
+    let mut paused_route = Box::new(PausedRoute::on(routes, sent));
+    paused_route.take(outcome, None);
+    paused_route.resume(ways, sent, scratch, steps)
 }
 
 /// The paused routing of a message. It continues on the routes that it began with.
 #[derive(Debug)]
-pub(crate) struct Reaching {
+pub(crate) struct PausedRoute {
     routes: Arc<Snapshot>,
     /// The random number of the start.
     random: u64,
@@ -144,9 +144,9 @@ pub(crate) struct Reaching {
     reached: Reached,
 }
 
-impl Reaching {
-    fn on(routes: &Arc<Snapshot>, sent: &RoutedMessage<'_>) -> Reaching {
-        Reaching {
+impl PausedRoute {
+    fn on(routes: &Arc<Snapshot>, sent: &RoutedMessage<'_>) -> PausedRoute {
+        PausedRoute {
             routes: routes.clone(),
             random: sent.random,
             now_ms: sent.now_ms,
@@ -186,7 +186,7 @@ impl Reaching {
         sent: &RoutedMessage<'_>,
         scratch: &mut Scratch,
         steps: &mut u64,
-    ) -> Result<Reached, Box<Reaching>> {
+    ) -> Result<Reached, Box<PausedRoute>> {
         let sent = &RoutedMessage { random: self.random, now_ms: self.now_ms, ..*sent };
         loop {
             if let Some(routing) = self.routing.take() {
@@ -315,8 +315,8 @@ mod tests {
         let whole = reach(ways, &routes, entry, &sent, &mut scratch, &mut u64::MAX.clone()).expect("steps do not end");
         for steps in 1..20 {
             let mut left = reach(ways, &routes, entry, &sent, &mut scratch, &mut steps.clone());
-            while let Err(reaching) = left {
-                left = reaching.resume(ways, &sent, &mut scratch, &mut steps.clone());
+            while let Err(paused_route) = left {
+                left = paused_route.resume(ways, &sent, &mut scratch, &mut steps.clone());
             }
             assert_eq!(left.expect("it is over"), whole, "in pieces of {steps} steps");
         }

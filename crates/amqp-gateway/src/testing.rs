@@ -3,7 +3,7 @@
 use crate::directory::{Directory, queue_of, topic_of};
 use crate::machine::{AmqpAsk, AmqpMachine};
 use bytes::Bytes;
-use polylogue_amqp_model::{Caller as Who, Command, DeclareQueue, Limits, arguments_of_json};
+use polylogue_amqp_model::{Caller as ModelCaller, Command, DeclareQueue, Limits, arguments_of_json};
 use polylogue_api::{
     Caller, Catalog, ClusterInfo, Context, Effects, NoQueues, Now, PartitionInfo, Settings, SettingsScope,
     StateMachine, TopicConfig, TopicInfo,
@@ -120,11 +120,11 @@ impl World {
 
     /// Commits the command's effects, and computes the effects on queues.
     pub(crate) fn act(&mut self, command: Command) {
-        self.act_as(Who::broker(), command);
+        self.act_as(ModelCaller::broker(), command);
         self.visit_queues();
     }
 
-    pub(crate) fn act_as(&mut self, who: Who, command: Command) {
+    pub(crate) fn act_as(&mut self, who: ModelCaller, command: Command) {
         let mut effects = Effects::default();
         let ask = AmqpAsk::Do(who, Box::new(command));
         self.machine.handle(&context(), Caller(1), Box::new(ask), &mut effects);

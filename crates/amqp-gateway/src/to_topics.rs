@@ -11,7 +11,7 @@
 //! appends it again, and none is lost. An append is answered before the next one begins, and failed messages come first then, so that messages of one
 //! key keep their order.
 
-use crate::backoff::{Backoff, Waits};
+use crate::backoff::{Backoff, Delays};
 use crate::directory::{Directory, QueueEntry};
 use crate::topics::{MessagesAsRecords, TOPIC_HEADER};
 use polylogue_api::{
@@ -31,7 +31,7 @@ const WINDOW_MESSAGES: u64 = 1_000;
 /// The most bytes of them, unless a single message is larger.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Backoff of retries.
-const RETRY: Waits = Waits { min_ms: 10, max_ms: 1_000 };
+const RETRY: Delays = Delays { min_ms: 10, max_ms: 1_000 };
 
 /// Outcomes of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -216,7 +216,7 @@ impl ToTopics {
         let (Ok(consumer), Some(link)) = (attached, self.links.get_mut(&id)) else { return self.later(id, now) };
         link.consumer = Some(consumer);
         link.busy = false;
-        link.backoff.worked();
+        link.backoff.succeeded();
         self.consumers.insert(consumer, id);
     }
 
@@ -255,7 +255,7 @@ impl ToTopics {
         failed.into_iter().rev().for_each(|delivery| link.pending.push_front(delivery));
         if !again {
             link.busy = false;
-            link.backoff.worked();
+            link.backoff.succeeded();
         }
         if !settlements.is_empty() {
             self.ask(Request::Settle(SettleRequest { settlements, wait: false }), None);

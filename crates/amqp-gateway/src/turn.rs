@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::counts::Count;
 use crate::operation::Waits;
 use crate::publish::{REQUEST_BYTES, TARGETS_PER_REQUEST, TARGETS_UNANSWERED_MAX, arrived, more_targets};
-use crate::route::Reaching;
+use crate::route::PausedRoute;
 use polylogue_amqp::request::{self as amqp, ChannelRef, Publish};
 use polylogue_amqp_model::SlowMatch;
 use polylogue_api::{Ack, PublishError, PublishMessage, PublishRequest, Request, Token, Unavailable};
@@ -38,9 +38,9 @@ pub(crate) enum Work {
     /// A message that was not started.
     Publish(ChannelRef, Publish),
     /// A message being routed; whether that takes longer than a turn.
-    Reach(ChannelRef, Publish, Box<Reaching>, bool),
+    Reach(ChannelRef, Publish, Box<PausedRoute>, bool),
     /// A transaction, with a message being routed; whether that takes longer than a turn.
-    Commit(Box<Commit>, Option<Box<Reaching>>, bool),
+    Commit(Box<Commit>, Option<Box<PausedRoute>>, bool),
     /// Slow pattern matches to run before a declaration is checked, and the declaration.
     Match(Vec<SlowMatch>, Token, Box<amqp::Request>),
     /// Messages with more targets than one request may have, and how many targets of the first one are sent.
@@ -185,12 +185,12 @@ impl Connection {
                 }
                 // A client does not expect effects of messages on a channel that was closed meanwhile.
                 Work::Reach(channel, ..) if self.captured.is_none() && !self.session.is_in_use(channel) => {}
-                Work::Reach(channel, publish, reaching, _) => {
-                    if let Some((left, is_long)) = self.reach_on(channel, &publish, Some(reaching)) {
+                Work::Reach(channel, publish, paused_route, _) => {
+                    if let Some((left, is_long)) = self.reach_on(channel, &publish, Some(paused_route)) {
                         self.turn.work.push_front(Work::Reach(channel, publish, left, is_long));
                     }
                 }
-                Work::Commit(commit, reaching, _) => self.commit_on(commit, reaching, true),
+                Work::Commit(commit, paused_route, _) => self.commit_on(commit, paused_route, true),
                 Work::Send { group, messages, sent } => {
                     if !self.send_pieces(group, messages, sent) {
                         return false;

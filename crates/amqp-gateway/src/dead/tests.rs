@@ -16,23 +16,23 @@ fn plain(key: &str) -> Bytes {
     store(b"", key.as_bytes(), Properties::none().raw(), None, &body("x"))
 }
 
-fn letters(world: &World) -> DeadLetters {
-    let mut letters = DeadLetters::new(world.directory.clone(), Arc::new(Topics));
-    assert!(matches!(letters.poll_request(), Some((0, Request::MoveDead))));
-    letters
+fn dead_letters(world: &World) -> DeadLetters {
+    let mut dead_letters = DeadLetters::new(world.directory.clone(), Arc::new(Topics));
+    assert!(matches!(dead_letters.poll_request(), Some((0, Request::MoveDead))));
+    dead_letters
 }
 
 /// The publish request for messages, and its token.
-fn published(letters: &mut DeadLetters, dead: Vec<DeadMessage>) -> (Token, Vec<PublishMessage>) {
-    letters.on_event(Event::Dead(dead), NOW);
-    match letters.poll_request() {
+fn published(dead_letters: &mut DeadLetters, dead: Vec<DeadMessage>) -> (Token, Vec<PublishMessage>) {
+    dead_letters.on_event(Event::Dead(dead), NOW);
+    match dead_letters.poll_request() {
         Some((token, Request::Publish(request))) => (token, request.messages),
         other => panic!("{other:?}"),
     }
 }
 
-fn answered(letters: &mut DeadLetters) -> Vec<DeadFate> {
-    match letters.poll_request() {
+fn answered(dead_letters: &mut DeadLetters) -> Vec<DeadFate> {
+    match dead_letters.poll_request() {
         Some((_, Request::DeadMoved(outcomes))) => outcomes.iter().map(|outcome| outcome.how).collect(),
         other => panic!("{other:?}"),
     }
@@ -43,22 +43,22 @@ fn answered(letters: &mut DeadLetters) -> Vec<DeadFate> {
 fn a_deleted_queue_is_searched_once_and_forgotten() {
     let mut world = World::new();
     let work = world.queue("work", json!({"x-dead-letter-exchange": "nowhere"}));
-    let mut letters = letters(&world);
-    letters.backoffs.insert(work, Backoff::default());
-    letters.partial.insert((work, Offset(1)), Vec::new());
+    let mut dead_letters = dead_letters(&world);
+    dead_letters.backoffs.insert(work, Backoff::default());
+    dead_letters.partial.insert((work, Offset(1)), Vec::new());
     let id = world.directory.router().load().queue(world.vhost, b"work").expect("declared");
     world.act(Command::RemoveQueue(id, polylogue_amqp_model::Gone::Expired));
     for partition in [work, PartitionId(9)] {
-        letters.on_event(Event::Dead(vec![dead(partition, 3, DeadReason::Expired, plain("work"))]), NOW);
-        assert_eq!(answered(&mut letters), [DeadFate::Moved], "no queue has it");
-        assert!(letters.gone.contains(&partition));
+        dead_letters.on_event(Event::Dead(vec![dead(partition, 3, DeadReason::Expired, plain("work"))]), NOW);
+        assert_eq!(answered(&mut dead_letters), [DeadFate::Moved], "no queue has it");
+        assert!(dead_letters.gone.contains(&partition));
     }
-    assert_eq!((letters.backoffs.len(), letters.partial.len()), (0, 0));
+    assert_eq!((dead_letters.backoffs.len(), dead_letters.partial.len()), (0, 0));
     let back = world.queue("back", json!({}));
-    letters.queues.insert(PartitionId(9), world.directory.queues().remove(0));
-    letters.queues.clear();
-    assert!(letters.queue(PartitionId(9)).is_none() && letters.queues.is_empty(), "it was searched again");
-    assert!(letters.queue(back).is_some());
+    dead_letters.queues.insert(PartitionId(9), world.directory.queues().remove(0));
+    dead_letters.queues.clear();
+    assert!(dead_letters.queue(PartitionId(9)).is_none() && dead_letters.queues.is_empty(), "it was searched again");
+    assert!(dead_letters.queue(back).is_some());
 }
 
 fn queues(message: &PublishMessage) -> Vec<PartitionId> {
@@ -70,7 +70,7 @@ fn a_dead_message_keeps_its_history_and_is_settled_once_committed() {
     let mut world = World::new();
     let work = world.queue("work", json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}));
     let grave = world.queue("grave", json!({"x-message-ttl": 1_000}));
-    let mut letters = letters(&world);
+    let mut dead_letters = dead_letters(&world);
     let basic = BasicProperties {
         headers: Some(TableBuilder::new().with_text("k", "v").with_texts("CC", &["copy"]).build()),
         delivery_mode: Some(2),
@@ -79,7 +79,7 @@ fn a_dead_message_keeps_its_history_and_is_settled_once_committed() {
     };
     let hidden = Hidden { bcc: vec![Bytes::from_static(b"blind")], ..Hidden::default() };
     let bytes = store(b"amq.direct", b"work", &basic.encode(), Some(&hidden), &body("x"));
-    let (token, messages) = published(&mut letters, vec![dead(work, 3, DeadReason::Expired, bytes)]);
+    let (token, messages) = published(&mut dead_letters, vec![dead(work, 3, DeadReason::Expired, bytes)]);
     assert_eq!((messages.len(), queues(&messages[0])), (1, vec![grave]));
     assert_eq!(messages[0].queues[0].expires_at, Some(NOW.wall_ms + 1_000), "the queue's, not its own");
     assert!(!messages[0].flags.contains(polylogue_record::envelope::EntryFlags::TRANSIENT));
@@ -104,10 +104,10 @@ fn a_dead_message_keeps_its_history_and_is_settled_once_committed() {
     assert_eq!((deaths.len(), &fields[..6]), (1, &expected[..]));
     let keys: Vec<_> = fields[6].1.elements().filter_map(|(_, key)| key.as_longstr()).collect();
     assert_eq!(keys, [&b"work"[..], b"copy"], "BCC stays hidden");
-    assert!(letters.poll_request().is_none(), "not before it is committed");
-    letters.on_reply(token, Reply::Publish(vec![Ok(())]));
-    assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-    assert_eq!(letters.take_counts(), DeadCounts { moved: 1, ..DeadCounts::default() });
+    assert!(dead_letters.poll_request().is_none(), "not before it is committed");
+    dead_letters.on_reply(token, Reply::Publish(vec![Ok(())]));
+    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+    assert_eq!(dead_letters.take_counts(), DeadCounts { moved: 1, ..DeadCounts::default() });
 }
 
 #[test]
@@ -120,12 +120,12 @@ fn without_a_dead_letter_routing_key_all_keys_are_kept() {
         let bind = Bind { vhost: world.vhost, source: "amq.direct".into(), to, key: key.into(), arguments: Vec::new() };
         world.act(Command::Bind(bind));
     }
-    let mut letters = letters(&world);
+    let mut dead_letters = dead_letters(&world);
     let headers = Some(TableBuilder::new().with_texts("CC", &["copy"]).build());
     let basic = BasicProperties { headers, ..BasicProperties::default() };
     let hidden = Hidden { bcc: vec![Bytes::from_static(b"blind")], ..Hidden::default() };
     let bytes = store(b"", b"work", &basic.encode(), Some(&hidden), &body("x"));
-    let (_, messages) = published(&mut letters, vec![dead(work, 0, DeadReason::Rejected, bytes)]);
+    let (_, messages) = published(&mut dead_letters, vec![dead(work, 0, DeadReason::Rejected, bytes)]);
     assert_eq!(messages[0].queues.len(), 3);
     let stored = open(&messages[0].bytes).expect("a message");
     assert_eq!(stored.hidden.bcc, hidden.bcc);
@@ -137,24 +137,24 @@ fn a_message_in_a_cycle_without_a_rejection_is_dropped() {
     let mut world = World::new();
     let to = |key: &str| json!({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": key});
     let (work, retry) = (world.queue("work", to("retry")), world.queue("retry", to("work")));
-    let mut letters = letters(&world);
+    let mut dead_letters = dead_letters(&world);
     for (first, dropped) in [(DeadReason::Rejected, false), (DeadReason::MaxLength, true)] {
-        let (_, messages) = published(&mut letters, vec![dead(work, 0, first, plain("work"))]);
+        let (_, messages) = published(&mut dead_letters, vec![dead(work, 0, first, plain("work"))]);
         assert_eq!(queues(&messages[0]), [retry]);
         let again = dead(retry, 0, DeadReason::Expired, messages[0].bytes.clone());
         if dropped {
-            letters.on_event(Event::Dead(vec![again]), NOW);
-            assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-            assert_eq!(letters.take_counts().dropped, 1);
+            dead_letters.on_event(Event::Dead(vec![again]), NOW);
+            assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+            assert_eq!(dead_letters.take_counts().dropped, 1);
             continue;
         }
-        let (_, messages) = published(&mut letters, vec![again]);
+        let (_, messages) = published(&mut dead_letters, vec![again]);
         assert_eq!(queues(&messages[0]), [work], "the usual pattern for a delayed retry");
         let stored = open(&messages[0].bytes).expect("a message");
         let headers = Properties::new(stored.properties).expect("properties").headers().expect("headers");
         assert_eq!(headers.get("x-death").expect("a history").elements().count(), 2);
         let third = dead(work, 1, DeadReason::Rejected, messages[0].bytes.clone());
-        let (_, messages) = published(&mut letters, vec![third]);
+        let (_, messages) = published(&mut dead_letters, vec![third]);
         let history = open(&messages[0].bytes).expect("a message").hidden.history;
         let deaths = Deaths::decode(&history).expect("a history");
         let counts: Vec<_> = deaths.entries().iter().map(|d| (&d.queue[..], d.reason, d.count)).collect();
@@ -180,30 +180,30 @@ fn undeliverable_messages_are_dropped_or_kept_by_strategy() {
         world.act(Command::Bind(Bind { vhost: world.vhost, source: "amq.fanout".into(), to, key, arguments: vec![] }));
         queue
     });
-    let mut letters = letters(&world);
+    let mut dead_letters = dead_letters(&world);
     for [unsure, sure] in [nowhere, unbound] {
         let both = [unsure, sure].map(|queue| dead(queue, 0, DeadReason::Rejected, plain("k")));
-        letters.on_event(Event::Dead(both.to_vec()), NOW);
-        assert_eq!(answered(&mut letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
+        dead_letters.on_event(Event::Dead(both.to_vec()), NOW);
+        assert_eq!(answered(&mut dead_letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
     }
     let both = bound.map(|queue| dead(queue, 0, DeadReason::Rejected, plain("k")));
-    let (token, messages) = published(&mut letters, both.to_vec());
+    let (token, messages) = published(&mut dead_letters, both.to_vec());
     let to: Vec<_> = messages.iter().map(queues).collect();
     assert_eq!(to, [vec![targets[0], targets[1]], vec![targets[0]], vec![targets[1]]]);
     let full = Err(PublishError::QueueFull);
-    letters.on_reply(token, Reply::Publish(vec![full, Ok(()), full]));
-    assert_eq!(answered(&mut letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
+    dead_letters.on_reply(token, Reply::Publish(vec![full, Ok(()), full]));
+    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
     for wait_ms in [2 * RETRY.min_ms, 4 * RETRY.min_ms] {
-        let (token, messages) = published(&mut letters, vec![both[1].clone()]);
+        let (token, messages) = published(&mut dead_letters, vec![both[1].clone()]);
         let to: Vec<_> = messages.iter().map(queues).collect();
         assert_eq!(to, [[targets[1]]], "the other one has it");
-        letters.on_reply(token, Reply::Publish(vec![Err(PublishError::Unavailable(Unavailable::StorageFull))]));
-        assert_eq!(answered(&mut letters), [DeadFate::Later(wait_ms)]);
+        dead_letters.on_reply(token, Reply::Publish(vec![Err(PublishError::Unavailable(Unavailable::StorageFull))]));
+        assert_eq!(answered(&mut dead_letters), [DeadFate::Later(wait_ms)]);
     }
-    let (token, _) = published(&mut letters, vec![both[1].clone()]);
-    letters.on_reply(token, Reply::Publish(vec![Ok(())]));
-    assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-    assert!(letters.partial.is_empty() && !letters.backoffs.contains_key(&bound[1]));
+    let (token, _) = published(&mut dead_letters, vec![both[1].clone()]);
+    dead_letters.on_reply(token, Reply::Publish(vec![Ok(())]));
+    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+    assert!(dead_letters.partial.is_empty() && !dead_letters.backoffs.contains_key(&bound[1]));
     let declare = DeclareExchange {
         vhost: world.vhost,
         name: "nowhere".into(),
@@ -214,7 +214,7 @@ fn undeliverable_messages_are_dropped_or_kept_by_strategy() {
     let to = To::Queue("a".into());
     let (source, key) = ("nowhere".into(), "".into());
     world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key, arguments: vec![] }));
-    let (_, messages) = published(&mut letters, vec![dead(nowhere[1], 0, DeadReason::Rejected, plain("k"))]);
+    let (_, messages) = published(&mut dead_letters, vec![dead(nowhere[1], 0, DeadReason::Rejected, plain("k"))]);
     assert_eq!(queues(&messages[0]), [targets[0]], "the exchange exists now");
 }
 
@@ -230,28 +230,28 @@ fn a_rejected_message_that_cannot_be_moved_is_dropped_without_delaying_others() 
         let (source, to) = ("amq.fanout".into(), To::Queue(name.into()));
         world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key: "".into(), arguments: vec![] }));
     }
-    let mut letters = letters(&world);
+    let mut dead_letters = dead_letters(&world);
     let refused = dead(work, DeadMessage::refused(1).0, DeadReason::MaxLength, plain("work"));
     for lost in [Reply::Publish(vec![Err(PublishError::Unavailable(Unavailable::StorageFull))]), Reply::Publish(vec![])]
     {
-        let (token, _) = published(&mut letters, vec![refused.clone()]);
-        letters.on_reply(token, lost);
-        assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-        assert_eq!(letters.take_counts(), DeadCounts { dropped: 1, ..DeadCounts::default() });
-        assert!(letters.backoffs.is_empty() && letters.partial.is_empty());
+        let (token, _) = published(&mut dead_letters, vec![refused.clone()]);
+        dead_letters.on_reply(token, lost);
+        assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+        assert_eq!(dead_letters.take_counts(), DeadCounts { dropped: 1, ..DeadCounts::default() });
+        assert!(dead_letters.backoffs.is_empty() && dead_letters.partial.is_empty());
     }
     // A message that was in its queue is kept there.
-    let (token, _) = published(&mut letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
-    letters.on_reply(token, Reply::Publish(vec![]));
-    assert_eq!(answered(&mut letters), [DeadFate::Later(RETRY.min_ms)]);
-    assert_eq!(letters.take_counts(), DeadCounts { retried: 1, ..DeadCounts::default() });
+    let (token, _) = published(&mut dead_letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
+    dead_letters.on_reply(token, Reply::Publish(vec![]));
+    assert_eq!(answered(&mut dead_letters), [DeadFate::Later(RETRY.min_ms)]);
+    assert_eq!(dead_letters.take_counts(), DeadCounts { retried: 1, ..DeadCounts::default() });
     // A dropped message does not reset the queue's backoff either.
-    let (token, _) = published(&mut letters, vec![refused]);
-    letters.on_reply(token, Reply::Publish(vec![]));
-    assert_eq!(answered(&mut letters), [DeadFate::Moved]);
-    let (token, _) = published(&mut letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
-    letters.on_reply(token, Reply::Publish(vec![]));
-    assert_eq!(answered(&mut letters), [DeadFate::Later(2 * RETRY.min_ms)]);
+    let (token, _) = published(&mut dead_letters, vec![refused]);
+    dead_letters.on_reply(token, Reply::Publish(vec![]));
+    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+    let (token, _) = published(&mut dead_letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
+    dead_letters.on_reply(token, Reply::Publish(vec![]));
+    assert_eq!(answered(&mut dead_letters), [DeadFate::Later(2 * RETRY.min_ms)]);
 }
 
 /// cloudamqp/lavinmq#748: dead-lettered messages were lost at an exchange that delays them.
@@ -270,17 +270,17 @@ fn a_dead_message_is_delayed_once() {
     let to = To::Queue("work".into());
     let (source, key) = ("later".into(), "".into());
     world.act(Command::Bind(Bind { vhost, source, to, key, arguments: vec![] }));
-    let mut letters = letters(&world);
+    let mut dead_letters = dead_letters(&world);
     let headers = Some(TableBuilder::new().with("x-delay", Value::I64(5_000)).build());
     let basic = BasicProperties { headers, ..BasicProperties::default() };
     let bytes = store(b"", b"work", &basic.encode(), None, &body("x"));
-    let (_, messages) = published(&mut letters, vec![dead(work, 0, DeadReason::Rejected, bytes)]);
+    let (_, messages) = published(&mut dead_letters, vec![dead(work, 0, DeadReason::Rejected, bytes)]);
     assert_eq!((queues(&messages[0]), messages[0].queues[0].deliver_at), (vec![work], Some(NOW.wall_ms + 5_000)));
     let stored = open(&messages[0].bytes).expect("a message");
     let headers = Properties::new(stored.properties).expect("properties").headers().expect("headers");
     assert_eq!(headers.get("x-delay"), Some(Value::I64(-5_000)), "as RabbitMQ shows it");
     let again = dead(work, 1, DeadReason::Rejected, messages[0].bytes.clone());
-    let (_, messages) = published(&mut letters, vec![again]);
+    let (_, messages) = published(&mut dead_letters, vec![again]);
     assert_eq!((queues(&messages[0]), messages[0].queues[0].deliver_at), (vec![work], None));
 }
 
@@ -288,11 +288,11 @@ fn a_dead_message_is_delayed_once() {
 fn invalid_messages_and_unknown_queues_are_completed() {
     let mut world = World::new();
     let work = world.queue("work", json!({"x-dead-letter-exchange": ""}));
-    let mut letters = letters(&world);
+    let mut dead_letters = dead_letters(&world);
     let garbage = dead(work, 0, DeadReason::Rejected, Bytes::from_static(b"garbage"));
     let gone = dead(PartitionId(9), 0, DeadReason::Rejected, plain("work"));
-    letters.on_event(Event::Dead(vec![garbage, gone]), NOW);
-    assert_eq!(answered(&mut letters), [DeadFate::Moved; 2]);
+    dead_letters.on_event(Event::Dead(vec![garbage, gone]), NOW);
+    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved; 2]);
 }
 
 /// Dead-lettered messages of a queue blocked their thread while they were routed, and were published to all of their queues in one request.
@@ -309,20 +309,20 @@ fn dead_messages_are_routed_in_turns_and_published_in_pieces() {
         let (source, to) = ("dlx".into(), To::Queue(name.into()));
         world.act(Command::Bind(Bind { vhost, source, to, key: "".into(), arguments: Vec::new() }));
     }
-    let mut letters = letters(&world);
-    letters.begin_turn(1_000);
+    let mut dead_letters = dead_letters(&world);
+    dead_letters.begin_turn(1_000);
     let died = (0..2).map(|offset| dead(from, offset, DeadReason::Rejected, plain("q"))).collect();
-    letters.on_event(Event::Dead(died), NOW);
+    dead_letters.on_event(Event::Dead(died), NOW);
     let mut turns = 1;
-    while letters.is_unfinished() {
-        assert!(letters.poll_request().is_none());
-        letters.begin_turn(1_000);
+    while dead_letters.is_unfinished() {
+        assert!(dead_letters.poll_request().is_none());
+        dead_letters.begin_turn(1_000);
         turns += 1;
     }
     // One step for each found queue, and some more to look it up; a turn ends with the routed message.
     assert!((20..30).contains(&turns), "{turns} turns");
     let mut targets = 0;
-    while let Some((token, request)) = letters.poll_request() {
+    while let Some((token, request)) = dead_letters.poll_request() {
         let messages = match request {
             Request::Publish(request) => request.messages,
             Request::DeadMoved(outcomes) => {
@@ -334,8 +334,8 @@ fn dead_messages_are_routed_in_turns_and_published_in_pieces() {
         let sizes: Vec<_> = messages.iter().map(|message| message.queues.len()).collect();
         assert!(more_targets(&messages) <= TARGETS_PER_REQUEST, "{sizes:?}");
         targets += sizes.iter().sum::<usize>();
-        letters.on_reply(token, Reply::Publish(vec![Ok(()); messages.len()]));
+        dead_letters.on_reply(token, Reply::Publish(vec![Ok(()); messages.len()]));
     }
     assert_eq!(targets, 2 * queues);
-    assert_eq!(letters.take_counts().moved, 2);
+    assert_eq!(dead_letters.take_counts().moved, 2);
 }

@@ -7,12 +7,12 @@
 
 use super::records::{Next, Records};
 use super::{Asked, Due, FromTopics, Link};
-use crate::backoff::{Backoff, Waits};
+use crate::backoff::{Backoff, Delays};
 use crate::convert::View;
 use crate::directory::QueueEntry;
 use crate::message::store;
 use crate::publish::{TARGETS_PER_REQUEST, arrived, more_targets};
-use crate::route::{Reaching, RouteContext, RoutedMessage, reach};
+use crate::route::{PausedRoute, RouteContext, RoutedMessage, reach};
 use crate::topics::{EXCHANGE, RecordMessage, RecordOf, message_of};
 use crate::turn::{REQUEST_STEPS, TARGET_STEPS};
 use polylogue_amqp_model::{Overflow, QueueSettings};
@@ -40,7 +40,7 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 /// The most publishes of one message that is retried for each queue separately; with more queues some share one.
 const SEPARATE_MAX: usize = 64;
 /// Backoff of retries.
-const RETRY: Waits = Waits { min_ms: 10, max_ms: 1_000 };
+const RETRY: Delays = Delays { min_ms: 10, max_ms: 1_000 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
@@ -85,7 +85,7 @@ pub(super) struct Source {
 #[derive(Debug)]
 struct PausedRecord {
     offset: u64,
-    reaching: Box<Reaching>,
+    paused_route: Box<PausedRoute>,
     seen: QueueChecks,
 }
 
@@ -373,7 +373,7 @@ impl FromTopics {
         link.open -= usize::from(source.is_open());
         self.next_token += 1;
         (source.stage, source.records) = (Stage::Watching(self.next_token), None);
-        source.backoff.worked();
+        source.backoff.succeeded();
         self.watches.insert(self.next_token, (id, partition));
         let request = WatchRequest { seen: vec![(partition, Offset(next))], followed: None };
         self.requests.push_back((self.next_token, Request::Watch(request)));
@@ -505,7 +505,7 @@ impl FromTopics {
             return self.later(id, partition, now);
         }
         if let Some(source) = self.links.get_mut(&id).and_then(|link| link.partitions.get_mut(&partition)) {
-            source.backoff.worked();
+            source.backoff.succeeded();
         }
         if is_kept { self.publish(id, partition, now) } else { self.ready(id, partition) }
     }
@@ -528,7 +528,7 @@ impl Routing<'_> {
         number: usize,
         record: &Record,
         body_bytes_max: usize,
-        how: How<'_>,
+        how: RoutingState<'_>,
     ) -> Disposition {
         let (goes_back, scratch, steps, paused) = how;
         *steps = steps.saturating_sub(REQUEST_STEPS);
@@ -565,7 +565,8 @@ impl Routing<'_> {
             now_ms: self.now.wall_ms,
         };
         let stored = |raw: &[u8]| store(&link.exchange.name, routing_key, raw, None, std::slice::from_ref(body));
-        let (reaching, seen) = paused.map_or_else(Default::default, |paused| (Some(paused.reaching), paused.seen));
+        let (paused_route, seen) =
+            paused.map_or_else(Default::default, |paused| (Some(paused.paused_route), paused.seen));
         let seen = RefCell::new(seen);
         let wanted = |entry: &QueueEntry| {
             let settings = &entry.settings;
@@ -583,15 +584,15 @@ impl Routing<'_> {
             true
         };
         let ways = RouteContext { directory: self.directory, catalog: self.catalog, wanted: &wanted };
-        let reached = match reaching {
-            Some(reaching) => reaching.resume(ways, &sent, scratch, steps),
+        let reached = match paused_route {
+            Some(paused_route) => paused_route.resume(ways, &sent, scratch, steps),
             None => reach(ways, self.routes, entry, &sent, scratch, steps),
         };
         let seen = seen.into_inner();
         let reached = match reached {
             Ok(reached) => reached,
-            Err(reaching) => {
-                return Disposition::Left(Box::new(PausedRecord { offset: record.offset as u64, reaching, seen }));
+            Err(paused_route) => {
+                return Disposition::Left(Box::new(PausedRecord { offset: record.offset as u64, paused_route, seen }));
             }
         };
         if seen.is_later {
@@ -609,4 +610,5 @@ impl Routing<'_> {
 }
 
 /// The memory and steps for a record's disposition.
-type How<'a> = (&'a mut Option<bool>, &'a mut polylogue_router::Scratch, &'a mut u64, Option<Box<PausedRecord>>);
+type RoutingState<'a> =
+    (&'a mut Option<bool>, &'a mut polylogue_router::Scratch, &'a mut u64, Option<Box<PausedRecord>>);

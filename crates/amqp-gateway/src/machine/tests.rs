@@ -46,7 +46,7 @@ fn repeated_loss_of_the_writer_keeps_queues_of_connected_clients() {
     };
     let [brief, left_behind] = [declare("brief", false), declare("left behind", true)];
     world.act(Command::DeclareQueue(brief));
-    world.act_as(Who { owner: owner(9), ..Who::broker() }, Command::DeclareQueue(left_behind));
+    world.act_as(ModelCaller { owner: owner(9), ..ModelCaller::broker() }, Command::DeclareQueue(left_behind));
     let context = Context { now: Now { monotonic_ms: START_RETRY_MS, ..Now::default() }, ..crate::testing::context() };
     for _ in 0..3 {
         let mut effects = Effects::default();
@@ -125,7 +125,7 @@ fn a_policy_over_many_queues_is_applied_in_batches_before_the_reply() {
         operator: false,
         definition,
     };
-    let ask = AmqpAsk::Do(Who::broker(), Box::new(Command::SetPolicy("/".into(), policy)));
+    let ask = AmqpAsk::Do(ModelCaller::broker(), Box::new(Command::SetPolicy("/".into(), policy)));
     let mut effects = Effects::default();
     world.machine.handle(&crate::testing::context(), Caller(7), Box::new(ask), &mut effects);
     let mut replies: Vec<_> = effects.proposals.iter_mut().flat_map(|p| std::mem::take(&mut p.replies)).collect();
@@ -162,9 +162,9 @@ fn replies_from_proposed_state_follow_its_commit() {
         durable,
         ..polylogue_amqp_model::DeclareQueue::default()
     };
-    let find = || AmqpAsk::Queue { who: Who::broker(), vhost, name: "q".into(), access: Access::Read };
-    let enter = || AmqpAsk::OpenVhost { who: Who::broker(), vhost: "/".into() };
-    let act = |declare| AmqpAsk::Do(Who::broker(), Box::new(Command::DeclareQueue(declare)));
+    let find = || AmqpAsk::Queue { who: ModelCaller::broker(), vhost, name: "q".into(), access: Access::Read };
+    let enter = || AmqpAsk::OpenVhost { who: ModelCaller::broker(), vhost: "/".into() };
+    let act = |declare| AmqpAsk::Do(ModelCaller::broker(), Box::new(Command::DeclareQueue(declare)));
     let asks = [act(declare(true)), find(), act(declare(false)), enter(), AmqpAsk::View];
     let mut effects = Effects::default();
     for (n, ask) in (1..).zip(asks) {
@@ -192,7 +192,7 @@ fn a_new_writer_deletes_queues_of_closed_connections() {
         exclusive: true,
         ..polylogue_amqp_model::DeclareQueue::default()
     };
-    let who = Who { owner: owner(3), ..Who::broker() };
+    let who = ModelCaller { owner: owner(3), ..ModelCaller::broker() };
     let ask = || Box::new(AmqpAsk::Do(who.clone(), Box::new(Command::DeclareQueue(declare.clone()))));
     let mut effects = Effects::default();
     world.machine.handle(&crate::testing::context(), Caller(1), ask(), &mut effects);
@@ -221,13 +221,13 @@ fn non_durable_objects_are_removed_when_their_own_process_restarts() {
         exclusive,
         ..polylogue_amqp_model::DeclareQueue::default()
     };
-    let who = || Who { owner: owner(3), ..Who::broker() };
+    let who = || ModelCaller { owner: owner(3), ..ModelCaller::broker() };
     world.act_as(who(), Command::DeclareQueue(declare("transient", false)));
     world.act_as(who(), Command::DeclareQueue(declare("mine", true)));
     let restarted = |node: u64, boot: u64, world: &mut World| {
         let home = Home { node, boot };
         let model = &mut world.machine.model;
-        let caller = Who { owner: OwnerId { home, connection: 0 }, ..Who::broker() };
+        let caller = ModelCaller { owner: OwnerId { home, connection: 0 }, ..ModelCaller::broker() };
         let plan = model.plan(&caller, &Command::Restarted, [0; 16]).expect("it starts");
         plan.record.into_iter().for_each(|record| world.machine.apply(&record, 0).expect("it can be read"));
         world.machine.model().world().queues().len()

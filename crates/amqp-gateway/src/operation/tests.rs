@@ -70,7 +70,7 @@ impl Rig {
     }
 
     /// Handles a request in the machine; returns the immediate replies and the proposals.
-    fn judge(&mut self, ask: Box<dyn std::any::Any + Send>) -> Effects {
+    fn handle(&mut self, ask: Box<dyn std::any::Any + Send>) -> Effects {
         let mut effects = Effects::default();
         let context = Context { queues: &self.doors, ..context() };
         self.world.machine.handle(&context, MachineCaller(1), ask, &mut effects);
@@ -94,7 +94,7 @@ impl Rig {
         while let Some((token, request)) = self.connection.poll_request() {
             let reply = match request {
                 Request::Machine(_, ask) => {
-                    let effects = self.judge(ask);
+                    let effects = self.handle(ask);
                     match self.holds && !effects.proposals.is_empty() {
                         true => self.held.push((token, effects)),
                         false => self.commit(token, effects),
@@ -200,7 +200,7 @@ fn operations_that_race_a_deletion_get_not_found() {
         rig.connection.begin(1, request);
         let (token, ask) = rig.connection.poll_request().expect("it looks up the queue");
         let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
-        let effects = rig.judge(ask);
+        let effects = rig.handle(ask);
         rig.commit(token, effects);
         let (mut token, mut asked) = rig.connection.poll_request().expect("it asks the queue");
         if matches!((&asked, &reply), (Request::Attach(_), Reply::Take(_))) {
@@ -233,7 +233,7 @@ fn a_queue_deleted_after_the_lookup_is_not_found() {
         rig.connection.begin(1, request);
         let (token, ask) = rig.connection.poll_request().expect("it looks up the queue");
         let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
-        let found = rig.judge(ask);
+        let found = rig.handle(ask);
         let id = rig.id("q").expect("declared");
         rig.world.act(Command::RemoveQueue(id, Gone::Owner));
         rig.commit(token, found);
@@ -275,7 +275,7 @@ fn refused_deletions_do_not_close_the_queue() {
         rig.connection.begin(1, ask);
         let (_, ask) = rig.connection.poll_request().expect("it is to be deleted");
         let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
-        let effects = rig.judge(ask);
+        let effects = rig.handle(ask);
         assert!(effects.proposals.is_empty(), "{name} stays");
     }
     let Doors { held, closed } = &rig.doors;
@@ -364,9 +364,9 @@ fn a_failed_auto_delete_is_retried() {
         assert!(matches!(asked, Request::DescribeQueues(_)));
         idle.on_reply(token, Reply::DescribeQueues(vec![Some(QueueCounts::default())]), now);
         let Some((token, Request::Machine(_, ask))) = idle.poll_request() else { panic!("it stays") };
-        let effects = rig.judge(ask);
+        let effects = rig.handle(ask);
         rig.world.commit(effects);
-        let done = AmqpAnswer::Done(polylogue_amqp_model::Reply::Deleted { queue: None, messages: 0 });
+        let done = AmqpAnswer::Done(ModelReply::Deleted { queue: None, messages: 0 });
         idle.on_reply(token, Reply::Machine(Ok(Box::new(done))), now);
         assert_eq!((rig.id("q"), idle.next_deadline_ms()), (None, None));
     }
@@ -394,7 +394,7 @@ fn a_queue_with_a_new_consumer_is_kept() {
     }
     while let Some((token, request)) = idle.poll_request() {
         let Request::Machine(_, ask) = request else { panic!("{request:?}") };
-        let mut effects = rig.judge(ask);
+        let mut effects = rig.handle(ask);
         assert!(effects.proposals.is_empty(), "nothing is proposed");
         let (_, reply) = effects.replies.pop().expect("an answer");
         idle.on_reply(token, Reply::Machine(Ok(reply)), now);

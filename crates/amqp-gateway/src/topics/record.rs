@@ -7,7 +7,7 @@ use polylogue_amqp_model::json_of_arguments;
 use polylogue_api::{LogView, StoredMessage};
 use polylogue_record::envelope::Form;
 use polylogue_record::kafka::NewRecord;
-use polylogue_router::{Argument, Value as Kept};
+use polylogue_router::{Argument, Value as OwnedValue};
 use std::borrow::Cow;
 
 /// The header with the exchange.
@@ -34,7 +34,7 @@ fn shown<'m>(tag: u8, value: Value<'m>) -> Option<Cow<'m, [u8]>> {
         Value::Decimal(scale, v) => Some(Cow::Owned(decimal(scale, v).into_bytes())),
         Value::Timestamp(seconds) => text(seconds),
         Value::Array(raw) | Value::Table(raw) => {
-            let value = Kept::Nested(tag, Bytes::copy_from_slice(raw));
+            let value = OwnedValue::Nested(tag, Bytes::copy_from_slice(raw));
             let json = json_of_arguments(&[Argument { name: Bytes::new(), tag, value }]);
             text(json.get("")?)
         }
