@@ -44,7 +44,7 @@ pub enum Count {
     RoutingSteps,
     /// How often a turn of a connection ended before a message was routed.
     RoutingPauses,
-    /// Batches of messages with more queues than one request may have.
+    /// Parts of messages with more queues than one request may have.
     FanoutPieces,
     /// How often such a message waited for the commit of earlier batches.
     FanoutWaits,

@@ -6,7 +6,7 @@
 //!                             └─ `amqp.publish_credit` messages, or 4 MiB, without credit: nothing more is read, and it is "in flow"
 //! ```
 //!
-//! As in RabbitMQ the whole connection is not read meanwhile, its other channels included; its consumers go on receiving. Publishes with
+//! As in RabbitMQ the whole connection is not read meanwhile, its other channels included; its consumers continue to receive. Publishes with
 //! confirms and transactions need no credit: they have their own bounds.
 
 use crate::connection::Connection;

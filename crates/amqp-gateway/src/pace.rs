@@ -2,10 +2,11 @@
 //! confirms are combined, and many messages share one flush; a client that waits for each confirm gets it immediately.
 //!
 //! ```text
-//!   waits for each     publish -> confirm -> publish -> confirm          never another one in between: each is flushed immediately pipelines
-//! publish -> publish -> confirm, publish -> ...     another one in between: the next ones may wait, until all are confirmed and none came in between
-//! may have 3 unconfirmed   publish, publish, publish -> confirm        the third one must not wait: as many as in the previous round are there, and
-//! no other may come before its confirm
+//!   waits for each     publish -> confirm -> publish -> confirm          never another one in between: each is flushed immediately
+//!   pipelines          publish -> publish -> confirm, publish -> ...     another one in between: the next ones may wait, until all
+//!                                                                        are confirmed and none came in between
+//!   may have 3 unconfirmed   publish, publish, publish -> confirm        the third one must not wait: as many as in the previous round
+//!                                                                        are there, and no other may come before its confirm
 //! ```
 
 /// The decay per round of the expected number of messages, one part in this many: at a constant rate rounds differ by a few.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   session ── (token, Request) ──▶ broker          in the order of Session::poll_request
-//!   session ◀── (token, Reply) ──── broker          once for each request that wants one
+//!   session ◀── (token, Reply) ──── broker          once for each request that expects one
 //!   session ◀── Event ───────────── broker          at any time, as said below
 //! ```
 //!

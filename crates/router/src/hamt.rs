@@ -1,8 +1,10 @@
 //! A persistent hash map (hash array mapped trie): copies share all nodes, and a change copies only the nodes on its path.
 //!
 //! ```text
-//!   bits 0..5 of the hash   select one of 32 places in the root node bits 5..10              one of 32 in the node below, ... a place
-//! nothing | one key and value | a node | all keys with the same hash, sorted
+//!   bits 0..5 of the hash   select one of 32 places in the root node
+//!   bits 5..10              one of 32 in the node below, ...
+//!   a place                 nothing | one key and value | a node | all keys with the same hash, sorted
+//! ```
 //!
 //! Keys from clients can be chosen to collide. They then cost thirteen levels and a binary search, not a scan. The structure of a map, and so the
 //! order of [`Hamt::for_each`], depends on its content only, not on its history.

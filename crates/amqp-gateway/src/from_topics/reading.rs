@@ -1,8 +1,10 @@
 //! The states of a partition that is read for an exchange: reading, publishing, retrying.
 //!
 //! ```text
-//!   ready ──> reading ──> publishing ──> ready      more records were appended meanwhile ^          │             │ │          └──────┬──────┴──>
-//! watching        the end is reached └── waiting <─────┘                           the read failed, or a queue has no room
+//!   ready ──> reading ──> publishing ──> ready      more records were appended meanwhile
+//!     ^          │             │
+//!     │          └──────┬──────┴──> watching        the end is reached
+//!     └── waiting <─────┘                           the read failed, or a queue has no room
 //! ```
 
 use super::records::{Next, Records};

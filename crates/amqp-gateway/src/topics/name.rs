@@ -5,8 +5,8 @@
 //!   amqp-vhost.VHOST.QUEUE    a queue of another one
 //!   amqp-queue-id.NUMBER      a queue whose name would exceed the length limit of topic names
 //!
-//!   in VHOST and QUEUE:       A-Z a-z 0-9 . - are unchanged, _ is __, any other byte _ and two hexadecimal digits; in VHOST a dot is _2e, so that
-//! the first dot ends it
+//!   in VHOST and QUEUE:       A-Z a-z 0-9 . - are unchanged, _ is __, any other byte _ and two hexadecimal digits;
+//!                             in VHOST a dot is _2e, so that the first dot ends it
 //! ```
 //!
 //! Names are unique, and the queue can be derived from a name without a lookup.
