@@ -1,7 +1,7 @@
 //! Credit of publishers without confirms: a connection that has none left is not read.
 //!
 //! ```text
-//!   client ──publishes──> connection ──Ack::KeptUp──> broker ──┬─ its queues keep up ──> credit at once
+//!   client ──publishes──> connection ──Ack::KeptUp──> broker ──┬─ its queues keep up ──> credit immediately
 //!                             │                                └─ one does not ───────> credit when it does, or after a bounded time
 //!                             └─ `amqp.publish_credit` messages, or 4 MiB, without credit: nothing more is read, and it is "in flow"
 //! ```

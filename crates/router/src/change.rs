@@ -34,9 +34,9 @@
 //! A record holds the changes of one command (or one batch of commands): all of it is applied, or nothing. Consequences of a change (the bindings of
 //! a removed queue, the auto-delete exchange that lost its last binding) are derived when it is applied. Ids in chunk names are big endian.
 
-use crate::definitions::{Binding, Exchange, Queue};
 use crate::ids::{BindingId, Destination, ExchangeId, QueueId, VhostId};
 use crate::kind::Kind;
+use crate::objects::{Binding, Exchange, Queue};
 use crate::value::{decode_arguments, encode_arguments};
 use bytes::Bytes;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};

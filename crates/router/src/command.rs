@@ -1,10 +1,11 @@
 //! Commands to the router, and their checks.
 
 use crate::change::Change;
-use crate::definitions::{Binding, Definitions, Exchange, Identity, Queue, RemovalCause, RouterEvent};
+use crate::definitions::{Definitions, Identity, RemovalCause, RouterEvent};
 use crate::error::{Field, Limited, RouterError};
 use crate::ids::{BindingId, Destination, ExchangeId, QueueId, VhostId};
 use crate::kind::Kind;
+use crate::objects::{Binding, Exchange, Queue};
 use crate::value::{Argument, size, sorted};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -10,8 +10,8 @@
 
 use crate::hamt::{Hamt, Key, hash_bytes};
 use crate::ids::BindingId;
-use crate::index::{Position, Target};
 use crate::list::{Item, List};
+use crate::target::{Position, Target};
 use crate::value::{Argument, Value, ValueRef, lookup};
 use bytes::Bytes;
 use polylogue_types::Map;

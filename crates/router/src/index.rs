@@ -1,36 +1,14 @@
 //! The bindings of one exchange, indexed for its type.
 
-use crate::definitions::Binding;
 use crate::hamt::{Hamt, Key, hash_bytes};
 use crate::headers::HeaderRules;
-use crate::ids::{BindingId, Destination};
 use crate::kind::{Kind, weight};
-use crate::list::{Item, List};
+use crate::list::List;
+use crate::objects::Binding;
 use crate::ring::Ring;
+use crate::target::Target;
 use crate::topic::Topics;
 use bytes::Bytes;
-
-/// The destination of a binding.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Target {
-    pub(crate) binding: BindingId,
-    pub(crate) to: Destination,
-}
-
-impl Item for Target {
-    fn order(&self) -> u64 {
-        self.binding.0
-    }
-}
-
-/// The position of a walk through the bindings of an exchange.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Position {
-    /// How many keys, or parts of the lookup, are done.
-    pub(crate) part: usize,
-    /// The binding that the next part continues with.
-    pub(crate) from: u64,
-}
 
 /// A binding key of a direct exchange.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

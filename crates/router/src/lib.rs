@@ -23,15 +23,17 @@ mod index;
 mod kind;
 mod list;
 mod machine;
+mod objects;
 mod ring;
 mod snapshot;
+mod target;
 mod topic;
 mod value;
 
 pub use command::{
     ARGUMENT_BYTES_MAX, BINDING_KEY_BYTES_MAX, Bind, Command, Declare, End, Limits, NAME_BYTES_MAX, Reply,
 };
-pub use definitions::{Binding, Definitions, Exchange, Queue, RemovalCause, RouterEvent};
+pub use definitions::{Definitions, RemovalCause, RouterEvent};
 pub use error::{Field, Limited, RouterError};
 pub use ids::{BindingId, Destination, ExchangeId, QueueId, VhostId};
 pub use kind::{
@@ -39,6 +41,7 @@ pub use kind::{
     HashOn, Kind, MAX_HOPS, Property, WEIGHT_MAX,
 };
 pub use machine::{Plan, Proposed, Router};
+pub use objects::{Binding, Exchange, Queue};
 pub use snapshot::{
     Bare, DELAY_HEADER, DELAY_MS_MAX, Delayed, Entry, Hops, Message, MessageView, Outcome, PausedRouting, Route,
     Routed, Scratch, SharedRouter, Snapshot,

@@ -5,9 +5,10 @@
 
 use crate::change::{self, Chunk, ChunkId};
 use crate::command::{Command, Limits, Reply, plan};
-use crate::definitions::{Binding, Definitions, RouterEvent};
+use crate::definitions::{Definitions, RouterEvent};
 use crate::error::RouterError;
 use crate::ids::BindingId;
+use crate::objects::Binding;
 use crate::snapshot::{SharedRouter, Snapshot};
 use bytes::Bytes;
 use polylogue_types::bin::BinError;

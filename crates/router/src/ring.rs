@@ -6,8 +6,8 @@
 
 use crate::hamt::Hamt;
 use crate::ids::Destination;
-use crate::index::Target;
 use crate::list::{Item, List};
+use crate::target::Target;
 use crate::value::ValueRef;
 
 #[derive(Clone, Copy, Debug)]

@@ -9,14 +9,16 @@
 //! Each exchange is entered at most once per message, so that cycles of bindings or of alternate exchanges end. An exchange without a matching
 //! binding routes to its alternate exchange; a missing one is ignored.
 
-use crate::definitions::{Exchange, RouterEvent};
+use crate::definitions::RouterEvent;
 use crate::hamt::{Hamt, hash_number};
 use crate::headers::{Hashes, Header, prepare, value_of};
 use crate::ids::{Destination, ExchangeId, Name, QueueId, VhostId};
-use crate::index::{Index, Position, Target};
+use crate::index::Index;
 use crate::kind::{HashOn, Kind, Property};
 use crate::list::List;
+use crate::objects::Exchange;
 use crate::ring::{hash_of, hash_of_value};
+use crate::target::{Position, Target};
 use crate::topic::{PausedWalk, Walk, recycle};
 use crate::value::ValueRef;
 use arc_swap::ArcSwap;

@@ -34,8 +34,8 @@ mod walk;
 pub(crate) use walk::{PausedWalk, Walk, recycle};
 
 use crate::hamt::{Hamt, Key, hash_bytes};
-use crate::index::Target;
 use crate::list::List;
+use crate::target::Target;
 use chain::{Chain, Direction};
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use super::chain::Words;
 use super::{Edge, Node, Topics, word_hash, words};
-use crate::index::Target;
 use crate::list::List;
+use crate::target::Target;
 use polylogue_types::Set;
 use std::sync::Arc;
 
