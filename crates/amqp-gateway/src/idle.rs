@@ -6,7 +6,7 @@
 
 use crate::directory::{Directory, QueueEntry};
 use crate::machine::AmqpAsk;
-use polylogue_amqp_model::{Caller as ModelCaller, Command, Gone};
+use polylogue_amqp_model::{Caller as ModelCaller, Command, DeletionCause};
 use polylogue_api::{Catalog, MachineId, Now, Reply, Request, Token};
 use polylogue_router::QueueId;
 use polylogue_types::Map;
@@ -23,7 +23,7 @@ const AGAIN_MS: u64 = 1_000;
 #[derive(Debug)]
 struct Asked {
     entry: Arc<QueueEntry>,
-    why: Gone,
+    why: DeletionCause,
 }
 
 /// See the module.
@@ -40,7 +40,7 @@ pub struct IdleQueues {
     left_of: Map<QueueId, (u64, usize)>,
     waiting: Map<Token, Vec<Asked>>,
     /// Queues being removed.
-    removing: Map<Token, (QueueId, Gone)>,
+    removing: Map<Token, (QueueId, DeletionCause)>,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
 }
@@ -96,12 +96,12 @@ impl IdleQueues {
             if self.schedule(id, now) {
                 continue;
             }
-            asked.extend(self.directory.queue(id).map(|entry| Asked { entry, why: Gone::Expired }));
+            asked.extend(self.directory.queue(id).map(|entry| Asked { entry, why: DeletionCause::Expired }));
         }
         while let Some((_, id)) = self.left.first().copied().filter(|(at, _)| *at <= now.monotonic_ms) {
             self.check_again(id, now);
             let entry = self.directory.queue(id).filter(|entry| entry.queue.auto_delete);
-            asked.extend(entry.map(|entry| Asked { entry, why: Gone::AutoDelete }));
+            asked.extend(entry.map(|entry| Asked { entry, why: DeletionCause::AutoDelete }));
         }
         self.ask(asked, now);
     }
@@ -118,7 +118,7 @@ impl IdleQueues {
             let (id, why) = (one.entry.queue.id, one.why);
             if counts.is_none_or(|counts| counts.consumers > 0) {
                 self.stays(id, why, now);
-            } else if why == Gone::AutoDelete || !self.schedule(id, now) {
+            } else if why == DeletionCause::AutoDelete || !self.schedule(id, now) {
                 let remove = AmqpAsk::Do(ModelCaller::broker(), Box::new(Command::RemoveQueue(id, why)));
                 let token = self.request(Request::Machine(MachineId::Amqp, Box::new(remove)));
                 self.removing.insert(token, (id, why));
@@ -127,8 +127,8 @@ impl IdleQueues {
     }
 
     /// A queue is in use, or does not exist yet. An auto-delete queue is checked again nevertheless.
-    fn stays(&mut self, id: QueueId, why: Gone, now: Now) {
-        if why == Gone::Expired {
+    fn stays(&mut self, id: QueueId, why: DeletionCause, now: Now) {
+        if why == DeletionCause::Expired {
             self.not_expired(id, now);
         }
     }
@@ -153,8 +153,8 @@ impl IdleQueues {
     }
 
     /// The broker handled the removal: the queue is deleted, or has a consumer again.
-    fn removed(&mut self, id: QueueId, why: Gone, now: Now) {
-        if why == Gone::Expired {
+    fn removed(&mut self, id: QueueId, why: DeletionCause, now: Now) {
+        if why == DeletionCause::Expired {
             self.not_expired(id, now);
         } else if self.directory.queue(id).is_none()
             && let Some((at, _)) = self.left_of.remove(&id)
@@ -172,8 +172,8 @@ impl IdleQueues {
     }
 
     /// The broker could not remove a queue: a disk may be full, or the writer lost. Auto-delete queues already have their next check scheduled.
-    fn remove_later(&mut self, id: QueueId, why: Gone, now: Now) {
-        if why == Gone::Expired && self.directory.queue(id).is_some() {
+    fn remove_later(&mut self, id: QueueId, why: DeletionCause, now: Now) {
+        if why == DeletionCause::Expired && self.directory.queue(id).is_some() {
             let at = now.monotonic_ms + AGAIN_MS;
             self.due.insert((at, id));
             self.due_of.insert(id, at);
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(idle.next_deadline_ms(), Some(2_960 + AGAIN_MS));
         idle.on_deadline(at(4_000));
         assert!(matches!(counted(&mut idle, 0, at(4_000)), Some((_, Request::Machine(MachineId::Amqp, _)))));
-        world.act(Command::RemoveQueue(id, Gone::Expired));
+        world.act(Command::RemoveQueue(id, DeletionCause::Expired));
         idle.on_deadline(at(9_999));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
     }
@@ -334,7 +334,7 @@ mod tests {
         assert!(counted(&mut idle, 1, at(110)).is_none(), "the broker does not know yet, or there is another consumer");
         idle.on_deadline(at(110 + CHECKS_MS[1]));
         assert!(matches!(counted(&mut idle, 0, at(170)), Some((_, Request::Machine(MachineId::Amqp, _)))));
-        world.act(Command::RemoveQueue(id, Gone::AutoDelete));
+        world.act(Command::RemoveQueue(id, DeletionCause::AutoDelete));
         idle.on_reply(idle.next_token, Reply::Machine(Ok(Box::new(()))), at(170));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
     }

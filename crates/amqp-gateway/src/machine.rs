@@ -7,9 +7,9 @@ use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
-    Access, Caller as ModelCaller, Command, DEFAULT_VHOST, Event, Gone, Hashing, Home, Json, Limits, Model, OwnerId,
-    PasswordHash, Plan, PutUser, PutVhost, Queue, Refused, Reply, SALT_BYTES, SHOVEL, Subject, UPSTREAM, UPSTREAM_SET,
-    exchange_topic,
+    Access, Caller as ModelCaller, Command, DEFAULT_VHOST, DeletionCause, Event, Hashing, Home, Json, Limits, Model,
+    OwnerId, PasswordHash, Plan, PutUser, PutVhost, Queue, Refused, Reply, SALT_BYTES, SHOVEL, Subject, UPSTREAM,
+    UPSTREAM_SET, exchange_topic,
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{Caller, Catalog, CloseIf, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
@@ -191,7 +191,7 @@ impl AmqpMachine {
                 (delete.consumers, delete.messages) = (counts.consumers, counts.ready);
                 Ok(Some(partition))
             }
-            Command::RemoveQueue(id, Gone::AutoDelete | Gone::Expired)
+            Command::RemoveQueue(id, DeletionCause::AutoDelete | DeletionCause::Expired)
                 if self.model.proposed().queue(*id).is_some() =>
             {
                 let Some(partition) = partition(*id) else { return Ok(None) };

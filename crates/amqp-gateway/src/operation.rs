@@ -19,8 +19,8 @@ use polylogue_amqp::codec::{ShortStr, Table};
 use polylogue_amqp::refusal::{Kind, Named, Refusal};
 use polylogue_amqp::request::{self as amqp, ChannelRef, Consume, ConsumerRef, NO_CONSUMER};
 use polylogue_amqp_model::{
-    Access, Bind, Caller, Command, ConsumerSettings, DeclareExchange, DeclareQueue, DeleteQueue, Gone, Queue,
-    QueueKind, Reply as ModelReply, Resource, To, exchange_topic,
+    Access, Bind, BindDestination, Caller, Command, ConsumerSettings, DeclareExchange, DeclareQueue, DeleteQueue,
+    DeletionCause, Queue, QueueKind, Reply as ModelReply, Resource, exchange_topic,
 };
 use polylogue_api::{
     Attach, AttachError, AttachReader, ConsumerId, ConsumerSpec, CreateTopics, Credit, PublishError, QueueCounts,
@@ -231,7 +231,7 @@ impl Connection {
         let bind = Bind {
             vhost: self.vhost,
             source: name(&binding.source)?,
-            to: if binding.to_exchange { To::Exchange(to) } else { To::Queue(to) },
+            to: if binding.to_exchange { BindDestination::Exchange(to) } else { BindDestination::Queue(to) },
             key: name(&binding.routing_key)?,
             arguments: arguments(&binding.arguments)?,
         };
@@ -343,7 +343,7 @@ impl Connection {
         entry.used(self.now);
         if entry.queue.auto_delete {
             let id = entry.queue.id;
-            let remove = AmqpAsk::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, Gone::AutoDelete)));
+            let remove = AmqpAsk::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, DeletionCause::AutoDelete)));
             self.ask_machine(remove, Waits::AutoDelete(id, ending.clone()));
         }
     }

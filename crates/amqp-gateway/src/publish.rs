@@ -482,7 +482,7 @@ mod tests {
     use crate::message::open;
     use crate::testing::{Topics, World};
     use polylogue_amqp::codec::{BasicProperties, Properties, ShortStr, TableBuilder, Value};
-    use polylogue_amqp_model::{Bind, Command, DeclareExchange, PutUser, To, arguments_of_json};
+    use polylogue_amqp_model::{Bind, BindDestination, Command, DeclareExchange, PutUser, arguments_of_json};
     use polylogue_api::{DeadMessage, DeadReason, Event, Now, Reply};
     use polylogue_types::Offset;
     use serde_json::json;
@@ -630,7 +630,7 @@ mod tests {
         let declare = DeclareExchange { vhost, name, kind, arguments, ..DeclareExchange::default() };
         world.act(Command::DeclareExchange(declare));
         for queue in ["own", "of queue"] {
-            let (source, to, key) = ("later".into(), To::Queue(queue.into()), queue.into());
+            let (source, to, key) = ("later".into(), BindDestination::Queue(queue.into()), queue.into());
             world.act(Command::Bind(Bind { vhost, source, to, key, arguments: Vec::new() }));
         }
         let now = Now { wall_ms: 1_700_000_000_123, monotonic_ms: 5 };

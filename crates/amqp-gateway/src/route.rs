@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::testing::{Topics, World};
     use polylogue_amqp::codec::{TableBuilder, Value};
-    use polylogue_amqp_model::{Bind, Command, DeclareExchange, To, arguments_of_json};
+    use polylogue_amqp_model::{Bind, BindDestination, Command, DeclareExchange, arguments_of_json};
     use serde_json::json;
 
     const NOW_MS: TimestampMs = 1_000_000;
@@ -288,7 +288,7 @@ mod tests {
         world.act(Command::DeclareExchange(declare));
     }
 
-    fn bind(world: &mut World, source: &str, to: To) {
+    fn bind(world: &mut World, source: &str, to: BindDestination) {
         let bind = Bind { vhost: world.vhost, source: source.into(), to, key: "k".into(), arguments: Vec::new() };
         world.act(Command::Bind(bind));
     }
@@ -329,10 +329,10 @@ mod tests {
         let late = world.queue("late", json!({"x-message-ttl": 50}));
         let at_once = world.queue("at once", json!({}));
         declare(&mut world, "d", "x-delayed-message", &json!({"x-delayed-type": "direct"}));
-        bind(&mut world, "d", To::Queue("late".into()));
+        bind(&mut world, "d", BindDestination::Queue("late".into()));
         declare(&mut world, "both", "fanout", &json!({}));
-        bind(&mut world, "both", To::Queue("at once".into()));
-        bind(&mut world, "both", To::Exchange("d".into()));
+        bind(&mut world, "both", BindDestination::Queue("at once".into()));
+        bind(&mut world, "both", BindDestination::Exchange("d".into()));
         let asked = properties(Value::I32(5_000));
         let reached = routed(&world, "both", &asked);
         assert!(reached.is_delayed && reached.is_routed);
@@ -363,7 +363,7 @@ mod tests {
         let mut world = World::new();
         world.queue("late", json!({}));
         declare(&mut world, "d", "x-delayed-message", &json!({"x-delayed-type": "direct"}));
-        bind(&mut world, "d", To::Queue("late".into()));
+        bind(&mut world, "d", BindDestination::Queue("late".into()));
         let asked = properties(Value::LongStr(b"5000"));
         let reached = routed(&world, "d", &asked);
         assert!(reached.is_delayed);
@@ -384,8 +384,8 @@ mod tests {
         declare(&mut world, "all", "fanout", &json!({}));
         for name in ["one", "other"] {
             declare(&mut world, name, "x-delayed-message", &json!({"x-delayed-type": "fanout"}));
-            bind(&mut world, name, To::Queue("late".into()));
-            bind(&mut world, "all", To::Exchange(name.into()));
+            bind(&mut world, name, BindDestination::Queue("late".into()));
+            bind(&mut world, "all", BindDestination::Exchange(name.into()));
         }
         let reached = routed(&world, "all", &properties(Value::I32(5_000)));
         assert_eq!(reached.queues.iter().map(|target| target.queue).collect::<Vec<_>>(), [late]);

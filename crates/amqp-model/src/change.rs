@@ -48,7 +48,7 @@
 use crate::json::Json;
 use crate::pattern::Pattern;
 use crate::policy::{ApplyTo, Policy};
-use crate::queue::{Gone, Home, OwnerId, Queue};
+use crate::queue::{DeletionCause, Home, OwnerId, Queue};
 use crate::queue_kind::QueueKind;
 use crate::user::{Permission, TopicPermission, User};
 use crate::vhost::Vhost;
@@ -85,7 +85,7 @@ pub(crate) enum Change {
     Policy(Arc<Policy>),
     PolicyRemoved(VhostId, bool, ByteString),
     Queue(Arc<Queue>),
-    QueueRemoved(QueueId, Gone),
+    QueueRemoved(QueueId, DeletionCause),
     Restarted,
     Counters(u32, u64),
     TopicRead(ExchangeId, u64, u64),
@@ -389,26 +389,26 @@ fn kind_of(number: u8) -> Result<QueueKind, BinError> {
     })
 }
 
-fn gone_number(gone: Gone) -> u8 {
+fn gone_number(gone: DeletionCause) -> u8 {
     match gone {
-        Gone::Asked => 1,
-        Gone::AutoDelete => 2,
-        Gone::Expired => 3,
-        Gone::Owner => 4,
-        Gone::Restart => 5,
-        Gone::Vhost => 6,
+        DeletionCause::Asked => 1,
+        DeletionCause::AutoDelete => 2,
+        DeletionCause::Expired => 3,
+        DeletionCause::Owner => 4,
+        DeletionCause::Restart => 5,
+        DeletionCause::Vhost => 6,
     }
 }
 
-fn decode_gone(r: &mut BinReader<'_>) -> Result<Gone, BinError> {
+fn decode_gone(r: &mut BinReader<'_>) -> Result<DeletionCause, BinError> {
     let field = "cause of a queue's removal";
     Ok(match r.u8(field)? {
-        1 => Gone::Asked,
-        2 => Gone::AutoDelete,
-        3 => Gone::Expired,
-        4 => Gone::Owner,
-        5 => Gone::Restart,
-        6 => Gone::Vhost,
+        1 => DeletionCause::Asked,
+        2 => DeletionCause::AutoDelete,
+        3 => DeletionCause::Expired,
+        4 => DeletionCause::Owner,
+        5 => DeletionCause::Restart,
+        6 => DeletionCause::Vhost,
         _ => return Err(BinError { field }),
     })
 }

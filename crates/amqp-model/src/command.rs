@@ -3,7 +3,7 @@
 use crate::definitions::Definitions;
 use crate::json::Json;
 use crate::policy::PolicySpec;
-use crate::queue::{Gone, OwnerId, Queue};
+use crate::queue::{DeletionCause, OwnerId, Queue};
 use crate::queue_kind::QueueKind;
 use crate::realign::Realign;
 use crate::user::{Subject, User, UserLimit};
@@ -191,7 +191,7 @@ pub struct DeclareExchange {
 
 /// The destination of a binding.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum To {
+pub enum BindDestination {
     /// A queue.
     Queue(ByteString),
     /// An exchange.
@@ -206,7 +206,7 @@ pub struct Bind {
     /// The source exchange.
     pub source: ByteString,
     /// The destination.
-    pub to: To,
+    pub to: BindDestination,
     /// The binding key.
     pub key: ByteString,
     /// Arguments, unchanged.
@@ -278,7 +278,7 @@ pub enum Command {
     /// A client deletes a queue. A missing queue is no error.
     DeleteQueue(DeleteQueue),
     /// The broker removes a queue. A missing queue is no error.
-    RemoveQueue(QueueId, Gone),
+    RemoveQueue(QueueId, DeletionCause),
     /// A connection ended: its exclusive queues are deleted.
     OwnerGone(OwnerId),
     /// The broker has restarted: everything that is not durable is removed.
@@ -354,7 +354,7 @@ pub enum Event {
     /// The effective settings of queues may have changed: see [`crate::Model::realign`].
     Realign(Realign),
     /// A queue was deleted.
-    QueueDeleted(Arc<Queue>, Gone),
+    QueueDeleted(Arc<Queue>, DeletionCause),
     /// Reading of the topic of an exchange has begun.
     TopicReadsBegun(ExchangeId),
     /// An ACL binding was added.

@@ -44,8 +44,8 @@ mod world;
 pub use arguments::{PRIORITY_MAX, RETENTION_ARGUMENT, TOPIC_ARGUMENT, duration_ms, exchange_topic};
 pub use change::READS_BEGUN;
 pub use command::{
-    Bind, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser, PutVhost, Reply, To,
-    TopicReads,
+    Bind, BindDestination, Caller, Command, DeclareExchange, DeclareQueue, DeleteQueue, Event, Limits, PutUser,
+    PutVhost, Reply, TopicReads,
 };
 pub use consume::{ConsumerSettings, FILTERS_MAX, StreamOffset};
 pub use death::{DEATHS_MAX, Death, Deaths, NewDeath, Reason};
@@ -59,7 +59,7 @@ pub use machine::{Model, Plan};
 pub use pattern::{BACKTRACK_STEPS_MAX, PATTERN_BYTES_MAX, Pattern};
 pub use policy::{ApplyTo, Policy, PolicySpec, merged};
 pub use polylogue_auth::{Access, HASH_BYTES_MAX, Hashing, PasswordHash, SALT_BYTES, ScramCredential};
-pub use queue::{Gone, Home, OwnerId, Queue, REPLY_TO, RESERVED_PREFIX, check_exclusive};
+pub use queue::{DeletionCause, Home, OwnerId, Queue, REPLY_TO, RESERVED_PREFIX, check_exclusive};
 pub use queue_kind::QueueKind;
 pub use realign::Realign;
 pub use settings::{DELIVERY_LIMIT, DeadLetterStrategy, Effective, Overflow, QueueSettings};

@@ -76,7 +76,7 @@ pub struct Queue {
 
 /// Why a queue was deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
+pub enum DeletionCause {
     /// By a request.
     Asked,
     /// Its last consumer ended (`auto_delete`).

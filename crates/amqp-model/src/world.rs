@@ -6,7 +6,7 @@
 use crate::change::{Change, Key, READS_BEGUN};
 use crate::json::Json;
 use crate::policy::{Policy, merged, strongest};
-use crate::queue::{Gone, OwnerId, Queue};
+use crate::queue::{DeletionCause, OwnerId, Queue};
 use crate::queue_kind::QueueKind;
 use crate::settings::{Effective, QueueSettings};
 use crate::user::{Permission, TopicPermission, User};
@@ -32,7 +32,7 @@ pub(crate) enum Effect {
     Global(ByteString, Option<Json>),
     Policies(VhostId),
     QueueAdded(Arc<Queue>),
-    QueueRemoved(Arc<Queue>, Gone),
+    QueueRemoved(Arc<Queue>, DeletionCause),
     TopicReadsBegun(ExchangeId),
     AclSet(Arc<Acl>),
     AclRemoved(Arc<Acl>),
@@ -414,7 +414,7 @@ impl World {
     fn restart(&mut self, effects: &mut Effects) {
         let transient = self.queues.values().filter(|queue| !queue.durable);
         let transient: Vec<_> = transient.map(|queue| queue.id).collect();
-        transient.into_iter().for_each(|id| self.remove_queue(id, Gone::Restart, effects));
+        transient.into_iter().for_each(|id| self.remove_queue(id, DeletionCause::Restart, effects));
     }
 
     fn set_quotas(&mut self, entity: &QuotaEntity, limits: QuotaLimits, effects: &mut Effects) {
@@ -481,7 +481,7 @@ impl World {
         self.vhost_names.remove(&vhost.name);
         effects.undo_with(|| Change::Vhost(vhost.clone()));
         let queues: Vec<_> = self.queues.values().filter(|queue| queue.vhost == id).map(|queue| queue.id).collect();
-        queues.into_iter().for_each(|queue| self.remove_queue(queue, Gone::Vhost, effects));
+        queues.into_iter().for_each(|queue| self.remove_queue(queue, DeletionCause::Vhost, effects));
         let users: Vec<_> = self.permissions.get(&id).into_iter().flat_map(BTreeMap::keys).cloned().collect();
         users.iter().for_each(|user| self.remove_permission(id, user, effects));
         let topics: Vec<_> =
@@ -553,17 +553,17 @@ impl World {
 
     fn add_queue(&mut self, queue: &Arc<Queue>, effects: &mut Effects) {
         // Only a damaged record has an id twice; the counters stay correct.
-        self.remove_queue(queue.id, Gone::Asked, effects);
+        self.remove_queue(queue.id, DeletionCause::Asked, effects);
         self.next_queue = self.next_queue.max(queue.id.0.saturating_add(1));
         *self.queue_counts.entry(queue.vhost).or_default() += 1;
         self.owned.extend(queue.owner.map(|owner| (owner, queue.id)));
         self.queues.insert(queue.id, queue.clone());
-        effects.undo_with(|| Change::QueueRemoved(queue.id, Gone::Asked));
+        effects.undo_with(|| Change::QueueRemoved(queue.id, DeletionCause::Asked));
         effects.note(Effect::QueueAdded(queue.clone()), Key::Queue(queue.id));
         effects.keys.insert(Key::Counters);
     }
 
-    fn remove_queue(&mut self, id: QueueId, gone: Gone, effects: &mut Effects) {
+    fn remove_queue(&mut self, id: QueueId, gone: DeletionCause, effects: &mut Effects) {
         let Some(queue) = self.queues.remove(&id) else { return };
         if let Some(count) = self.queue_counts.get_mut(&queue.vhost) {
             *count -= 1;

@@ -7,8 +7,7 @@ use crate::hamt::{Hamt, Key, hash_bytes};
 use crate::ids::{BindingId, Destination, ExchangeId, Name, QueueId, VhostId};
 use crate::list::{Item, List};
 use crate::objects::{Binding, Exchange, Queue};
-use crate::value::compare;
-use bytes::Bytes;
+use crate::value::{Argument, compare};
 use std::cmp::Ordering;
 use std::sync::Arc;
 

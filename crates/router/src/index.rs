@@ -3,7 +3,7 @@
 use crate::hamt::{Hamt, Key, hash_bytes};
 use crate::headers::HeaderRules;
 use crate::kind::{Kind, weight};
-use crate::list::List;
+use crate::list::{Item, List};
 use crate::objects::Binding;
 use crate::ring::Ring;
 use crate::target::Target;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{Topics, World, body};
 use polylogue_amqp::codec::{TableBuilder, Value};
-use polylogue_amqp_model::{Bind, Command, DeclareExchange, To};
+use polylogue_amqp_model::{Bind, BindDestination, Command, DeclareExchange};
 use polylogue_api::Unavailable;
 use polylogue_router::Argument;
 use serde_json::json;
@@ -47,7 +47,7 @@ fn a_deleted_queue_is_searched_once_and_forgotten() {
     dead_letters.backoffs.insert(work, Backoff::default());
     dead_letters.partial.insert((work, Offset(1)), Vec::new());
     let id = world.directory.router().load().queue(world.vhost, b"work").expect("declared");
-    world.act(Command::RemoveQueue(id, polylogue_amqp_model::Gone::Expired));
+    world.act(Command::RemoveQueue(id, polylogue_amqp_model::DeletionCause::Expired));
     for partition in [work, PartitionId(9)] {
         dead_letters.on_event(Event::Dead(vec![dead(partition, 3, DeadReason::Expired, plain("work"))]), NOW);
         assert_eq!(answered(&mut dead_letters), [DeadFate::Moved], "no queue has it");
@@ -116,7 +116,7 @@ fn without_a_dead_letter_routing_key_all_keys_are_kept() {
     let work = world.queue("work", json!({"x-dead-letter-exchange": "amq.direct"}));
     for (queue, key) in [("a", "work"), ("b", "copy"), ("c", "blind")] {
         world.queue(queue, json!({}));
-        let to = To::Queue(queue.into());
+        let to = BindDestination::Queue(queue.into());
         let bind = Bind { vhost: world.vhost, source: "amq.direct".into(), to, key: key.into(), arguments: Vec::new() };
         world.act(Command::Bind(bind));
     }
@@ -175,7 +175,7 @@ fn undeliverable_messages_are_dropped_or_kept_by_strategy() {
     let bound = [world.queue("u2", unsure("amq.fanout")), world.queue("s2", sure("amq.fanout"))];
     let targets = ["a", "b"].map(|name| {
         let queue = world.queue(name, json!({}));
-        let to = To::Queue(name.into());
+        let to = BindDestination::Queue(name.into());
         let key = "".into();
         world.act(Command::Bind(Bind { vhost: world.vhost, source: "amq.fanout".into(), to, key, arguments: vec![] }));
         queue
@@ -211,7 +211,7 @@ fn undeliverable_messages_are_dropped_or_kept_by_strategy() {
         ..DeclareExchange::default()
     };
     world.act(Command::DeclareExchange(declare));
-    let to = To::Queue("a".into());
+    let to = BindDestination::Queue("a".into());
     let (source, key) = ("nowhere".into(), "".into());
     world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key, arguments: vec![] }));
     let (_, messages) = published(&mut dead_letters, vec![dead(nowhere[1], 0, DeadReason::Rejected, plain("k"))]);
@@ -227,7 +227,7 @@ fn a_rejected_message_that_cannot_be_moved_is_dropped_without_delaying_others() 
     let work = world.queue("work", arguments);
     for name in ["a", "b"] {
         world.queue(name, json!({}));
-        let (source, to) = ("amq.fanout".into(), To::Queue(name.into()));
+        let (source, to) = ("amq.fanout".into(), BindDestination::Queue(name.into()));
         world.act(Command::Bind(Bind { vhost: world.vhost, source, to, key: "".into(), arguments: vec![] }));
     }
     let mut dead_letters = dead_letters(&world);
@@ -267,7 +267,7 @@ fn a_dead_message_is_delayed_once() {
     let (kind, arguments) = ("x-delayed-message".into(), vec![delayed]);
     let (vhost, name) = (world.vhost, "later".into());
     world.act(Command::DeclareExchange(DeclareExchange { vhost, name, kind, arguments, ..DeclareExchange::default() }));
-    let to = To::Queue("work".into());
+    let to = BindDestination::Queue("work".into());
     let (source, key) = ("later".into(), "".into());
     world.act(Command::Bind(Bind { vhost, source, to, key, arguments: vec![] }));
     let mut dead_letters = dead_letters(&world);
@@ -306,7 +306,7 @@ fn dead_messages_are_routed_in_turns_and_published_in_pieces() {
     for queue in 0..queues {
         let name = queue.to_string();
         world.queue(&name, json!({}));
-        let (source, to) = ("dlx".into(), To::Queue(name.into()));
+        let (source, to) = ("dlx".into(), BindDestination::Queue(name.into()));
         world.act(Command::Bind(Bind { vhost, source, to, key: "".into(), arguments: Vec::new() }));
     }
     let mut dead_letters = dead_letters(&world);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use polylogue_amqp::codec::{Properties, TableBuilder, Value};
 use polylogue_amqp::request::{self as amqp, ChannelRef};
-use polylogue_amqp_model::{Bind, DeclareExchange, Limits, To, arguments_of_json};
+use polylogue_amqp_model::{Bind, BindDestination, DeclareExchange, Limits, arguments_of_json};
 use polylogue_api::{
     Caller, ClusterInfo, Effects, PartitionInfo, PartitionSize, PartitionSizes, PublishError, PublishMessage, ReadData,
     ReadError, Settings, SettingsScope, StateMachine, TopicConfig, Unavailable,
@@ -180,7 +180,7 @@ impl Rig {
     }
 
     fn bind(&mut self, queue: &str) {
-        let (vhost, source, to) = (self.world.vhost, "sales".into(), To::Queue(queue.into()));
+        let (vhost, source, to) = (self.world.vhost, "sales".into(), BindDestination::Queue(queue.into()));
         self.world.act(Command::Bind(Bind { vhost, source, to, key: "".into(), arguments: Vec::new() }));
     }
 

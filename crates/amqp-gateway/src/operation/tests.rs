@@ -235,7 +235,7 @@ fn a_queue_deleted_after_the_lookup_is_not_found() {
         let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
         let found = rig.handle(ask);
         let id = rig.id("q").expect("declared");
-        rig.world.act(Command::RemoveQueue(id, Gone::Owner));
+        rig.world.act(Command::RemoveQueue(id, DeletionCause::Owner));
         rig.commit(token, found);
         assert_eq!((rig.replies(), rig.connection.poll_request().is_none()), (vec![MISSING.to_owned()], true));
     }

@@ -9,7 +9,7 @@ use polylogue_amqp::codec::{
     BasicPublish, ChannelClose, ConfirmSelect, ExchangeDelete, Method, MethodId, ShortStr, TxCommit, TxCommitOk,
     TxSelect, encode_header, encode_method,
 };
-use polylogue_amqp_model::{Bind, Command, DeclareExchange, To};
+use polylogue_amqp_model::{Bind, BindDestination, Command, DeclareExchange};
 use polylogue_api::{Now, Reply};
 use serde_json::json;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn declare(world: &mut World, name: &str, kind: &str) {
 }
 
 fn bind(world: &mut World, source: &str, to: &str, key: String) {
-    let (to, key) = (To::Queue(to.into()), key.into());
+    let (to, key) = (BindDestination::Queue(to.into()), key.into());
     world.act(Command::Bind(Bind { vhost: world.vhost, source: source.into(), to, key, arguments: Vec::new() }));
 }
 
@@ -60,7 +60,7 @@ struct Wire {
     connection: Connection,
     input: BytesMut,
     events: Vec<ClientEvent>,
-    heard: Option<BytesMut>,
+    received: Option<BytesMut>,
 }
 
 impl Wire {
@@ -70,7 +70,7 @@ impl Wire {
         let connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, now);
         let connection = connection.of(Insider::Operator);
         let client = Client::new(ClientSettings::default(), 0);
-        let mut wire = Wire { client, connection, input: BytesMut::new(), events: Vec::new(), heard: None };
+        let mut wire = Wire { client, connection, input: BytesMut::new(), events: Vec::new(), received: None };
         wire.run();
         for number in [1, 2] {
             wire.client.open_channel(number).expect("it is open");
@@ -84,7 +84,7 @@ impl Wire {
     fn run(&mut self) {
         loop {
             let mut chunks = Vec::new();
-            if self.heard.is_none() {
+            if self.received.is_none() {
                 self.client.poll_output(&mut chunks, 0);
             }
             chunks.iter().for_each(|chunk| self.input.extend_from_slice(&chunk.to_bytes().expect("bytes")));
@@ -94,8 +94,8 @@ impl Wire {
                 return;
             }
             captured.iter().for_each(|chunk| bytes.extend_from_slice(&chunk.to_bytes().expect("bytes")));
-            if let Some(heard) = &mut self.heard {
-                heard.extend_from_slice(&bytes);
+            if let Some(received) = &mut self.received {
+                received.extend_from_slice(&bytes);
                 continue;
             }
             self.client.on_bytes(&mut bytes, 0);
@@ -114,7 +114,7 @@ impl Wire {
 
     /// Sends a method that the client of this crate does not support: from now on the received bytes are collected.
     fn send(&mut self, number: u16, method: impl Into<Method>) {
-        self.heard.get_or_insert_default();
+        self.received.get_or_insert_default();
         encode_method(&mut self.input, number, &method.into());
     }
 
@@ -126,12 +126,12 @@ impl Wire {
     }
 
     /// How often this method was received on a channel since the last call.
-    fn heard(&mut self, number: u16, method: MethodId) -> usize {
-        let heard = std::mem::take(self.heard.as_mut().expect("something was sent"));
+    fn received(&mut self, number: u16, method: MethodId) -> usize {
+        let received = std::mem::take(self.received.as_mut().expect("something was sent"));
         let [channel, class, id] = [number, method.class, method.method].map(u16::to_be_bytes);
         let begins =
             |frame: &&[u8]| frame[..3] == [&[1], &channel[..]].concat()[..] && frame[7..11] == [class, id].concat()[..];
-        heard.windows(11).filter(begins).count()
+        received.windows(11).filter(begins).count()
     }
 
     fn publish(&mut self, number: u16, exchange: &'static str, key: &'static str) {
@@ -211,11 +211,11 @@ fn an_answer_to_another_channel_does_not_reorder_a_routing() {
     let done = AmqpAnswer::Done(polylogue_amqp_model::Reply::Done);
     wire.connection.on_reply(token, Reply::Machine(Ok(Box::new(done))), Now::default());
     wire.run();
-    assert_eq!(wire.heard(1, ChannelClose::ID), 0, "later frames were processed");
+    assert_eq!(wire.received(1, ChannelClose::ID), 0, "later frames were processed");
     while wire.connection.unfinished().is_some() {
         wire.turn(STEPS);
     }
-    assert_eq!(wire.heard(1, ChannelClose::ID), 1);
+    assert_eq!(wire.received(1, ChannelClose::ID), 1);
     assert_eq!(wire.published().len(), 1, "it was taken");
 }
 
@@ -271,14 +271,14 @@ fn a_transaction_continues_in_later_turns() {
     let requests = wire.published();
     let [(token, messages)] = &requests[..] else { panic!("{requests:?}") };
     assert_eq!(messages, &[1; 4]);
-    assert_eq!(wire.heard(1, TxCommitOk::ID), 0);
+    assert_eq!(wire.received(1, TxCommitOk::ID), 0);
     wire.answer(*token, vec![Ok(()); 4]);
     // It settles nothing, which the broker confirms.
     let (token, request) = wire.connection.poll_request().expect("it settles");
     assert!(matches!(request, Request::Settle(_)));
     wire.connection.on_reply(token, Reply::Settle(Vec::new()), Now::default());
     wire.run();
-    assert_eq!(wire.heard(1, TxCommitOk::ID), 1);
+    assert_eq!(wire.received(1, TxCommitOk::ID), 1);
 }
 
 /// A message to 10,000 queues was one request, which delayed everyone who writes to their shard; a hundred of them took seconds.

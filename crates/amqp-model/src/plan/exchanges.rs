@@ -5,7 +5,7 @@ use super::draft::Draft;
 use super::queues::{check_user, text_argument};
 use crate::arguments::TOPIC_ARGUMENT;
 use crate::change::{Change, READS_BEGUN};
-use crate::command::{Bind, Caller, DeclareExchange, Reply, To, TopicReads};
+use crate::command::{Bind, BindDestination, Caller, DeclareExchange, Reply, TopicReads};
 use crate::error::{Named, Refused, Resource};
 use crate::queue::{RESERVED_PREFIX, check_exclusive, equivalent_argument, inequivalent};
 use crate::table::type_name;
@@ -207,8 +207,8 @@ pub(super) fn bind(draft: &mut Draft<'_>, caller: &Caller, bind: &Bind, make: bo
     let host = draft.host_of(bind.vhost)?;
     let bind = Bind { source: stripped(&bind.source), to: strip_end(&bind.to), ..bind.clone() };
     let (resource, destination) = match &bind.to {
-        To::Queue(name) => (Resource::Queue, name),
-        To::Exchange(name) => (Resource::Exchange, name),
+        BindDestination::Queue(name) => (Resource::Queue, name),
+        BindDestination::Exchange(name) => (Resource::Exchange, name),
     };
     check_user(draft, caller, bind.vhost, Access::Write, resource, destination)?;
     if resource == Resource::Exchange {
@@ -245,17 +245,17 @@ pub(super) fn bind(draft: &mut Draft<'_>, caller: &Caller, bind: &Bind, make: bo
     Ok(Reply::Done)
 }
 
-fn strip_end(to: &To) -> To {
+fn strip_end(to: &BindDestination) -> BindDestination {
     match to {
-        To::Queue(name) => To::Queue(stripped(name)),
-        To::Exchange(name) => To::Exchange(stripped(name)),
+        BindDestination::Queue(name) => BindDestination::Queue(stripped(name)),
+        BindDestination::Exchange(name) => BindDestination::Exchange(stripped(name)),
     }
 }
 
 pub(crate) fn routed_bind(bind: &Bind) -> RoutedBind {
     let destination = match &bind.to {
-        To::Queue(name) => End::Queue(name.clone().into_bytes()),
-        To::Exchange(name) => End::Exchange(name.clone().into_bytes()),
+        BindDestination::Queue(name) => End::Queue(name.clone().into_bytes()),
+        BindDestination::Exchange(name) => End::Exchange(name.clone().into_bytes()),
     };
     RoutedBind {
         vhost: bind.vhost,

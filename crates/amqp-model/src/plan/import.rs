@@ -11,7 +11,7 @@ use super::exchanges::{KindError, exchange_kind, routed_bind};
 use super::parameters::{set_global, set_limits, set_parameter, set_policy, spec_of};
 use super::queues::new_queue;
 use crate::arguments::kind_named;
-use crate::command::{Bind, PutUser, PutVhost, Reply, To};
+use crate::command::{Bind, BindDestination, PutUser, PutVhost, Reply};
 use crate::definitions::Definitions;
 use crate::error::{Named, Refused, Resource};
 use crate::json::Json;
@@ -310,16 +310,16 @@ fn binding(draft: &mut Draft<'_>, item: &Item, vhost: &ByteString) -> Result<Rep
     let host = draft.host(vhost)?.id;
     let (source, destination) = (required(item, "source")?, required(item, "destination")?);
     let to = match &*optional(item, "destination_type")?.unwrap_or_else(|| "queue".into()) {
-        "queue" => To::Queue(destination.clone()),
-        "exchange" => To::Exchange(destination.clone()),
+        "queue" => BindDestination::Queue(destination.clone()),
+        "exchange" => BindDestination::Exchange(destination.clone()),
         other => return Err(Refused::bad(format!("destination type '{other}' is neither queue nor exchange"))),
     };
     let is_exchange = |draft: &Draft<'_>, name: &ByteString| {
         draft.exchange(host, name).is_some() || draft.new_exchanges.contains(&(host, name.clone()))
     };
     let there = match &to {
-        To::Queue(name) => draft.queue(host, name).is_some(),
-        To::Exchange(name) => is_exchange(draft, name),
+        BindDestination::Queue(name) => draft.queue(host, name).is_some(),
+        BindDestination::Exchange(name) => is_exchange(draft, name),
     };
     if !there || !is_exchange(draft, &source) {
         return Ok(Reply::Done);

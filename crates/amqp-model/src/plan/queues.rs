@@ -6,7 +6,7 @@ use crate::arguments::{check, kind_named};
 use crate::change::Change;
 use crate::command::{Caller, DeclareQueue, DeleteQueue, Reply};
 use crate::error::{Code, Named, Refused, Resource};
-use crate::queue::{Gone, Home, OwnerId, Queue, REPLY_TO, RESERVED_PREFIX, check_exclusive, equivalent};
+use crate::queue::{DeletionCause, Home, OwnerId, Queue, REPLY_TO, RESERVED_PREFIX, check_exclusive, equivalent};
 use crate::queue_kind::QueueKind;
 use crate::table::{text, type_name};
 use base64::Engine as _;
@@ -233,11 +233,11 @@ pub(super) fn delete(draft: &mut Draft<'_>, caller: &Caller, delete: &DeleteQueu
     if delete.checks_if_unused(&queue) && delete.consumers > 0 {
         return Err(Refused::precondition(format!("{named} in use")));
     }
-    remove(draft, queue.id, Gone::Asked);
+    remove(draft, queue.id, DeletionCause::Asked);
     Ok(Reply::Deleted { queue: Some(queue), messages: delete.messages })
 }
 
-pub(super) fn remove(draft: &mut Draft<'_>, id: QueueId, gone: Gone) -> Reply {
+pub(super) fn remove(draft: &mut Draft<'_>, id: QueueId, gone: DeletionCause) -> Reply {
     let queue = draft.world.queue(id).cloned();
     if let Some(queue) = &queue {
         let host = draft.world.vhost_name(queue.vhost).to_owned();
@@ -250,7 +250,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, id: QueueId, gone: Gone) -> Reply {
 pub(super) fn owner_gone(draft: &mut Draft<'_>, owner: OwnerId) -> Reply {
     let owned: Vec<_> = draft.world.owned_by(owner).collect();
     for id in owned {
-        remove(draft, id, Gone::Owner);
+        remove(draft, id, DeletionCause::Owner);
     }
     Reply::Done
 }
@@ -261,7 +261,7 @@ pub(super) fn restarted(draft: &mut Draft<'_>, started: Home) -> Reply {
     let transient = || draft.world.queues().filter(|queue| !queue.durable);
     if started != Home::default() && transient().any(|queue| !queue.home.is_over(started)) {
         let over: Vec<_> = transient().filter(|queue| queue.home.is_over(started)).map(|queue| queue.id).collect();
-        over.into_iter().for_each(|id| _ = remove(draft, id, Gone::Restart));
+        over.into_iter().for_each(|id| _ = remove(draft, id, DeletionCause::Restart));
         return Reply::Done;
     }
     if draft.world.queues().any(|queue| !queue.durable) {

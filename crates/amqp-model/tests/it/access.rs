@@ -92,7 +92,7 @@ fn each_operation_needs_its_permission() {
         ([".*", ".*", "^q$"], Command::Unbind(to_queue("x", "q", "k")), "read access to exchange 'x'"),
         (
             [".*", "^q$", ".*"],
-            Command::Bind(bind("x", To::Exchange("amq.fanout".into()), "k")),
+            Command::Bind(bind("x", BindDestination::Exchange("amq.fanout".into()), "k")),
             "write access to exchange 'amq.fanout'",
         ),
         (
@@ -161,7 +161,7 @@ fn users_and_virtual_hosts_are_deleted_with_their_objects() {
     live.run(Command::SetPolicy("two".into(), policy("p", "q", json!({"max-length": 1})))).unwrap();
     live.events.clear();
     live.run(Command::DeleteVhost("two".into())).unwrap();
-    assert!(live.events.iter().any(|e| matches!(e, Event::QueueDeleted(_, Gone::Vhost))));
+    assert!(live.events.iter().any(|e| matches!(e, Event::QueueDeleted(_, DeletionCause::Vhost))));
     let world = live.model.world();
     assert_eq!((world.queues().len(), world.policies().len(), world.parameters().len()), (0, 0, 0));
     assert!(world.topic_permissions().next().is_none() && world.permission(two, "ann").is_none());

@@ -178,9 +178,9 @@ fn binding_names_missing_ends_and_unbinding_ignores_them() {
         (to_queue("x", "q", ""), "NOT_FOUND - no exchange 'x' in vhost '/'"),
         (to_queue("amq.fanout", "z", ""), "NOT_FOUND - no queue 'z' in vhost '/'"),
         (to_queue("x", "z", ""), "NOT_FOUND - no exchange 'x' in vhost '/'"),
-        (bind("amq.fanout", To::Exchange("z".into()), ""), "NOT_FOUND - no exchange 'z' in vhost '/'"),
+        (bind("amq.fanout", BindDestination::Exchange("z".into()), ""), "NOT_FOUND - no exchange 'z' in vhost '/'"),
         (to_queue("", "q", ""), default),
-        (bind("amq.fanout", To::Exchange("".into()), ""), default),
+        (bind("amq.fanout", BindDestination::Exchange("".into()), ""), default),
     ] {
         assert_eq!(refusal(&mut live, Command::Bind(wrong.clone())), text);
         if !text.contains("default") {

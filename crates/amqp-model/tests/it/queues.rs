@@ -195,7 +195,7 @@ fn a_restart_removes_transient_queues_and_a_connection_its_exclusive_ones() {
     live.run(Command::DeclareExchange(DeclareExchange { durable: false, ..exchange("x", "fanout") })).unwrap();
     live.events.clear();
     live.run(Command::OwnerGone(OwnerId::local(1))).unwrap();
-    assert!(live.events.iter().any(|e| matches!(e, Event::QueueDeleted(q, Gone::Owner) if q.name == "one")));
+    assert!(live.events.iter().any(|e| matches!(e, Event::QueueDeleted(q, DeletionCause::Owner) if q.name == "one")));
     assert!(live.model.queue(HOST, "one").is_none() && live.model.queue(HOST, "two").is_some());
     live.run(Command::Restarted).unwrap();
     let left: Vec<_> = live.model.world().queues().map(|queue| queue.name.to_string()).collect();

@@ -68,7 +68,7 @@ fn declare_queue() -> impl Strategy<Value = Command> {
 }
 
 fn binding() -> impl Strategy<Value = Bind> {
-    let to = prop_oneof![name().prop_map(To::Queue), name().prop_map(To::Exchange)];
+    let to = prop_oneof![name().prop_map(BindDestination::Queue), name().prop_map(BindDestination::Exchange)];
     let source = prop_oneof![name(), Just(ByteString::from("amq.topic"))];
     (host_id(), source, to, name()).prop_map(|(vhost, source, to, key)| Bind { vhost, ..bind(&source, to, &key) })
 }
@@ -124,7 +124,7 @@ fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         4 => declare_queue(),
         1 => (host_id(), name()).prop_map(|(vhost, name)| Command::DeleteQueue(DeleteQueue { vhost, ..delete(&name) })),
-        1 => (0..6u64).prop_map(|id| Command::RemoveQueue(QueueId(id), Gone::Expired)),
+        1 => (0..6u64).prop_map(|id| Command::RemoveQueue(QueueId(id), DeletionCause::Expired)),
         1 => (0..3u64).prop_map(|owner| Command::OwnerGone(OwnerId::local(owner))),
         1 => Just(Command::Restarted),
         2 => (host_id(), name(), prop::sample::select(vec!["direct", "topic", "fanout"]), any::<(bool, bool)>()).prop_map(

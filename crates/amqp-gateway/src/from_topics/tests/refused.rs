@@ -67,7 +67,7 @@ fn messages_without_a_queue_or_to_a_deleted_queue_are_completed() {
     rig.produce(1, &["a"]);
     rig.answer(&[Err(PublishError::UnknownQueue)]);
     assert_eq!(rig.watches.len(), 1);
-    let (vhost, source, to) = (rig.world.vhost, "sales".into(), To::Queue("q".into()));
+    let (vhost, source, to) = (rig.world.vhost, "sales".into(), BindDestination::Queue("q".into()));
     rig.world.act(Command::Unbind(Bind { vhost, source, to, key: "".into(), arguments: Vec::new() }));
     rig.produce(1, &["b"]);
     assert_eq!((rig.publishes.len(), rig.watches.len()), (0, 1));

@@ -36,12 +36,12 @@ pub(crate) fn exchange(name: &str, kind: &str) -> DeclareExchange {
     DeclareExchange { vhost: HOST, name: name.into(), kind: kind.into(), durable: true, ..DeclareExchange::default() }
 }
 
-pub(crate) fn bind(source: &str, to: To, key: &str) -> Bind {
+pub(crate) fn bind(source: &str, to: BindDestination, key: &str) -> Bind {
     Bind { vhost: HOST, source: source.into(), to, key: key.into(), arguments: Vec::new() }
 }
 
 pub(crate) fn to_queue(source: &str, queue: &str, key: &str) -> Bind {
-    bind(source, To::Queue(queue.into()), key)
+    bind(source, BindDestination::Queue(queue.into()), key)
 }
 
 pub(crate) fn delete(name: &str) -> DeleteQueue {
