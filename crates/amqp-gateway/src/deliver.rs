@@ -15,7 +15,7 @@ use polylogue_api::{ConsumerId, Credit, Delivery, Holder, Request, Settle, Settl
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 
-/// The header with the number of failed deliveries: for redelivered messages of quorum queues.
+/// Headers of redelivered messages of quorum queues: the number of failed deliveries, and the number of deliveries that came back.
 const DELIVERY_COUNT: &str = "x-delivery-count";
 const ACQUIRED_COUNT: &str = "x-acquired-count";
 
