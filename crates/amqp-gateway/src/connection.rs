@@ -655,10 +655,10 @@ mod tests {
             }
         }
         let world = World::new();
-        let reported = Arc::new(Slow(Mutex::default(), Mutex::default()));
+        let slow = Arc::new(Slow(Mutex::default(), Mutex::default()));
         let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
         let connection = Connection::new(Arc::default(), directory, topics, 7, true, 1, Now::default());
-        let connection = connection.watched_by(reported.clone());
+        let connection = connection.watched_by(slow.clone());
         let mut connection = Connection { captured: Some(VecDeque::new()), ..connection };
         let mut log_in = |password: &'static str| {
             let credentials = Credentials::Password { user: "guest".into(), password: password.into() };
@@ -668,33 +668,27 @@ mod tests {
             connection.on_deadline(Now { monotonic_ms: due.unwrap_or(0), wall_ms: 0 });
             (due, at_once.or_else(|| connection.captured.as_mut().and_then(VecDeque::pop_front)))
         };
-        let (due, captured) = log_in("wrong");
-        assert!(
-            due == Some(70) && matches!(captured, Some(Said::Reply(amqp::Reply::Refused(_)))),
-            "{due:?} {captured:?}"
-        );
-        let (due, captured) = log_in("guest");
-        assert!(
-            due.is_none() && matches!(captured, Some(Said::Reply(amqp::Reply::Authenticated { .. }))),
-            "{captured:?}"
-        );
-        assert_eq!(*reported.0.lock(), ["guest PLAIN the name or the password is wrong", "guest PLAIN"]);
+        let (due, reply) = log_in("wrong");
+        assert!(due == Some(70) && matches!(reply, Some(Said::Reply(amqp::Reply::Refused(_)))), "{due:?} {reply:?}");
+        let (due, reply) = log_in("guest");
+        assert!(due.is_none() && matches!(reply, Some(Said::Reply(amqp::Reply::Authenticated { .. }))), "{reply:?}");
+        assert_eq!(*slow.0.lock(), ["guest PLAIN the name or the password is wrong", "guest PLAIN"]);
         // A client that did not wait for the answer had its next attempt checked immediately.
-        *reported.1.lock() = 30;
+        *slow.1.lock() = 30;
         let wrong = Credentials::Password { user: "guest".into(), password: "x".into() };
         connection.begin(1, amqp::Request::Authenticate(wrong));
         for at_ms in [30, 60] {
-            assert_eq!((connection.next_deadline_ms(), reported.0.lock().len()), (Some(at_ms), 2), "it is not checked");
-            *reported.1.lock() = if at_ms == 30 { 30 } else { 0 };
+            assert_eq!((connection.next_deadline_ms(), slow.0.lock().len()), (Some(at_ms), 2), "it is not checked");
+            *slow.1.lock() = if at_ms == 30 { 30 } else { 0 };
             connection.on_deadline(Now { monotonic_ms: at_ms, wall_ms: 0 });
         }
-        assert_eq!((connection.next_deadline_ms(), reported.0.lock().len()), (Some(60 + 70), 3));
+        assert_eq!((connection.next_deadline_ms(), slow.0.lock().len()), (Some(60 + 70), 3));
         // An attempt that is pushed out of the queue is answered immediately.
-        *reported.1.lock() = u64::MAX;
+        *slow.1.lock() = u64::MAX;
         let right = Credentials::Password { user: "guest".into(), password: "guest".into() };
         connection.begin(2, amqp::Request::Authenticate(right));
         assert!(refused(&mut connection).is_some_and(|why| why.contains("ACCESS_REFUSED")));
-        assert_eq!(reported.0.lock().len(), 3, "it is not checked");
+        assert_eq!(slow.0.lock().len(), 3, "it is not checked");
     }
 
     fn refused(connection: &mut Connection) -> Option<String> {
