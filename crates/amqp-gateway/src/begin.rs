@@ -1,5 +1,5 @@
 //! The start positions of an exchange that names a topic: the ends of the partitions when the exchange is declared. The declaring connection records
-//! them before it replies, so that all records produced afterwards are published; [`crate::FromTopics`] does so for other exchanges.
+//! them before it replies, so that all records produced afterwards are published; [`crate::FromTopics`] does so if no connection did.
 
 use crate::connection::Connection;
 use crate::management::managed;

@@ -238,7 +238,7 @@ impl Connection {
         }
     }
 
-    /// Takes complete frames from `input` and leaves the release_memory.
+    /// Takes complete frames from `input` and leaves the rest.
     pub fn on_bytes(&mut self, input: &mut BytesMut, now: Now) {
         self.now = now;
         loop {

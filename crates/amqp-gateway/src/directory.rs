@@ -48,7 +48,7 @@ impl QueueEntry {
         QueueEntry { queue, settings, partition: OnceLock::new(), used_ms: Arc::default() }
     }
 
-    /// It was declared, consumed from, or lost a consumer.
+    /// It is being declared, consumed from or read by `basic.get`, or has just lost a consumer.
     pub(crate) fn used(&self, now: Now) {
         self.used_ms.store(now.monotonic_ms.max(1), Ordering::Relaxed);
     }

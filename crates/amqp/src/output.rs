@@ -170,7 +170,7 @@ impl Output {
     pub(crate) fn take(&mut self, out: &mut Vec<Chunk>) -> bool {
         self.close_buffer();
         if self.len < self.step / BUFFER_USED_MIN && self.step > BUFFER_BYTES_MIN {
-            // Keeping the unused release_memory would keep the whole allocation.
+            // Keeping the unused rest would keep the whole allocation.
             self.step /= 2;
             self.buffer = BytesMut::new();
         }
