@@ -1,8 +1,8 @@
 //! Deletion of unused queues: those with `expires` after their time, those with `auto_delete` when their last consumer ended with its connection.
 //! Sans-IO, one instance per broker.
 //!
-//! Declaring a queue, `basic.get` and consuming from it count as use. The time counts from the last use, or from a start. Messages of a deleted queue are dropped
-//! and not dead-lettered.
+//! Declaring a queue, `basic.get` and consuming from it count as use. The time counts from the last use, or from a start. Messages of a deleted queue
+//! are dropped and not dead-lettered.
 
 use crate::directory::{Directory, QueueEntry};
 use crate::machine::AmqpAsk;
