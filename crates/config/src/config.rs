@@ -27,7 +27,7 @@ pub struct ListenerConfig {
     pub tls: bool,
     /// Where it is bound.
     pub bind: HostPort,
-    /// What clients are told, if it is said; its port is 0 for the listener's own.
+    /// The advertised address, if set; its port is 0 for the listener's own.
     pub advertise: Option<HostPort>,
 }
 
@@ -95,7 +95,7 @@ pub struct LogConfig {
     pub backup_ms_max: u64,
     /// How long an acknowledged `async` message stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,
-    /// How long a record that nobody waits for stays unflushed. Milliseconds.
+    /// How long a record without a waiter stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,
     /// Partitions of all topics.
     pub partitions_max: u64,
@@ -123,7 +123,7 @@ pub struct LogConfig {
     pub journal_keep_bytes_max: u64,
 }
 
-/// Everything the server is told at its start.
+/// The server's configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerConfig {
     /// The data directory.
@@ -382,7 +382,7 @@ fn kafka(r: &Resolved) -> Result<(BrokerSettings, Vec<String>), OptionError> {
     Ok((settings, warnings))
 }
 
-/// What the broker is started with, for whoever changes or looks at settings while it runs.
+/// What the broker is started with, for changes and listings of settings while it runs.
 fn fixed(r: &Resolved, topic_base: TopicConfig, mut raw: BTreeMap<String, String>) -> Fixed {
     let tail_cache_bytes = r.number(&t::TAIL_CACHE_BYTES);
     if tail_cache_bytes != polylogue_types::limits::TAIL_CACHE_BYTES as u64 {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Where a value comes from. A later one goes before an earlier one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Source {
-    /// Nobody set it.
+    /// It is not set.
     Default,
     /// The configuration file.
     File(PathBuf),
@@ -196,7 +196,7 @@ fn resembling(full_name: &str) -> Option<String> {
 
 /// The error for a name that is not known, with the one that was probably meant.
 pub(super) fn unknown(name: &str, source: &Source) -> OptionError {
-    // Somebody who knows Kafka may well leave the section out.
+    // A user who knows Kafka may leave the section out.
     let without_section = known_broker_names()
         .find(|kafka| *kafka == name)
         .map(|kafka| format!("kafka.{kafka}"))

@@ -14,7 +14,7 @@ pub enum Section {
     OAuth,
     /// The log and what is stored.
     Log,
-    /// What AMQP clients are told.
+    /// What AMQP clients see.
     Amqp,
     /// Kafka's broker settings, under Kafka's names.
     Kafka,

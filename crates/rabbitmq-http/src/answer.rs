@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-/// What fields a list is sorted by where nobody says.
+/// The default sort fields of a list.
 pub(super) const BY_NAME: &[&str] = &["vhost", "name"];
 
 /// See the module.

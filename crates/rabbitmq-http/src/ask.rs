@@ -58,7 +58,7 @@ pub(super) async fn counts(app: &Management, queues: &[Arc<Queue>]) -> Result<Ve
     Ok(declared::counts(&app.broker, &app.directory, queues).await?)
 }
 
-/// Makes the topics of queues that nobody declared one by one.
+/// Makes the topics of queues that were not declared one by one.
 pub(super) async fn make_topics(app: &Management) -> Result<(), Failure> {
     Ok(declared::make_topics(&app.broker, &app.directory).await?)
 }
@@ -87,7 +87,7 @@ impl<'a> Asker<'a> {
         Asker { asker, app, view, vhost: id }
     }
 
-    /// Asks for something that nobody answers.
+    /// Sends a request without an answer.
     pub(super) fn tell(&mut self, request: amqp::Request) {
         self.asker.tell(request);
     }

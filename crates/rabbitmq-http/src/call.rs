@@ -82,7 +82,7 @@ impl<'a> Call<'a> {
         Call { app, verb, query, view, user, grants: None, address }.of_management()
     }
 
-    /// The same, of somebody who may ask at all.
+    /// The same, of a user with a tag.
     fn of_management(self) -> Result<Call<'a>, Failure> {
         match self.has_any(&[ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT]) {
             true => Ok(self),
@@ -102,17 +102,17 @@ impl<'a> Call<'a> {
         self.has_any(&[ADMINISTRATOR, MONITORING])
     }
 
-    /// 401 for whoever is no administrator.
+    /// 401 for users without the tag `administrator`.
     pub(super) fn admin(&self) -> Result<(), Failure> {
         if self.is_admin() { Ok(()) } else { Err(Failure::not_authorised("Not administrator user")) }
     }
 
-    /// 401 for whoever may not look at everything.
+    /// 401 for users without the tag `monitoring`.
     pub(super) fn monitor(&self) -> Result<(), Failure> {
         if self.is_monitor() { Ok(()) } else { Err(Failure::not_authorised("Not monitor user")) }
     }
 
-    /// 401 for whoever makes no policies anywhere.
+    /// 401 for users without the tag `policymaker`.
     pub(super) fn policymaker(&self) -> Result<(), Failure> {
         match self.has_any(&[ADMINISTRATOR, POLICYMAKER]) {
             true => Ok(()),

@@ -13,7 +13,7 @@ use polylogue_router::QueueId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What a client is told that an operator ends its connection, where the operator says nothing.
+/// The default reason when an operator ends a connection.
 const REASON: &str = "Closed via management plugin";
 
 fn table(table: &Table) -> Value {

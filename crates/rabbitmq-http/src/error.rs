@@ -49,13 +49,13 @@ impl Failure {
         Failure::bad(format!("[{}]", keys.join(",")))
     }
 
-    /// 401 for somebody who is nobody.
+    /// 401 for an unknown user.
     pub(super) fn not_logged_in() -> Failure {
         let failure = Failure::new(StatusCode::UNAUTHORIZED, "not_authorized", "Login failed");
         Failure { header: Some(Header::AskForLogin), ..failure }
     }
 
-    /// 401 for somebody who may not.
+    /// 401 for a user without the right.
     pub(super) fn not_authorised(reason: &str) -> Failure {
         Failure::new(StatusCode::UNAUTHORIZED, "not_authorised", reason)
     }

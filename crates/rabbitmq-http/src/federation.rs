@@ -55,7 +55,7 @@ pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
     }
 }
 
-/// Whoever sets an upstream that is this broker, without a password, must be allowed into the virtual host that it names.
+/// A user who sets an upstream that is this broker, without a password, must be allowed into the virtual host that it names.
 pub(super) fn may_set(call: &Call<'_>, vhost: &str, name: &str, value: &Value) -> Result<(), Failure> {
     // What makes no sense is refused with its own words.
     let Ok(upstream) = Upstream::parse(name, value) else { return Ok(()) };

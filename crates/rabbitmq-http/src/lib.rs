@@ -90,7 +90,7 @@ pub struct Management {
     pub broker: Arc<dyn BrokerHandle>,
     /// Queues and connections.
     pub directory: Arc<Directory>,
-    /// What clients are told of the server.
+    /// The server properties that clients see.
     pub settings: Arc<AmqpSettings>,
     /// The connections of clients.
     pub net: Arc<Shared>,
@@ -98,9 +98,9 @@ pub struct Management {
     pub listeners: Vec<ListenerStatus>,
     /// Where salts come from.
     pub rng: Arc<dyn Rng>,
-    /// Who is told of logins that fail.
+    /// The receiver of failed logins.
     pub(crate) users: Arc<dyn Authority>,
-    /// Where changes are told.
+    /// The audit log.
     audit: Option<Arc<Audit>>,
     /// What shovels do.
     pub(crate) shovels: Arc<Shovels>,
@@ -182,7 +182,7 @@ pub fn router(management: Arc<Management>) -> Router {
 }
 
 /// Makes the topics of queues that have none: the server ended between their declaration and that. What is published to
-/// them is lost until then, so that nobody may be served before.
+/// them is lost until then, so that no client may be served before.
 ///
 /// # Errors
 /// Why that is not possible now.
@@ -195,7 +195,7 @@ pub fn starting() -> Router {
     Router::new().fallback(|| async { Failure::starting() })
 }
 
-/// Whether a request only reads, or gets messages: what nobody receives must stay.
+/// Whether a request only reads, or gets messages: what is not received must stay.
 fn ends_with_its_client(request: &Request) -> bool {
     let gets = |path: Vec<String>| matches!(path.as_slice(), [first, _, _, last] if first == "queues" && last == "get");
     match *request.method() {
@@ -208,7 +208,7 @@ async fn serve(State(app): State<Arc<Management>>, request: Request) -> Response
     let answered = if ends_with_its_client(&request) {
         answer(&app, request).await
     } else {
-        // A change is brought to its end even when nobody waits for it any more: what was declared must be made.
+        // A change is brought to its end even when its client is gone: what was declared must be made.
         let doing = tokio::spawn(async move { answer(&app, request).await });
         doing.await.unwrap_or_else(|_| Err(Failure::internal("the server stops")))
     };

@@ -9,7 +9,7 @@ use polylogue_amqp_model::Pattern;
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 
-/// Items of a page where nobody says how many.
+/// Items of a page by default.
 const PAGE_SIZE: u64 = 100;
 /// Items of a page at the most.
 const PAGE_SIZE_MAX: u64 = 500;
@@ -104,7 +104,7 @@ fn order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {
             let (near_a, near_b) = (a.as_f64().unwrap_or_default(), b.as_f64().unwrap_or_default());
-            // Integers that are one number as floats are told apart after that, and not before.
+            // Integers that are one number as floats are distinguished after that, and not before.
             near_a.total_cmp(&near_b).then_with(|| a.as_i128().cmp(&b.as_i128()))
         }
         (Value::String(a), Value::String(b)) => a.cmp(b),

@@ -103,7 +103,7 @@ pub(super) async fn serve_global(call: &Call<'_>, path: &[&str], body: &Body) ->
     let shape = |name: &str, value: &Json| json!({"name": name, "value": value.value()});
     match (call.verb, path) {
         (Verb::Get, []) => {
-            // These are always there, whether somebody set them or not.
+            // These are always there, whether set or not.
             let own = [CLUSTER_NAME, CLUSTER_ID].map(|name| json!({"name": name, "value": own_value(call, name)}));
             let others = world.globals().filter(|(name, _)| own_value(call, name).is_none());
             let all = others.map(|(name, value)| shape(name, value)).chain(own);

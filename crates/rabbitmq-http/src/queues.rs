@@ -128,7 +128,7 @@ fn names_other(call: &Call<'_>, parameter: &str, known: &[&str]) -> bool {
     names.is_some_and(|names| names.split(',').any(|name| !name.is_empty() && !known.contains(&name)))
 }
 
-/// Queues are counted only as far as they are shown: a page of them, where nobody sorts by what they hold.
+/// Queues are counted only as far as they are shown: a page of them, unless sorted by what they hold.
 async fn listed(call: &Call<'_>, which: impl Fn(&Queue) -> bool) -> Result<Answer, Failure> {
     let queues: Vec<Arc<Queue>> = call.view.world.queues().filter(|queue| which(queue)).cloned().collect();
     let disabled = call.query.is_true("disable_stats") && !call.query.is_true("enable_queue_totals");

@@ -21,7 +21,7 @@ pub(super) fn with(mut object: Value, fields: Value) -> Value {
     object
 }
 
-/// How a number changes, which nobody measures. Whoever asks for samples gets the only one that there is: now.
+/// How a number changes, which is not measured. A request for samples gets the only one that there is: now.
 fn details(call: &Call<'_>, now: u64) -> Value {
     if call.query.get("lengths_age").is_none() {
         return json!({"rate": 0.0});
@@ -116,7 +116,7 @@ pub(super) fn connection_details(client: &polylogue_amqp_gateway::Presence) -> V
     })
 }
 
-/// The exchange that every virtual host has and nobody declared.
+/// The exchange that every virtual host has and that is never declared.
 pub(super) fn default_exchange(call: &Call<'_>, vhost: VhostId) -> Value {
     json!({
         "name": "",

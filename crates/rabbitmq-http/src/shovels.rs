@@ -61,7 +61,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Fail
                 _ => Err(Failure::not_found()),
             }
         }
-        // Whoever may set parameters may do so.
+        // A user who may set parameters may do so.
         (Verb::Delete, ["vhost", vhost, name]) => {
             call.policed_vhost(vhost)?;
             let (_, name, _) = one(call, vhost, name)?;
@@ -82,7 +82,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Fail
     }
 }
 
-/// Whoever sets a shovel that is somebody here without a password must be allowed into the virtual host that it names, and to write to the
+/// A user who sets a shovel that logs in here without a password must be allowed into the virtual host that it names, and to write to the
 /// topic of Kafka that its queue would go on to.
 pub(super) fn may_set(call: &Call<'_>, name: &str, value: &Value) -> Result<(), Failure> {
     // What makes no sense is refused with its own words.
@@ -105,7 +105,7 @@ fn invalid(why: &str) -> Failure {
     Failure::bad(format!("Validation failed\n\n{why}\n"))
 }
 
-/// That the user may enter the virtual hosts of this broker that addresses without a password name, as nobody else than that user: whoever
+/// That the user may enter the virtual hosts of this broker that addresses without a password name, as that user only: a user who
 /// is named there is not asked for a password.
 pub(super) fn may_enter<'u>(call: &Call<'_>, uris: impl Iterator<Item = &'u AmqpUri>) -> Result<(), Failure> {
     for uri in uris.filter(|uri| uri.host.is_none()) {

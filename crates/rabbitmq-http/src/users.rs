@@ -50,7 +50,7 @@ async fn bulk_delete(call: &Call<'_>, body: &Body) -> Result<Answer, Failure> {
     delete(call, names).await
 }
 
-/// Deletes users. Their connections are told, as RabbitMQ tells them.
+/// Deletes users. Their connections are closed with RabbitMQ's reason.
 async fn delete(call: &Call<'_>, names: Vec<ByteString>) -> Result<Answer, Failure> {
     ask::change(call.app, Command::DeleteUsers(names.clone())).await?;
     for name in names {
@@ -59,7 +59,7 @@ async fn delete(call: &Call<'_>, names: Vec<ByteString>) -> Result<Answer, Failu
     Ok(Answer::Done)
 }
 
-/// What is kept of a password: out of `password`, or out of `password_hash`; none of both is no password. Of a hash nobody can tell what
+/// What is kept of a password: out of `password`, or out of `password_hash`; none of both is no password. A hash does not show what
 /// SCRAM needs.
 fn password(call: &Call<'_>, body: &Body) -> Result<(PasswordHash, Vec<ScramCredential>), Failure> {
     match (body.text("password")?, body.text("password_hash")?) {

@@ -1,4 +1,4 @@
-//! What TLS costs whoever does nothing else: a thread takes messages off a socket, and another time sends as many out of a file, over TLS and
+//! What TLS costs a thread that does nothing else: a thread takes messages off a socket, and another time sends as many out of a file, over TLS and
 //! without, with the library, the sizes and the system calls of the broker. `benches/overhead.py --bare` runs it beside the broker.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!   out   plain   sendfile 256 KiB             tls   pread 64 KiB, encrypt, write
 //! ```
 //!
-//! `bare_tls [MESSAGES]` prints one line of JSON: processor seconds of that thread for a million messages of 1 KiB. Whoever is at the other end of
+//! `bare_tls [MESSAGES]` prints one line of JSON: processor seconds of that thread for a million messages of 1 KiB. The peer at the other end of
 //! the socket has a thread that is not counted.
 #![allow(
     clippy::disallowed_methods,
@@ -29,7 +29,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const MESSAGE_BYTES: usize = 1 << 10;
 /// What a producer sends at a time.
 const BATCH_BYTES: usize = 64 << 10;
-/// What is taken at a time of what nobody sealed, or has unsealed.
+/// What is taken at a time of plain bytes.
 const READ_BYTES: usize = 64 << 10;
 /// What is taken off a socket with TLS at a time.
 const SEALED_BYTES: usize = 32 << 10;
@@ -106,7 +106,7 @@ fn send_sealed(socket: &mut TcpStream, tls: &mut ServerConnection, file: &File, 
     Ok(())
 }
 
-/// Somebody who sends what is taken, says so, and takes what is sent.
+/// A peer that sends what is taken, says so, and takes what is sent.
 fn other_end(mut stream: impl Read + Write, bytes: usize) -> Result<()> {
     let batch = vec![b'x'; BATCH_BYTES];
     for _ in 0..bytes / BATCH_BYTES {

@@ -1,4 +1,4 @@
-//! What the broker does for its queues by itself, whoever is connected.
+//! What the broker does for its queues by itself, independently of connections.
 
 use crate::health::{News, Told};
 use polylogue_amqp_gateway::{
@@ -44,7 +44,7 @@ pub(crate) trait Chore: Send + 'static {
         None
     }
 
-    /// A deadline may have passed, or somebody has knocked.
+    /// A deadline may have passed, or a notification has come.
     fn on_deadline(&mut self, _: Now) {}
 
     /// Begins a turn of at most so many steps, and goes on with what the one before left.
@@ -292,7 +292,7 @@ impl Wake for Knock {
     }
 }
 
-/// Who is connected and what their messages cost, when somebody asks.
+/// Who is connected and what their messages cost, on request.
 #[derive(Debug)]
 struct Census(Arc<Directory>);
 
@@ -419,7 +419,7 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
     });
 }
 
-/// What was read, in memory: files are read where waiting for the disk holds nobody up. What cannot be read stays a file.
+/// What was read, in memory: files are read where waiting for the disk blocks no one. What cannot be read stays a file.
 async fn in_memory(reply: Reply) -> Reply {
     let is_file = |data: &ReadData| data.chunks.iter().any(|chunk| matches!(chunk, Chunk::File(_)));
     match reply {

@@ -1,19 +1,19 @@
-//! What is wrong with the broker, told in the log: at once when it begins, and when it is over.
+//! Faults of the broker, logged: immediately when one begins, and when it is over.
 //!
 //! ```text
-//!   each second, and when the disk's alarm changes     health() ── against what was told ──> a line for each thing that changed
+//!   each second, and when the disk's alarm changes     health() ── against what was logged ──> a line for each thing that changed
 //!   background work that goes on failing               a line a kind at once, then one in [`AGAIN_MS`], with how often and the last reason
 //! ```
 //!
-//! The broker itself writes no log. What is told here stands in `/api/v1/status` too, and in metrics.
+//! The broker itself writes no log. What is logged here is in `/api/v1/status` too, and in metrics.
 
 use polylogue_net::handle::{Failure, Health};
 use std::collections::BTreeMap;
 
-/// How soon a kind of work that goes on failing is told again. Milliseconds.
+/// How soon a kind of work that goes on failing is logged again. Milliseconds.
 const AGAIN_MS: u64 = 60_000;
 
-/// What was told of a kind of work.
+/// What was logged of a kind of work.
 #[derive(Debug)]
 struct Said {
     count: u64,
@@ -35,7 +35,7 @@ pub(crate) enum News {
     WritersLost(u64),
     /// All have one.
     WritersBack,
-    /// Work in the background has failed: what it was, how often since it was told last, and what the last one said.
+    /// Work in the background has failed: what it was, how often since it was logged last, and what the last one said.
     Failed(&'static str, u64, String),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// What is to be told now that it is so.
+    /// What is to be logged now that it is so.
     pub(crate) fn news(&mut self, health: Health, now_ms: u64) -> Vec<News> {
         let mut all = Vec::new();
         let Health { refuses_writes, disk_alarm, writers_lost, failures } = health;
@@ -112,7 +112,7 @@ mod tests {
         Health { failures: [("merge", failure)].into(), ..Health::default() }
     }
 
-    /// Alerts sent people to a log in which nothing stood: the broker counted what failed, and nobody wrote it down.
+    /// Alerts sent people to a log in which nothing stood: the broker counted what failed, and did not log it.
     #[test]
     fn what_fails_in_the_background_is_told_at_once_and_then_each_minute() {
         let mut told = Told::default();

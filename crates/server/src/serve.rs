@@ -92,7 +92,7 @@ impl Bound {
         HttpListener { tls: self.tls(tls), listener: self.listener, door }
     }
 
-    /// What clients are told; `None` for the address at which they arrive.
+    /// The advertised address; `None` for the address at which they arrive.
     fn advertised(&self) -> Option<HostPort> {
         let port = |port: u16| if port == 0 { self.at.port() } else { port };
         match &self.config.advertise {
@@ -120,10 +120,10 @@ fn knows_no_guest(protocol: Protocol, at: IpAddr) -> bool {
 }
 
 /// How many turns of connections a thread gives before it looks which sockets have become ready. A turn of a busy connection takes
-/// a millisecond, and as long as no thread is idle nobody else looks.
+/// a millisecond, and as long as no thread is idle no other thread looks.
 const TASKS_PER_LOOK: u32 = 8;
 
-/// Runs a server until it is told to end. `settings` is what the API shows of the options; `admin` is the password of the first administrator,
+/// Runs a server until it is stopped. `settings` is what the API shows of the options; `admin` is the password of the first administrator,
 /// where there is none yet; with `json`, what it says on standard output is for programs.
 ///
 /// # Errors
@@ -210,7 +210,7 @@ struct Front {
     statuses: Vec<ListenerStatus>,
     lines: Vec<String>,
     json: bool,
-    /// There is a listener at which clients have to be somebody whom an administrator has made.
+    /// There is a listener at which clients have to log in as a user whom an administrator has created.
     asks: bool,
     /// The password of the first administrator.
     admin: Option<Password>,
@@ -219,7 +219,7 @@ struct Front {
     entrance: Arc<Entrance>,
     http: HttpThread,
     management: Arc<Entrance>,
-    /// Only where somebody asked for it.
+    /// Only on request.
     management_http: Option<HttpThread>,
     scrapes: Arc<Entrance>,
     /// The same.
@@ -236,7 +236,7 @@ impl Front {
         self.asks || self.admin.is_some()
     }
 
-    /// Nobody asks any more.
+    /// The receiver is gone.
     fn stop(&mut self) {
         self.http.stop();
         for http in [&mut self.management_http, &mut self.scrapes_http].into_iter().flatten() {
@@ -408,8 +408,8 @@ struct Opened {
     rng: Arc<dyn Rng>,
 }
 
-/// Waits until the first user is there, so that whoever hears that the server is ready can log in. Not for long: a full disk
-/// keeps nobody from what is there.
+/// Waits until the first user is there, so that a client that learns that the server is ready can log in. Not for long: a full disk
+/// keeps no client from what is there.
 async fn begun(directory: &Directory) {
     for _ in 0..FIRST_USER_LOOKS_MAX {
         if directory.has_begun() {
@@ -580,7 +580,7 @@ fn line(bound: &Bound, json: bool) -> String {
     }
 }
 
-/// Sees to it that somebody can log in where that is asked for.
+/// Creates the first administrator where a login is required.
 fn see_to_administrator(
     front: &mut Front,
     runtime: &tokio::runtime::Runtime,
@@ -604,7 +604,7 @@ fn look_at_guest(policy: GuestPolicy, directory: &Directory) {
     }
 }
 
-/// Says as whom somebody can log in, which is said this once.
+/// Prints the name and password of the first administrator, this once.
 fn administrator(password: &Password, json: bool) -> String {
     let (user, password) = (FIRST_ADMINISTRATOR, password.shown());
     if json {
@@ -615,7 +615,7 @@ fn administrator(password: &Password, json: bool) -> String {
     )
 }
 
-/// Says where it listens and that it serves: on standard output, where scripts wait for it. Nobody reading there is no
+/// Says where it listens and that it serves: on standard output, where scripts wait for it. A missing reader is no
 /// reason to end.
 fn announce(lines: &[String], json: bool) {
     let mut out = std::io::stdout().lock();
@@ -631,7 +631,7 @@ fn announce(lines: &[String], json: bool) {
 mod tests {
     use super::*;
 
-    /// A broker for RabbitMQ's clients elsewhere had no administrator: `guest` alone, who is nobody there.
+    /// A broker for RabbitMQ's clients elsewhere had no administrator: `guest` alone, who cannot log in there.
     #[test]
     fn listeners_for_others_than_this_machine_want_an_administrator() {
         let [here, elsewhere] = ["127.0.0.1", "0.0.0.0"].map(|at| at.parse::<IpAddr>().expect("an address"));

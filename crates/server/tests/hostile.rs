@@ -60,7 +60,7 @@ fn frames_that_lie_end_their_connection() {
         &[0x7f, 0xff, 0xff, 0xff, 0, 0][..],
         &[0xff, 0xff, 0xff, 0xff],
         &[0x06, 0x40, 0x00, 0x01],
-        // an API that nobody knows; a header that is cut off; a body that promises 2^31 - 1 topics
+        // an unknown API; a header that is cut off; a body that promises 2^31 - 1 topics
         &[0, 0, 0, 10, 0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0, 0],
         &[0, 0, 0, 2, 0, 3],
         &[0, 0, 0, 14, 0, 3, 0, 1, 0, 0, 0, 1, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff],
@@ -75,7 +75,7 @@ fn frames_that_lie_end_their_connection() {
     assert!(grown < 16 << 10, "{grown} KiB more");
 }
 
-/// Large requests that never end hold no more than they were promised, and nobody else up.
+/// Large requests that never end hold no more than they were promised, and block no other client.
 #[test]
 fn requests_that_never_end_hold_up_nobody() {
     let dir = TempDir::new();

@@ -1,4 +1,4 @@
-//! TLS misused, at the listeners of all protocols: whoever does is not served, its connection ends and is counted, and others notice nothing.
+//! TLS misused, at the listeners of all protocols: such a client is not served, its connection ends and is counted, and others notice nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests of real processes")]
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 const PROTOCOLS: [&str; 4] = ["kafka", "amqp", "http", "rabbitmq-http"];
 /// The beginning of what a client says first, and no more of it.
 const HALF: [u8; 11] = [22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
-/// A record that says that it has 32 bytes of the connection, and that nobody sealed.
+/// A record that says that it has 32 bytes of the connection, and that is not encrypted.
 const UNSEALED: [u8; 37] = {
     let mut record = [0; 37];
     record[0] = 23;
@@ -43,7 +43,7 @@ fn hello(protocol: &str) -> (&'static [u8], &'static [u8]) {
     }
 }
 
-/// Whether the protocol is spoken with whoever is at the other end of this.
+/// Whether the protocol is spoken with the peer at the other end.
 fn is_served(stream: &mut (impl Read + Write), protocol: &str) -> bool {
     let (says, hears) = hello(protocol);
     let mut told = vec![0; hears.len()];
@@ -68,7 +68,7 @@ fn socket(at: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A certificate that nobody else signed.
+/// A self-signed certificate.
 fn self_signed(dir: &Path) -> Signed {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -78,7 +78,7 @@ fn self_signed(dir: &Path) -> Signed {
     signed
 }
 
-/// A broker whose clients have to show certificates, and somebody who has one.
+/// A broker whose clients have to show certificates, and a client that has one.
 struct Stage {
     dir: TempDir,
     authority: Authority,
@@ -234,7 +234,7 @@ fn tls_that_breaks_behind_a_request_ends_with_an_alert() {
             until(protocol, || stage.handshakes("done") == before + 1);
             let (says, is_http) = (hello(protocol).0, protocol.contains("http"));
             let name = format!("polylogue_received_bytes_total{{protocol=\"{protocol}\"}}");
-            // Of HTTP nobody counts bytes: who asks over it asks again.
+            // Bytes of HTTP are not counted: its client asks again.
             let received = || if is_http { 0 } else { stage.broker.server.metric(&name) };
             let heard = received() + if is_http { 0 } else { says.len() as u64 };
             conn.writer().write_all(says).unwrap();
@@ -282,7 +282,7 @@ fn finish(conn: &mut ClientConnection, mut socket: &TcpStream) -> io::Result<()>
     Ok(())
 }
 
-/// All have begun before the first goes on; it is theirs to wait for each other, and nobody else's.
+/// All have begun before the first goes on; it is theirs to wait for each other, and no other client's.
 #[test]
 fn a_crowd_shakes_hands_at_once() {
     many_files();

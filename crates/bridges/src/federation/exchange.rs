@@ -268,7 +268,7 @@ impl Schema {
     }
 }
 
-/// Deletes what a link that nobody wants any more made at its upstream, where that can be reached.
+/// Deletes what an obsolete link made at its upstream, where that can be reached.
 pub(super) async fn clean_up(worker: &Worker) {
     let cleaning = async {
         let uris: Vec<_> = worker.upstream.uris.iter().map(|uri| uri.or_vhost(&worker.key.vhost)).collect();

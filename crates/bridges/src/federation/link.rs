@@ -72,7 +72,7 @@ impl Worker {
         format!("Federation link (upstream: {}, policy: {})", self.upstream.name, self.wanted.policy)
     }
 
-    /// Runs until it is stopped, and leaves nothing behind where nobody wants it any more.
+    /// Runs until it is stopped, and leaves nothing behind where it is obsolete.
     pub(super) async fn run(mut self) {
         self.live().await;
         let stop = *self.stop.borrow();

@@ -24,7 +24,7 @@ const COPIES: &[u8] = b"CC";
 const ORIGINAL_COPIES: &str = "x-original-cc";
 const VISITS: &str = "visit-count";
 
-/// A link as messages are told of it.
+/// A link as recorded in messages.
 #[derive(Clone, Debug)]
 pub(super) struct Stamp {
     pub(super) uri: String,

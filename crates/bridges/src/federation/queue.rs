@@ -1,4 +1,4 @@
-//! A link of a queue: it consumes at its upstream while somebody here waits for messages and there are none, and after everybody there.
+//! A link of a queue: it consumes at its upstream while a consumer here waits for messages and there are none, and after all consumers there.
 
 use super::link::{Stop, Worker};
 use super::message::Stamp;
@@ -105,7 +105,7 @@ impl Flow {
                 ClientEvent::Delivered { deliver, properties, body, .. } => {
                     let from = (deliver.exchange.as_ref(), deliver.routing_key.as_ref());
                     let raw = self.stamp.of_queue(&worker.key, &properties, deliver.redelivered, from);
-                    // It is for this queue and nobody else.
+                    // It is for this queue only.
                     let routing_key = short(&worker.key.name);
                     let publish = BasicPublish { routing_key, mandatory: true, ..Default::default() };
                     pipe.publish(deliver.delivery_tag, None, publish, &raw, body)?;

@@ -104,7 +104,7 @@ impl Shown {
 #[derive(Debug, Default)]
 pub struct Federation {
     all: Mutex<BTreeMap<Key, Shown>>,
-    /// Those that somebody wants to begin anew.
+    /// Those that a user wants to restart.
     restarts: Mutex<Vec<Key>>,
     /// Wakes the supervisor.
     pub(super) knock: Notify,
@@ -190,7 +190,7 @@ impl Federation {
     }
 }
 
-/// How many there are, when somebody asks.
+/// How many there are, on request.
 #[derive(Debug)]
 struct Census(Arc<Federation>);
 

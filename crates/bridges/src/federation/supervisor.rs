@@ -164,7 +164,7 @@ impl Supervisor {
     }
 }
 
-/// How many messages the consumers of each queue may hold. Links of other brokers do not count: what they want, somebody else wants of
+/// How many messages the consumers of each queue may hold. Links of other brokers do not count: what they want, another consumer wants of
 /// them.
 fn room(clients: &[Arc<Presence>]) -> BTreeMap<QueueId, u64> {
     let mut room = BTreeMap::<_, u64>::new();

@@ -13,7 +13,7 @@ pub(crate) fn with_header(raw: Bytes, name: &str, value: Value<'_>) -> Bytes {
 }
 
 /// The properties `raw` with one entry more at the front of the array that `came` has under this name. What is no array there is
-/// nobody's history.
+/// no link's history.
 pub(crate) fn prepended(came: &Properties, raw: Bytes, name: &str, entry: &Table) -> Bytes {
     let before = came.headers();
     let before = before.as_ref().and_then(|headers| headers.get(name));

@@ -161,8 +161,8 @@ impl Drop for Inside {
     }
 }
 
-/// The bytes of these pieces: files are read where waiting for the disk holds nobody up. What cannot be read ends the connection, as it
-/// would with a socket: the other side gets fewer bytes than it was told.
+/// The bytes of these pieces: files are read where waiting for the disk blocks no one. What cannot be read ends the connection, as it
+/// would with a socket: the other side gets fewer bytes than announced.
 async fn in_memory(chunks: Vec<Chunk>) -> Vec<Bytes> {
     let bytes = |chunks: Vec<Chunk>| {
         let bytes = chunks.iter().map(Chunk::to_bytes).collect::<Result<Vec<_>, _>>();

@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 const READ_BYTES: usize = 64 << 10;
 /// Pieces that are written at a time.
 const SLICES_MAX: usize = 64;
-/// How often a connection is read and written before somebody else has a turn.
+/// How often a connection is read and written before others have a turn.
 const ROUNDS_MAX: usize = 4;
 /// How long connecting may take where the address does not say it. Milliseconds.
 const CONNECT_MS: u64 = 60_000;
@@ -98,7 +98,7 @@ pub(crate) struct Link {
     pub(crate) uri: String,
 }
 
-/// What a session is told of an address.
+/// A session's parameters from an address.
 fn settings(uri: &AmqpUri, name: &str) -> ClientSettings {
     let default = ClientSettings::default();
     let text = |text: &Option<_>| {
@@ -163,7 +163,7 @@ async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn S
     };
     // Files are read elsewhere: this thread has connections to serve.
     let config = tokio::task::spawn_blocking(config).await.map_err(|error| error.to_string())?;
-    // Whoever sets an address is not to learn what files there are.
+    // The author of an address must not learn what files there are.
     let config = config.map_err(|why| {
         tracing::warn!("TLS of a shovel or of a link of federation: {why}");
         "cacertfile, certfile or keyfile cannot be used: the server's log says why".to_owned()
@@ -242,7 +242,7 @@ impl Link {
             }
         }
         if self.wait_ms() == Some(0) {
-            // Where something can be read at any time, nobody ever waits until it is due. What came was heard above.
+            // Where something can be read at any time, no wait ever ends when it is due. What came was heard above.
             self.on_deadline()?;
             moved = true;
         }
@@ -279,7 +279,7 @@ impl Link {
             self.output.extend(self.chunks.drain(..).filter_map(|chunk| chunk.to_bytes().ok()));
         }
         if self.is_broken {
-            // Nobody hears it, and the client must not wait for that: what the server has said is still to be read.
+            // It has no receiver, and the client must not wait for it: what the server has said is still to be read.
             self.output.clear();
         }
         if self.output.is_empty() || self.is_at_end {
@@ -372,7 +372,7 @@ impl Link {
                     Some(ClientEvent::ChannelClosed { code, text, .. }) => {
                         return Err(Failure::Channel(code, text.to_string()));
                     }
-                    // Whether it takes messages is asked before each; nobody has one on its way before the last answer.
+                    // Whether it takes messages is asked before each; none is on its way before the last answer.
                     Some(_) => {}
                 }
             }
@@ -423,7 +423,7 @@ mod tests {
     use std::task::Waker;
     use tokio::io::ReadBuf;
 
-    /// A server that has always something more to say, and what it was told.
+    /// A server that has always something more to say, and what it received.
     struct Talker {
         says: Bytes,
         heard: Arc<Mutex<Vec<u8>>>,

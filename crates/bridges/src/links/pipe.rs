@@ -37,7 +37,7 @@ pub(crate) async fn beside<T>(
     }
 }
 
-/// See the module. What the source is told goes in the order in which messages came from it.
+/// See the module. Settlements go to the source in the order in which messages came from it.
 pub(crate) struct Pipe {
     pub(crate) source: Link,
     pub(crate) destination: Link,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// What the source is to be told.
+/// Settlements for the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moved {
     /// Everything up to this delivery is done with.
@@ -40,12 +40,12 @@ impl Unconfirmed {
         self.waiting.is_empty()
     }
 
-    /// One more was published, under the next number; `offset` is its place in a stream, `end` that in what the destination is told. Bytes.
+    /// One more was published, under the next number; `offset` is its place in a stream, `end` that in what is sent to the destination. Bytes.
     pub(crate) fn published(&mut self, tag: u64, offset: Option<u64>, end: u64) {
         self.waiting.push_back(Waiting { tag, offset, end, confirmed: false });
     }
 
-    /// So much was written of what the destination is told, where that is enough. Bytes.
+    /// So much was written of what is sent to the destination, where that is enough. Bytes.
     pub(crate) fn written(&mut self, bytes: u64) {
         self.waiting.iter_mut().take_while(|waiting| waiting.end <= bytes).for_each(|waiting| waiting.confirmed = true);
     }

@@ -105,7 +105,7 @@ fn ends(shovel: &Shovel) -> Vec<(&'static str, ByteString)> {
 #[derive(Debug, Default)]
 pub struct Shovels {
     all: Mutex<HashedMap<Key, Shown>>,
-    /// Those that somebody wants to begin anew.
+    /// Those that a user wants to restart.
     restarts: Mutex<Vec<Key>>,
     /// Workers that have moved what they were to move.
     finished: Mutex<Vec<(Key, u64)>>,
@@ -225,7 +225,7 @@ impl Shovels {
     }
 }
 
-/// How many there are, when somebody asks.
+/// How many there are, on request.
 #[derive(Debug)]
 struct Census(Arc<Shovels>);
 

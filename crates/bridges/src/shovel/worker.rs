@@ -58,7 +58,7 @@ fn stream_offset(properties: &Properties) -> Option<u64> {
 enum Over {
     /// All that was to be moved was.
     Finished,
-    /// Somebody wants that.
+    /// A user wants that.
     Stopped,
 }
 
@@ -88,7 +88,7 @@ impl Worker {
         self.around.broker.now().wall_ms
     }
 
-    /// Runs until it is finished (true), or told to end.
+    /// Runs until it is finished (true), or stopped.
     pub(super) async fn run(mut self) -> bool {
         // What was moved before an error counts for a shovel that moves a number of messages.
         let left = match self.shovel.source.delete_after {
@@ -132,7 +132,7 @@ impl Worker {
         let Some(mut moving) = opened else { return Ok(Over::Finished) };
         let over = self.pump(&mut moving).await;
         if matches!(over, Ok(Over::Stopped)) {
-            // What is under way would be moved again by whoever comes next.
+            // What is under way would be moved again by the next worker.
             let _ = tokio::time::timeout(FAREWELL, self.finish(&mut moving)).await;
         }
         *progress = Progress { left: moving.to_confirm, stream_offset: moving.stream_offset };

@@ -29,10 +29,10 @@ fn defaults_go_together() {
     assert!(config.http_connections_per_ip_max < config.http_connections_max);
 }
 
-/// Every option must change something: otherwise it is a promise that nobody keeps.
+/// Every option must change something: otherwise it is a promise that is not kept.
 #[test]
 fn each_option_reaches_the_configuration() {
-    // Of TLS nothing counts where nobody speaks it.
+    // Of TLS nothing counts where no listener uses it.
     let secured = [
         ("server.listen", "kafka+tls=127.0.0.1:9092"),
         ("tls.certificate", "server.pem"),
@@ -66,7 +66,7 @@ fn each_option_reaches_the_configuration() {
     }
 }
 
-/// Unless told otherwise in so many words, who can be reached from elsewhere asks.
+/// By default, a listener that can be reached from elsewhere requires a login.
 #[test]
 fn listeners_that_others_reach_ask_who_somebody_is() {
     for (address, asks) in [

@@ -45,7 +45,7 @@ fn nobody_gets_in_without_a_login_and_a_tag() {
     assert_eq!(refused.failure(), (401, "not_authorised", "Not management user"));
 }
 
-/// A page of another site could do everything here in the browser of whoever runs the broker: everybody knows the password of `guest`.
+/// A page of another site could do everything here in the browser of the broker's operator: everyone knows the password of `guest`.
 #[test]
 fn pages_of_other_sites_do_nothing() {
     let server = server();
@@ -75,7 +75,7 @@ fn pages_of_other_sites_do_nothing() {
     assert_eq!(ask("PUT", &[("host", "localhost:15672"), ("origin", "http://evil.example"), other]), 401);
 }
 
-/// Whoever could set parameters of a virtual host could write to every topic of Kafka, and be anybody.
+/// A user who could set parameters of a virtual host could write to every topic of Kafka, and act as any user.
 #[test]
 fn a_shovel_does_not_do_what_its_maker_may_not() {
     let server = server();
@@ -227,7 +227,7 @@ fn declarations_go_by_permissions_in_the_virtual_host() {
     assert_eq!(refused.failure(), (401, "not_authorised", reason));
 }
 
-/// What a documented path stands for, of things whose names nobody else may learn.
+/// What a documented path stands for, of things whose names no other user may learn.
 fn filled(path: &str, node: &str) -> String {
     let part = |part: &str| match part {
         "V" => "other".to_owned(),
@@ -248,7 +248,7 @@ fn served() -> Vec<&'static str> {
     names.chain(["definitions"]).collect()
 }
 
-/// Every path by every method: nobody, somebody without a tag, and somebody who may use the API and has no right in any virtual host.
+/// Every path by every method: no user, a user without a tag, and a user who may use the API and has no right in any virtual host.
 #[test]
 fn no_path_tells_or_changes_anything_for_who_has_no_right() {
     let server = server();

@@ -128,7 +128,7 @@ fn messages_that_cannot_be_are_refused() {
     }
 }
 
-/// A get went on when its client had hung up: what it took out of the queue was received by nobody.
+/// A get went on when its client had hung up: what it took out of the queue was not received.
 #[test]
 fn what_is_got_by_a_client_that_hangs_up_stays() {
     for mode in ["ack_requeue_false", "reject_requeue_false"] {

@@ -114,7 +114,7 @@ fn users_are_made_with_passwords_or_hashes() {
         json!({"password_hash": user["password_hash"], "hashing_algorithm": user["hashing_algorithm"], "tags": ""});
     assert_eq!(server.put("users/same", &hash), 201);
     assert_eq!(server.get("users/same")["password_hash"], user["password_hash"]);
-    // without a password nobody logs in any more
+    // without a password no login succeeds any more
     assert_eq!(server.put("users/u", &json!({"tags": "management"})), 204);
     assert_eq!(server.ask_as("u", "GET", "whoami", &Value::Null).status, 401);
     assert_eq!(names(&server.get("users/without-permissions")), ["same", "u"]);
@@ -437,7 +437,7 @@ fn memory_that_runs_short_is_an_alarm_too() {
     );
 }
 
-/// Only whoever may see all virtual hosts sees what goes through all of them.
+/// Only users who may see all virtual hosts see the totals of all of them.
 #[test]
 fn the_overview_tells_how_many_messages_come_and_how_fast() {
     let server = Server::start();

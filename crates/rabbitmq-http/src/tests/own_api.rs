@@ -70,7 +70,7 @@ fn bodies(messages: &[Value]) -> Vec<&str> {
     messages.iter().map(|message| message["body"].as_str().unwrap()).collect()
 }
 
-/// A get went on when its client had hung up: what it removed was received by nobody.
+/// A get went on when its client had hung up: what it removed was not received.
 #[test]
 fn what_is_got_by_a_client_that_hangs_up_stays() {
     let api = Api::start();

@@ -27,7 +27,7 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
     assert_eq!(by_admin(&["topic", "create", "by-http"], b"").code, Some(0));
     assert_eq!(by_admin(&["user", "set", "ann", "--password"], b"very-secret\n").code, Some(0));
     assert_eq!(by_admin(&["topic", "delete", "nothing"], b"").code, Some(1));
-    // Kafka's protocol makes a topic that somebody wants to write to.
+    // Kafka's protocol makes a topic that a client wants to write to.
     assert_eq!(by_admin(&["produce", "by-kafka"], b"a message\n").code, Some(0));
     let refused = done(
         server.command(&["topic", "create", "by-nobody"]).env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "x"),
@@ -44,7 +44,7 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
     let put =
         agent.put(format!("http://{management}/api/vhosts/v%0A1")).header("authorization", "Basic YWRtaW46YWRtaW4=");
     assert_eq!(put.send_empty().unwrap().status().as_u16(), 201);
-    // A page of another site, in the browser of somebody who is logged in.
+    // A page of another site, in the browser of a logged-in user.
     let elsewhere = agent.post(format!("http://{}/api/v1/topics", server.http)).header("origin", "http://evil.example");
     assert_eq!(elsewhere.send("{}").unwrap().status().as_u16(), 403);
     assert_eq!(server.stop(Signal::TERM), Some(0));

@@ -63,7 +63,7 @@ fn with_queue(rabbit: &Rabbit, queue: &'static str) -> Client {
     client
 }
 
-/// The messages of a queue that nobody was given.
+/// The messages of a queue that were not delivered.
 fn ready(client: &mut Client, queue: &'static str) -> u32 {
     match client.ask(1, QueueDeclare { queue: queue.into(), passive: true, ..Default::default() }) {
         Method::QueueDeclareOk(ok) => ok.message_count,
@@ -152,7 +152,7 @@ fn consumer_cancel_notify(rabbit: &Rabbit) {
     assert_eq!(client.method(), Some((1, cancel.into())));
 }
 
-/// That it is told when there is room again is in `crates/testkit/tests/system/alarms.rs`, where disks run full on any machine.
+/// That it is unblocked when there is room again is in `crates/testkit/tests/system/alarms.rs`, where disks run full on any machine.
 fn connection_blocked(_: &Rabbit) {
     const MOST_BYTES: u64 = 1 << 40;
     let rabbit = Rabbit::start_with(&["--set", "log.disk_free_limit_bytes=1TiB"]);

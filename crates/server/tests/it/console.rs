@@ -261,7 +261,7 @@ fn connections_say_who_they_are_and_are_ended() {
         client.read_exact(&mut len).unwrap();
         client.read_exact(&mut vec![0; u32::from_be_bytes(len) as usize]).unwrap();
     }
-    // It is told at the end of the turn that wrote the answer.
+    // It is reported at the end of the turn that wrote the answer.
     let known = (0..500).find_map(|_| {
         let found = api.get("/connections?search=BILLING")["connections"].as_array().unwrap().first().cloned();
         found.or_else(|| {
@@ -302,7 +302,7 @@ fn a_browser_logs_in_for_a_cookie_and_out_again() {
         (200, Some("admin"))
     );
     assert_eq!(console.with("cookie", &format!("{token}x")).status("GET", "/topics", &Value::Null), 401);
-    // A user that is no administrator is told so, and gets no cookie.
+    // A user that is no administrator gets an error and no cookie.
     assert_eq!(inside.status("PUT", "/users/ann", &json!({"password": "p", "tags": []})), 201);
     let ann = console.ask("POST", "/session", &json!({"name": "ann", "password": "p"}));
     assert_eq!((ann.status, ann.cookie), (403, None));

@@ -85,7 +85,7 @@ fn an_auto_delete_queue_is_gone_when_its_last_consumer_is() {
     assert!(matches!(client.method(), Some((2, Method::BasicDeliver(_)))));
     cancel(&mut client, 2, "a");
     is_gone(&mut client);
-    // What it held is nobody's loss.
+    // What it held is no loss.
     client.say(2, BasicAck { delivery_tag: 1, multiple: false });
     assert!(matches!(client.ask(2, BasicQos::default()), Method::BasicQosOk(_)));
     // With its channel, and with its connection.
@@ -99,7 +99,7 @@ fn an_auto_delete_queue_is_gone_when_its_last_consumer_is() {
     is_gone(&mut client);
 }
 
-/// What one client was told whose request ran against the other's.
+/// The answer of one client whose request raced the other's.
 #[derive(PartialEq, Debug)]
 enum Told {
     Done,
@@ -118,7 +118,7 @@ fn told(client: &mut Client, is_done: fn(&Method) -> bool) -> Told {
     }
 }
 
-/// A consumer that came between the look at its queue and the deletion was told that it consumes, and its queue was deleted as unused.
+/// A consumer that came between the look at its queue and the deletion got its consume-ok, and its queue was deleted as unused.
 #[test]
 fn a_queue_is_unused_or_consumed_and_never_both() {
     let dir = TempDir::new();
@@ -149,7 +149,7 @@ fn a_queue_is_unused_or_consumed_and_never_both() {
     }
 }
 
-/// The same for auto-delete: whoever is told that it consumes does so until it leaves.
+/// The same for auto-delete: a consumer that got its consume-ok consumes until it leaves.
 #[test]
 fn an_auto_delete_queue_does_not_go_with_a_consumer() {
     let dir = TempDir::new();

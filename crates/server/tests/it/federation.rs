@@ -1,4 +1,4 @@
-//! Federation between real processes: exchanges and queues get what was published elsewhere, once each, whoever dies.
+//! Federation between real processes: exchanges and queues get what was published elsewhere, once each, whichever process dies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests of real processes")]
 
@@ -106,7 +106,7 @@ fn an_exchange_gets_what_somebody_wants_and_nothing_else() {
     }
     // It is counted when the other side has heard of it, which is after it is there.
     wait("it is counted", || down.metric("polylogue_federation_messages_forwarded_total") == 3);
-    // What nobody wants any more leaves nothing behind.
+    // An obsolete link leaves nothing behind.
     let own = |kind: &str| {
         let all = up.get(kind);
         all.as_array().unwrap().iter().filter(|one| one["name"].as_str().unwrap().starts_with("federation: ")).count()
@@ -245,7 +245,7 @@ fn a_link_that_cannot_run_says_why_and_runs_when_it_can() {
     up.put("permissions/%2F/nobody", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
     down.run(1);
     assert_eq!(down.get("federation-links/%2F/state/down"), json!([]));
-    // Somebody wants it to begin anew.
+    // A user restarts it.
     let id = down.links()[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(down.ask("DELETE", &format!("federation-links/vhost/%2F/{id}/here/restart"), None).0, 204);
     assert_eq!(down.ask("DELETE", "federation-links/vhost/%2F/none/here/restart", None).0, 404);

@@ -70,7 +70,7 @@ fn is_served(stream: &mut TcpStream) -> bool {
     !kafka(stream, 12, &MetadataRequest::default()).brokers.is_empty()
 }
 
-/// A command of this server, by somebody.
+/// A command of this server, by a user.
 fn by(server: &Server, user: &str, password: &str, args: &[&str]) -> common::Done {
     done(server.command(args).env("POLYLOGUE_USER", user).env("POLYLOGUE_PASSWORD", password))
 }
@@ -299,7 +299,7 @@ fn on_a_loopback_address_nobody_is_asked() {
     assert!(!server.lines.iter().any(|line| line.contains("password")), "{:?}", server.lines);
     assert_eq!(ask(&server, "/api/v1/topics", None).0, 200);
     server.ok(&["topic", "create", "t"]);
-    // Whoever says who it is is let in as well.
+    // A client that logs in is admitted as well.
     let listed = by(&server, "anybody", "x", &["topic", "list"]);
     assert!(listed.code == Some(0) && listed.out.contains('t'), "{listed:?}");
     let mut command = server.command(&["produce", "t"]);

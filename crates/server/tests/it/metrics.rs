@@ -32,7 +32,7 @@ fn metrics(text: &str) -> BTreeMap<String, Metric> {
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             kind.clone_into(&mut all.entry(name.to_owned()).or_default().kind);
         } else if let Some((name, rest)) = line.split_once('{') {
-            // A histogram's buckets are told one a line, by their bounds.
+            // A histogram's buckets are listed one a line, by their bounds.
             let name = name.trim_end_matches("_total").trim_end_matches("_bucket");
             let labels = rest.split('}').next().unwrap().split(',');
             let labels = labels.filter_map(|label| Some(label.split_once('=')?.0.to_owned()));
@@ -104,7 +104,7 @@ fn alert_rules_and_the_dashboard_ask_for_what_there_is() {
     let parsed: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
     assert!(parsed["panels"].as_array().unwrap().len() > 10);
     let rules = std::fs::read_to_string(file("packaging/prometheus/alerts.yml")).unwrap();
-    // Both sides of one differ in the label `outcome`: without that word it took nothing away, and told of certificates that had been taken.
+    // Both sides of one differ in the label `outcome`: without that word it took nothing away, and counted certificates that had been accepted.
     assert!(rules.contains(" unless ignoring (outcome) ") && !rules.contains(" unless increase"));
     for text in [dashboard, rules] {
         let names = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');

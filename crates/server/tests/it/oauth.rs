@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Whoever gives out tokens.
+/// An issuer of tokens.
 struct Issuer(Ed25519KeyPair, &'static str);
 
 impl Issuer {
@@ -63,7 +63,7 @@ impl Rig {
         line.parse().unwrap()
     }
 
-    /// What a path of an http protocol answers to somebody.
+    /// What a path of an http protocol answers to a user.
     fn get(&self, protocol: &str, path: &str, authorization: &str) -> (u16, String) {
         let config = ureq::Agent::config_builder().http_status_as_error(false);
         let agent = config.timeout_global(Some(Duration::from_secs(20))).build().new_agent();

@@ -211,7 +211,7 @@ fn queues_that_nobody_uses_go_by_a_policy() {
     for queue in ["spared", "goes", "other"] {
         host.declare(queue);
     }
-    // Somebody uses it as long as the policy is there.
+    // It is in use as long as the policy is there.
     let consume = BasicConsume { queue: "spared".into(), consumer_tag: "c".into(), ..Default::default() };
     assert!(matches!(host.client.ask(1, consume), Method::BasicConsumeOk(_)));
     host.set("unused", &policy("^spared$", &json!({"expires": 1})));

@@ -417,7 +417,7 @@ impl Drop for Moving {
     }
 }
 
-/// Ctrl-C: what was moved is told, and nothing is lost or there twice.
+/// Ctrl-C: what was moved is reported, and nothing is lost or there twice.
 #[test]
 fn a_move_that_is_interrupted_ends_in_good_order() {
     let dir = TempDir::new();
@@ -432,7 +432,7 @@ fn a_move_that_is_interrupted_ends_in_good_order() {
     assert_eq!((code, moved < Moving::COUNT), (Some(i32::from(interrupted)), interrupted));
 }
 
-/// Ctrl-C while the last piece was under way was told as an interruption, though nothing was left.
+/// Ctrl-C while the last piece was under way was reported as an interruption, though nothing was left.
 #[test]
 fn a_move_that_was_done_when_it_was_interrupted_was_not_interrupted() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -523,7 +523,7 @@ fn requests_that_make_no_sense_are_refused() {
     }
     let exchange = format!("http://{}/api/v1/vhosts/%2F/exchanges/amq.direct?if_empty=true", server.http);
     assert_eq!(agent.delete(exchange).call().unwrap().status(), 400, "an exchange is never empty");
-    // A connection's own queue is nobody else's, not the operator's either.
+    // An exclusive queue is accessible to no other client, not the operator's either.
     let mut client = Client::open(amqp(&server), "guest");
     let own = QueueDeclare { queue: "own".into(), exclusive: true, ..Default::default() };
     assert!(matches!(client.ask(1, own), Method::QueueDeclareOk(_)));

@@ -265,8 +265,8 @@ fn delivered(client: &mut Client) -> u64 {
     delivery.delivery_tag
 }
 
-/// Scrapes until families have what is expected of them, each the sum of its series: what a client said last is answered by nobody, and what it was
-/// told is counted with all of its connection's turn.
+/// Scrapes until families have what is expected of them, each the sum of its series: what a client said last is not answered, and what it
+/// received is counted with all of its connection's turn.
 fn expect(at: SocketAddr, expected: &[(&str, f64)]) -> Scrape {
     let sum = |told: &Scrape, family: &str| told.sum(&format!("rabbitmq_{family}"));
     for _ in 0..3_000 {
@@ -347,7 +347,7 @@ fn what_publishers_send_is_counted_by_what_becomes_of_it() {
     expect(at, &[("global_messages_received_total", 6.0), ("connections", 1.0), ("channels", 1.0)]);
 }
 
-/// A broker with a queue of each of two types and two messages in each, and whoever published them.
+/// A broker with a queue of each of two types and two messages in each, and their publisher.
 fn filled() -> (Rabbit, Client) {
     let rabbit = Rabbit::start_with(&LISTEN);
     let mut client = Client::open(rabbit.amqp, "guest");
@@ -476,7 +476,7 @@ fn queues_that_a_start_finds_are_there_and_were_not_made() {
     expect(scraped_at(&server), &[("queues", 1.0), ("queues_created_total", 0.0), ("queues_deleted_total", 0.0)]);
 }
 
-/// The listener is held to the rules of `http`: nobody reads it who may not, and there is nothing else at it.
+/// The listener is held to the rules of `http`: only authorized clients read it, and there is nothing else at it.
 #[test]
 fn nobody_scrapes_without_a_login_where_one_is_asked_for() {
     let dir = TempDir::new();

@@ -1,4 +1,4 @@
-//! What operators of RabbitMQ decide, and what their monitoring is told, in the real binary.
+//! What operators of RabbitMQ decide, and what their monitoring sees, in the real binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::common;

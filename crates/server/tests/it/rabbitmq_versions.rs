@@ -1,4 +1,4 @@
-//! The version that clients are told and the rules agree: those of RabbitMQ 4.2, or of 4.3 where `amqp.version` says so.
+//! The advertised version and the rules agree: those of RabbitMQ 4.2, or of 4.3 where `amqp.version` says so.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::common;
@@ -165,7 +165,7 @@ fn late_acknowledgements_are_as_in_the_version_that_is_announced() {
         client.say(1, BasicAck { delivery_tag: 2, multiple: false });
         client.say(1, BasicAck { delivery_tag: 1, multiple: false });
         declare(&mut client, "classic", TableBuilder::new());
-        // One that cannot be told that its consumer is gone loses its channel.
+        // One without support for consumer cancellation loses its channel.
         let mut deaf = deaf(rabbit.amqp);
         publish(&mut client, "quorum", b"q", None);
         consume(&mut deaf, "quorum", TableBuilder::new());

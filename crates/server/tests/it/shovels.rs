@@ -1,4 +1,4 @@
-//! Shovels between real processes: nothing is lost, whoever dies, and they end when they should.
+//! Shovels between real processes: nothing is lost, whichever process dies, and they end when they should.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests of real processes")]
 
@@ -178,7 +178,7 @@ fn a_message_was_published_when_it_was_written_and_not_before() {
     assert_eq!(from.count("q"), 0);
 }
 
-/// Whoever deletes a shovel and sets it again means a new one, also where nobody saw that it was gone.
+/// A shovel that is deleted and set again is a new one, also where its absence was not seen.
 #[test]
 fn a_shovel_that_is_set_again_as_it_was_begins_anew() {
     let (from, to) = (Broker::start(), Broker::start());
@@ -187,7 +187,7 @@ fn a_shovel_that_is_set_again_as_it_was_begins_anew() {
     let shovel = json!({"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "to"});
     from.set("a", &shovel);
     wait("it moves", || from.state("a")["forwarded"] == 10);
-    // One that takes its time to end keeps whoever looks after all of them busy: its destination hears no more of it.
+    // One that takes its time to end keeps the supervisor busy: its destination hears no more of it.
     from.publish("", "b", 0..5_000);
     let strait = Strait::before(to.amqp, 50_000);
     let mut slow = json!({"src-uri": "amqp://", "src-queue": "b", "src-delete-after": 10_000,
@@ -299,12 +299,12 @@ fn what_the_destination_refuses_stays_at_the_source() {
         numbers.extend(broker.take("to").iter().map(number));
     }
     assert_eq!(numbers, (0..20).collect::<Vec<_>>(), "in their order, and none twice");
-    // Nor does it vanish with a queue that somebody deletes.
+    // Nor does it vanish with a queue that a user deletes.
     wait("all are moved", || broker.count("from") == 0);
     assert_eq!(broker.ask("DELETE", "queues/%2F/to", None).0, 204);
     broker.publish("", "from", 20..23);
     wait("its queue is made again", || broker.count("to") == 3);
-    // Who may not be there is told so.
+    // A user without permission gets an error.
     let other =
         json!({"value": {"src-uri": "amqp:///none", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}});
     let (status, answer) = broker.ask("PUT", "parameters/shovel/%2F/t", Some(&other));
@@ -333,7 +333,7 @@ fn messages_of_any_size_are_moved() {
     assert_eq!(sizes, [0, 1_000_000, 1]);
 }
 
-/// Connections inside of the process are told to end like all others.
+/// Connections inside of the process are ended like all others.
 #[test]
 fn a_server_with_shovels_stops_in_good_order() {
     let mut broker = Broker::start();

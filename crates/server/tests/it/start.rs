@@ -41,7 +41,7 @@ fn clients_of_amqp_hear_that_the_server_stops() {
         assert_eq!(client.closed(), text);
     }
     assert_eq!(logs_in.closed(), "gone", "nobody is connected yet");
-    // Told twice, it would not end in good order.
+    // Signalled twice, it would not end in good order.
     assert_eq!(rabbit.server.stop(Signal::CONT), Some(0));
 }
 
@@ -63,17 +63,17 @@ fn with_json_it_speaks_to_programs() {
     child.wait().unwrap();
 }
 
-/// While it recovered, the http listener took connections and said nothing once, so that whoever watches it ended it.
+/// While it recovered, the http listener took connections and said nothing once, so that its supervisor ended it.
 #[test]
 fn it_lives_and_is_not_ready_while_it_recovers() {
     let dir = TempDir::new();
-    // Reading this file takes until somebody writes to it.
+    // Reading this file takes until it is written to.
     assert!(Command::new("mkfifo").arg(dir.join("IDENTITY")).status().unwrap().success());
     let http = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut command = polylogue();
     command.args(["serve", "--listen", "kafka=127.0.0.1:0", "--listen", &format!("http={http}"), "--data"]).arg(&dir.0);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Nobody listens before it has begun.
+    // No listener is open before it has begun.
     let healthy = std::iter::repeat_with(|| TcpStream::connect(http)).find_map(Result::ok).and(get(http, "/healthz"));
     let ready = get(http, "/readyz");
     let status = get(http, "/api/v1/status").map(|(status, _)| status);
@@ -97,7 +97,7 @@ fn long_poll() -> Vec<u8> {
     [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
 }
 
-/// The http listener went first once, so that nobody was told to stay away while requests in work ended.
+/// The http listener went first once, so that load balancers did not learn to stay away while requests in work ended.
 #[test]
 fn it_says_that_it_is_not_ready_while_connections_end() {
     let dir = TempDir::new();
@@ -111,7 +111,7 @@ fn it_says_that_it_is_not_ready_while_connections_end() {
     let answers = std::iter::repeat_with(|| server.get("/readyz")).find(|answer| !matches!(answer, Some((200, _))));
     assert_eq!(answers.unwrap(), Some((503, "not ready\n".to_owned())));
     assert_eq!(server.get("/healthz"), Some((200, "ok\n".to_owned())));
-    // The request would keep it for a minute; it does not when told twice.
+    // The request would keep it for a minute; it does not when signalled twice.
     assert_eq!(server.stop(Signal::TERM), Some(1));
 }
 

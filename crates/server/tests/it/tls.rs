@@ -43,7 +43,7 @@ fn every_protocol_is_spoken_over_tls() {
     let management = get(&mut connect(broker.at("rabbitmq-http+tls"), &config), "/api/overview");
     assert!(management.starts_with("HTTP/1.1 401"), "{management}");
     assert_eq!(broker.server.metric("polylogue_tls_handshakes_total{outcome=\"done\"}"), 4);
-    // Who says goodbye is let go; whoever is there at the end is told that it is one.
+    // Who says goodbye is let go; a client still connected at the end gets a close-notify.
     drop(amqp);
     kafka.conn.send_close_notify();
     kafka.flush().unwrap();
@@ -54,7 +54,7 @@ fn every_protocol_is_spoken_over_tls() {
     assert_eq!(last.read(&mut [0; 1]).unwrap(), 0);
 }
 
-/// Asks for everybody's passwords, which only who may describe the cluster is told: the error.
+/// Asks for all credentials, which only users who may describe the cluster see: returns the error.
 fn describe_users(stream: &mut (impl Read + Write)) -> io::Result<i16> {
     let request = DescribeUserScramCredentialsRequest { users: None };
     for chunk in encode_request(0, 7, None, &request).unwrap() {
@@ -70,7 +70,7 @@ fn describe_users(stream: &mut (impl Read + Write)) -> io::Result<i16> {
     Ok(DescribeUserScramCredentialsResponse::decode(&mut body, 0).unwrap().error_code)
 }
 
-/// What AMQP's server says last to somebody who logs in by a certificate: `connection.tune`, or `connection.close` with its text.
+/// What AMQP's server says last to a client that logs in by a certificate: `connection.tune`, or `connection.close` with its text.
 fn log_in_by_certificate(stream: &mut (impl Read + Write)) -> (u16, String) {
     let frame = |stream: &mut dyn Read| {
         let mut head = [0; 7];
@@ -83,7 +83,7 @@ fn log_in_by_certificate(stream: &mut (impl Read + Write)) -> (u16, String) {
     stream.flush().unwrap();
     let (method, start) = frame(stream);
     assert!(method == 10 && start.contains("PLAIN AMQPLAIN EXTERNAL"), "{start}");
-    // That it wants to be told why, the mechanism, no response, the locale.
+    // That it supports the close reason, the mechanism, no response, the locale.
     let wants =
         [&[12][..], b"capabilities", &[b'F', 0, 0, 0, 31, 28], b"authentication_failure_close", b"t\x01"].concat();
     let start_ok = [&[0, 10, 0, 11, 0, 0, 0, 49][..], &wants, &[8], b"EXTERNAL", &[0, 0, 0, 0, 5], b"en_US"].concat();
@@ -254,7 +254,7 @@ fn answered(stream: &mut impl Read) -> u32 {
     id
 }
 
-/// Of a frame on its way the system is told to wait for the rest (`SO_RCVLOWAT`): never for more than still comes, whatever the parts are.
+/// Of a frame on its way the system waits for the rest (`SO_RCVLOWAT`): never for more than still comes, whatever the parts are.
 #[test]
 fn a_frame_is_served_in_whatever_parts_it_comes() {
     let dir = TempDir::new();
@@ -356,7 +356,7 @@ fn commands_speak_tls_with_whom_they_trust() {
         let nothing = run(args, &dir.join("nothing.pem"), b"");
         assert!(nothing.code == Some(1) && nothing.err.contains("nothing.pem"), "{args:?}: {}", nothing.err);
     }
-    // The system trusts nobody who signs for a test.
+    // The system trusts no authority of a test.
     let alone = common::done(common::polylogue().args(["consume", "t", "--tls", "--bootstrap", &kafka]));
     assert!(alone.code == Some(1) && alone.err.to_lowercase().contains("certificate"), "{}", alone.err);
 }

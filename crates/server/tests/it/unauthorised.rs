@@ -11,7 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 const ADMIN: &str = "admin:admin";
-/// Somebody without the tag.
+/// A user without the tag.
 const CLERK: &str = "clerk:clerk";
 /// What changes by itself.
 const LIVE: [&str; 3] = ["/status", "/connections", "/reports"];

@@ -1,4 +1,4 @@
-//! What a client of AMQP is told when it breaks the protocol or asks for what cannot be: RabbitMQ's codes, the methods to blame and the
+//! The errors for a client of AMQP that breaks the protocol or asks for what cannot be: RabbitMQ's codes, the methods to blame and the
 //! texts, over a socket, of the real binary. One table a subject.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -112,7 +112,7 @@ pub(crate) fn int(name: &str, value: i32) -> TableBuilder {
     TableBuilder::new().with(name, Value::I32(value))
 }
 
-/// Clients that were told nothing wrong: what is refused of them by somebody else's doing.
+/// Clients without a mistake: what is refused because of others' changes.
 #[test]
 fn an_operator_ends_a_connection() {
     let rabbit = Rabbit::start();

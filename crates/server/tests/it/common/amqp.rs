@@ -1,4 +1,4 @@
-//! An AMQP client that does as it is told, right or wrong, and hears why it is closed.
+//! An AMQP client that sends any frame, right or wrong, and hears why it is closed.
 
 use bytes::{Bytes, BytesMut};
 use polylogue_amqp::codec::*;

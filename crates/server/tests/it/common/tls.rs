@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Somebody who signs, and the files of what was signed.
+/// A certificate authority, and the files of its certificates.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     dir: PathBuf,

@@ -1,4 +1,4 @@
-//! Every method there is, by somebody who has not said who it is, by somebody whom no virtual host lets in, and by somebody who may do nothing.
+//! Every method there is, by a client that has not logged in, by a user without access to the virtual host, and by a user without permissions.
 
 use super::declare::REFUSED;
 use super::*;

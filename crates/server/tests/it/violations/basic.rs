@@ -59,7 +59,7 @@ const PUBLISHING: &[Case] = &[
     ),
 ];
 
-/// What somebody publishes in the name of another: who has the tag `impersonator` may.
+/// A publish in the name of another user: who has the tag `impersonator` may.
 const IMPERSONATING: &[Case] = &[(
     "in another's name, as a clerk",
     |c| c.publish("", "own", &BasicProperties { user_id: Some("guest".into()), ..props() }, b"x"),
@@ -310,7 +310,7 @@ fn confirms_and_transactions() {
     Rabbit::with_things().check(|to| Client::open(to, "guest"), MODES);
 }
 
-/// 312 and 313 are told with the message that comes back, and close nothing.
+/// 312 and 313 come with the message that comes back, and close nothing.
 #[test]
 fn a_mandatory_message_that_reaches_nobody_comes_back() {
     let rabbit = Rabbit::with_things();

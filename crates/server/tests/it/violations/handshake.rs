@@ -5,7 +5,7 @@ use crate::common::amqp::start_ok;
 use bytes::Bytes;
 use polylogue_amqp::codec::*;
 
-/// What is answered to whoever does not begin with AMQP 0-9-1.
+/// The answer to a client that does not begin with AMQP 0-9-1.
 #[test]
 fn who_speaks_something_else_is_told_what_is_spoken() {
     let rabbit = Rabbit::start();
