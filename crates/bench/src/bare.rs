@@ -1,4 +1,4 @@
-//! Bare loops: what the machine itself takes for the work that no broker can avoid. A broker's cost is told as a multiple of them.
+//! Bare loops: what the machine itself takes for the work that no broker can avoid. A broker's cost is given as a multiple of them.
 //!
 //! ```text
 //!   write loop    sender thread --loopback--> read a batch, CRC-32C, write to a prewritten file [, fdatasync], answer 8 bytes
@@ -30,7 +30,7 @@ const AHEAD: u64 = 5;
 const ANSWER_BYTES: usize = 8;
 /// What a sendfile is asked for at a time. Bytes.
 const SEND_BYTES: usize = 1 << 20;
-/// The message that costs are told by. Bytes.
+/// The message size for which costs are given. Bytes.
 const MESSAGE_BYTES: u64 = 1_024;
 
 const NS_PER_S: u64 = 1_000_000_000;

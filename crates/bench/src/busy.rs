@@ -19,7 +19,7 @@ pub const BOUND_SHARE: f64 = 0.85;
 /// What a JVM does at its start is not what it does later. Seconds.
 const START_S: f64 = 2.0;
 
-/// How many threads of a client work for one role (to write, or to read) at a time; `None`: not told by its processor time, which is
+/// How many threads of a client work for one role (to write, or to read) at a time; `None`: not shown by its processor time, which is
 /// looked at from outside.
 #[must_use]
 pub fn threads(driver: Driver) -> Option<usize> {
@@ -43,7 +43,7 @@ impl Threads {
     /// Looks at the threads of a process.
     ///
     /// # Errors
-    /// When it is gone or belongs to somebody else.
+    /// When it is gone or belongs to another user.
     pub fn take(pid: u32) -> Result<Threads> {
         let folder = format!("/proc/{pid}/task");
         let mut cpu_s = BTreeMap::new();

@@ -212,7 +212,7 @@ mod tests {
         fs::write(own.join("memory.use_hierarchy"), "1\n").expect("a file");
         assert_eq!(place_of_version_1(root.path(), told), Some(own.clone()));
         assert_eq!(place_of_version_1(root.path(), "0::/ours\n"), None, "version 2");
-        // The kernel makes the files; here somebody else does.
+        // The kernel makes the files; here the test does.
         let folder = own.join(format!("polylogue-bench-{}-run", std::process::id()));
         fs::create_dir(&folder).expect("a folder");
         fs::write(folder.join("memory.limit_in_bytes"), "").expect("a file");

@@ -95,7 +95,7 @@ enum Command {
     Bare(BareArgs),
     /// Turn result lines into tables on the terminal, or into a report with pictures: HTML, Markdown
     Report(ReportArgs),
-    /// Run loads for whoever reaches it and knows the token; without --listen: be a driver, on standard input and output
+    /// Run loads for clients that reach it and know the token; without --listen: be a driver, on standard input and output
     Worker(WorkerArgs),
 }
 
@@ -175,10 +175,10 @@ struct WorkerArgs {
     /// raw or amqp
     #[arg(conflicts_with = "listen")]
     driver: Option<Driver>,
-    /// Where; on another address than the loopback whoever knows the token can put load on what this machine reaches
+    /// Where; on another address than the loopback any client with the token can put load on what this machine reaches
     #[arg(long, value_name = "HOST:PORT", requires = "token", num_args = 0..=1, default_missing_value = "127.0.0.1:7090")]
     listen: Option<SocketAddr>,
-    /// The word that whoever has a load must know
+    /// The token that clients must know
     #[arg(long, value_name = "WORD", env = "POLYLOGUE_BENCH_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a worker is told, and what it says: the same for every driver in every language.
+//! A worker's input and output: the same for every driver in every language.
 //!
 //! ```text
 //!   polylogue-bench                                    worker (a process: `polylogue-bench worker`, Java, librdkafka)
@@ -114,7 +114,7 @@ impl System {
     }
 
     /// Whether messages that one producer has sent to one partition, several at a time, are there in the order in which they were
-    /// sent. `RocketMQ` and `TubeMQ` promise that only to a producer that waits for each answer: with them disorder is told, and is no
+    /// sent. `RocketMQ` and `TubeMQ` promise that only to a producer that waits for each answer: with them disorder is reported, and is no
     /// failure.
     #[must_use]
     pub fn keeps_order_of_pipelined(self) -> bool {
@@ -138,7 +138,7 @@ impl FromStr for System {
     }
 }
 
-/// How often readers tell the broker how far they are, unless told otherwise: what Kafka's and `RocketMQ`'s clients do by themselves.
+/// How often readers tell the broker how far they are, by default: what Kafka's and `RocketMQ`'s clients do by themselves.
 pub const COMMIT_MS: u64 = 5_000;
 
 fn commit_ms() -> u64 {
@@ -208,14 +208,14 @@ pub struct Spec {
     pub expect: u64,
     /// The fastest that all readers together may read. Bytes a second; 0: as fast as it goes.
     pub read_bytes_per_s_max: u64,
-    /// Whether its worker gets a core only while nobody else wants it; see [`Load::reader_gives_way`](crate::matrix::Load::reader_gives_way).
-    /// Who starts the worker sees to that: it is not told.
+    /// Whether its worker gets a core only while it is otherwise idle; see [`Load::reader_gives_way`](crate::matrix::Load::reader_gives_way).
+    /// Its starter sets that: the worker does not know.
     #[serde(skip)]
     pub gives_way: bool,
     /// Whether what is read is verified. Off only against a broker that answers with canned messages.
     pub verify: bool,
     /// For the AMQP driver: partitions are queues, and `in_flight` counts messages that are not confirmed. Other drivers are not
-    /// told of it.
+    /// shown it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueLoad>,
     /// Whether the bench says while the worker runs when what is measured begins ([`Measure`]).

@@ -110,7 +110,7 @@ impl FromStr for Driver {
     }
 }
 
-/// What a worker has told.
+/// What a worker has reported.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Told {
     /// What became of its run.
@@ -121,7 +121,7 @@ pub struct Told {
 
 /// Who goes along with the workers of a run.
 pub trait Watch {
-    /// All workers, with these process ids, have been told to start at `start_ns` (Unix nanoseconds), which is a little ahead.
+    /// All workers, with these process ids, have been instructed to start at `start_ns` (Unix nanoseconds), which is a little ahead.
     ///
     /// # Errors
     /// What makes the run useless.
@@ -130,10 +130,10 @@ pub trait Watch {
         Ok(())
     }
 
-    /// The first worker has told a second. Gives what ends an open warm-up, once; it goes to all workers.
+    /// The first worker has reported a second. Gives what ends an open warm-up, once; it goes to all workers.
     fn second(&mut self, second: &Second) -> Option<Measure>;
 
-    /// Whether the workers are to be ended now: then what the first one has told so far is all that there will be.
+    /// Whether the workers are to be ended now: then what the first one has reported so far is all that there will be.
     fn stops(&self) -> bool {
         false
     }
@@ -180,7 +180,7 @@ impl Watch for Listener<'_> {
     }
 }
 
-/// Runs one worker for each spec, all at the same time, and gives what each has told. `each_second` hears the first one.
+/// Runs one worker for each spec, all at the same time, and returns what each has reported. `each_second` hears the first one.
 ///
 /// # Errors
 /// When a worker fails, says nothing, or the user wants to stop.
@@ -195,7 +195,7 @@ pub fn drive(
     drive_watched(driver, specs, programs, place, interrupt, &mut Listener(each_second))
 }
 
-/// The same with somebody who goes along.
+/// The same with an observer.
 ///
 /// # Errors
 /// As [`drive`].

@@ -50,7 +50,7 @@ pub struct Job {
     pub work: PathBuf,
 }
 
-/// Runs it; gives the lines, those included that an earlier run has done. A side that cannot be run is told as a failed line, and the
+/// Runs it; gives the lines, those included that an earlier run has done. A side that cannot be run is reported as a failed line, and the
 /// rest goes on.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ struct Lot<'a> {
     programs: &'a Programs,
     interrupt: &'a Interrupt,
     stamped: &'a Stamped,
-    /// What there is; whoever writes the file holds it.
+    /// What there is; the writer of the file holds it.
     lines: Mutex<Vec<ResultLine>>,
 }
 
@@ -113,7 +113,7 @@ impl Lot<'_> {
         in_lanes(lanes, brokers, |lane, steps| self.run(&steps, lane.place.path(), Kept::default(), &mut lane.progress))
     }
 
-    /// One step after the other, in a folder that nobody else works in.
+    /// One step after the other, in a folder that no other process works in.
     fn run(&self, steps: &[Step<'_>], work: &Path, kept: Kept, progress: &mut Progress) -> Result<()> {
         let kept = RefCell::new(kept);
         let Lot { programs, interrupt, .. } = *self;

@@ -1,4 +1,4 @@
-//! What goes wrong in a benchmark is told to a person: one text.
+//! Errors of a benchmark, for people: one text.
 
 use std::fmt;
 

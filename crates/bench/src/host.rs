@@ -93,7 +93,7 @@ fn parse_page_cache(text: &str) -> Option<u64> {
     Some(kib("Cached")?.saturating_sub(kib("Shmem").unwrap_or(0)).saturating_mul(1_024))
 }
 
-/// Memory that nobody needs: what is free, and the page cache as far as it can be given up. Bytes.
+/// Unused memory: what is free, and the page cache as far as it can be given up. Bytes.
 ///
 /// # Errors
 /// When the machine does not tell.
@@ -172,7 +172,7 @@ fn established(list: &str, port: u16) -> u64 {
     list.lines().filter(is_one).count() as u64
 }
 
-/// The machine's memory. Bytes; 0 when nobody tells.
+/// The machine's memory. Bytes; 0 when unknown.
 #[must_use]
 pub fn memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(parse_diskstats(older, DeviceId { major: 8, minor: 1 }).map(|d| d.operations), Some(130));
     }
 
-    /// What this very process has written and flushed, and nobody else less, is on the device.
+    /// What this very process has written and flushed, and no other process less, is on the device.
     #[test]
     fn what_is_flushed_is_seen_on_the_device() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-device-{}", std::process::id()));

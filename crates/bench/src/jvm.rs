@@ -1,7 +1,7 @@
 //! How often a JVM has collected garbage, and how long that took: read from the file in which every HotSpot JVM keeps its counters.
 //!
 //! ```text
-//!   /tmp/hsperfdata_USER/PID     a file that the JVM has mapped; reading it disturbs nobody
+//!   /tmp/hsperfdata_USER/PID     a file that the JVM has mapped; reading it disturbs no process
 //!
 //!   prologue   magic CA FE C0 C0 | byte order | major, minor | accessible | used: i32 | overflow: i32 | time: i64 |
 //!              offset of the first entry: i32 | number of entries: i32                                          32 bytes
@@ -33,7 +33,7 @@ pub struct Collections {
     pub ms: f64,
 }
 
-/// Where a process keeps its counters; `None` for one that is no JVM, or that was told to keep none.
+/// Where a process keeps its counters; `None` for one that is no JVM, or that keeps none.
 #[must_use]
 pub fn counters_of(pid: u32) -> Option<PathBuf> {
     let folders = fs::read_dir(std::env::temp_dir()).into_iter().chain(fs::read_dir("/tmp"));

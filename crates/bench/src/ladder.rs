@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Held means: at least 99 % of the target acknowledged in time, no growing backlog, no errors. Of a rate that was not held no latency
-//! is told.
+//! is given.
 
 use crate::contract::{Done, Second, whole_seconds};
 use std::fmt;
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(maximum, None, "nothing counts that no fixed rate holds");
     }
 
-    /// A peer whose highest step did not hold for long was told to hold the step below, which was half of it.
+    /// A peer whose highest step did not hold for long was recorded as holding the step below, which was half of it.
     #[test]
     fn below_a_step_that_does_not_hold_for_long_is_searched() {
         let weak = |step| match step {

@@ -1,4 +1,4 @@
-//! Latencies: histograms that keep three digits from a nanosecond to ten minutes, and when a percentile may be told.
+//! Latencies: histograms that keep three digits from a nanosecond to ten minutes, and when a percentile may be given.
 
 use crate::contract::Done;
 use crate::error::{BenchError, Context, Result};
@@ -9,11 +9,11 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The longest latency that is told apart; longer ones count as this long. Nanoseconds: ten minutes.
+/// The longest latency that is distinguished; longer ones count as this long. Nanoseconds: ten minutes.
 pub const LATENCY_NS_MAX: u64 = 600_000_000_000;
 /// Significant decimal digits of each value.
 pub const DIGITS: u8 = 3;
-/// A percentile is told only when so many samples lie beyond it: fewer are chance.
+/// A percentile is given only when so many samples lie beyond it: fewer are chance.
 pub const SAMPLES_BEYOND_MIN: f64 = 100.0;
 /// Points of a whole curve for each half of what is left.
 const CURVE_TICKS: u32 = 5;

@@ -16,10 +16,10 @@
 //! What keeps figures honest:
 //! - [`schedule`]: open loop. Latency counts from when a message should have been sent, whatever held it up.
 //! - [`stamp`], [`verify`]: every message is followed; a run with a loss is a failed run.
-//! - [`latency`]: a percentile is told only with 100 samples beyond it.
+//! - [`latency`]: a percentile is given only with 100 samples beyond it.
 //! - [`busy`]: where the client was the limit, no broker is ahead.
 //! - [`steady`]: what is measured begins when another stretch of work costs what the last ones did.
-//! - [`ladder`]: a rate is held without a growing backlog, or no latency of it is told; a searched maximum must hold once more.
+//! - [`ladder`]: a rate is held without a growing backlog, or no latency of it is given; a searched maximum must hold once more.
 //! - [`pin`], [`cgroup`]: broker and client have cores of their own, and every broker the same memory.
 //! - [`flush`]: durability is seen, not declared.
 //! - [`sample`], [`run`]: processor time is counted from an idle broker to an idle broker.

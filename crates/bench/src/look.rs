@@ -21,7 +21,7 @@ const MIB_SHIFT: u32 = 20;
 /// What is looked at.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// The broker's processes; none of a broker of somebody else.
+    /// The broker's processes; none of a running broker that was named.
     broker: Vec<u32>,
     /// Its shared memory, each page once, before it was loaded: what is counted each second counts a page as often as it is mapped. Bytes.
     shared_bytes: u64,
@@ -99,7 +99,7 @@ impl Probe {
         others.clone_into(&mut self.others);
     }
 
-    /// The processor time of the broker so far; `None` of a broker of somebody else. Seconds.
+    /// The processor time of the broker so far; `None` of a running broker that was named. Seconds.
     #[must_use]
     pub fn broker_cpu_s(&self) -> Option<f64> {
         Sample::take_all(&self.broker).ok().map(|sample| sample.cpu_s)
@@ -157,7 +157,7 @@ fn grown<T>(looks: &[Look], value: impl Fn(&Look) -> Option<T>, less: impl Fn(T,
     pairs.map_while(|(from, to)| Some(less(value(to)?, value(from)?))).collect()
 }
 
-/// The series of a run: what the client has told and what was seen meanwhile.
+/// The series of a run: what the client has reported and what was seen meanwhile.
 #[must_use]
 pub fn series(told: &[Second], groups: u32, looks: &[Look]) -> Series {
     let micros = |p99: Option<u64>, max: u64| p99.unwrap_or(max) / 1_000;

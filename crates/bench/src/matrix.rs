@@ -52,7 +52,7 @@ pub struct Batching {
 }
 
 impl Batching {
-    /// Whether it is what Kafka's producer does when nobody has asked it for anything else.
+    /// Whether it is what Kafka's producer does by default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == DEFAULT_BATCH
@@ -72,7 +72,7 @@ pub enum Kind {
     Ladder,
     /// Messages a second and latency of messages of a size, one by one or pipelined.
     Size,
-    /// Latency while somebody reads old messages from the disk.
+    /// Latency while a consumer reads old messages from the disk.
     Cold,
     /// The same with messages that the page cache may still have: how long until the reader has caught up.
     Drain,
@@ -252,7 +252,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// What figures are told from, unless somebody asks for something else.
+    /// The window of figures by default.
     pub const FULL: Scale =
         Scale { quick: false, messages: 3_000_000, warm_messages: 2_000_000, warmup_ms: 30_000, window_ms: 60_000 };
     /// A smoke run.

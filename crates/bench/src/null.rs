@@ -55,7 +55,7 @@ const NEXT_OFFSET: i64 = 1 << 40;
 /// speaks Kafka's protocol a message is a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// It is acknowledged and delivered to nobody. 0: none is.
+    /// It is acknowledged and not delivered. 0: none is.
     pub lose: u64,
     /// It is delivered twice. 0: none is.
     pub double: u64,
@@ -142,7 +142,7 @@ impl NullBroker {
                 let state = Arc::clone(&state);
                 // A connection that gets no thread is closed: the client sees that.
                 let _ = Builder::new().name("null-connection".to_owned()).spawn(move || {
-                    // However it ends, the client sees it; there is nobody else to tell.
+                    // However it ends, the client sees it; there is no one else to report to.
                     let _ = state.serve(&stream);
                     state.connections.fetch_sub(1, Ordering::Relaxed);
                 });

@@ -111,7 +111,7 @@ pub fn maven(pom: &Path, goals: &[String], to: &Path) -> Result<()> {
     succeed(&mut command, &hint).map(drop)
 }
 
-/// Runs a command and gives what it says. When it fails, all that it says is told, and the hint.
+/// Runs a command and gives what it says. When it fails, the error has all of its output, and the hint.
 ///
 /// # Errors
 /// When it cannot be run or fails.
@@ -166,7 +166,7 @@ pub fn java_of(class_path: &[String], options: &[&str], class: &str) -> Command 
     command
 }
 
-/// Builds what keeps a server on the loopback, unless it is there, and gives where it is. `RocketMQ` and `TubeMQ` cannot be told to
+/// Builds what keeps a server on the loopback, unless it is there, and gives where it is. `RocketMQ` and `TubeMQ` cannot be made to
 /// listen on one address only.
 ///
 /// # Errors

@@ -8,7 +8,7 @@
 //!
 //! A process inherits the cores of the thread that starts it, and so do its threads: nothing has to be changed afterwards, and nothing
 //! that starts a process of its own escapes. What a program makes of it (a JVM with one core takes the serial collector unless it is
-//! told another one) is the same for everybody.
+//! given another one) is the same for all.
 
 use crate::error::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// How long a process may take to end after SIGTERM before it is killed, and how often that is looked at.
 const END_TRIES: u32 = 600;
 const END_WAIT: Duration = Duration::from_millis(50);
-/// Lines of a process that wait for somebody to read them; then it waits.
+/// Lines of a process that wait to be read; then it waits.
 const LINES_MAX: usize = 1_024;
 /// How often an interruption is looked for while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens for both signals. Whoever waits must look at it: the process is no longer ended by them.
+    /// Listens for both signals. Waiting code must look at it: the process is no longer ended by them.
     ///
     /// # Errors
     /// When the system refuses.
@@ -68,7 +68,7 @@ impl Interrupt {
     }
 }
 
-/// What all processes get that a thread starts meanwhile. What is said of a broker holds for its helpers too, whoever starts them.
+/// What all processes get that a thread starts meanwhile. What is said of a broker holds for its helpers too, by whichever process they are started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Surround {
     /// The cores that they may use; none: as this process.
@@ -130,7 +130,7 @@ fn joining(procs: &Path, command: &Command) -> Command {
     within(shell, command)
 }
 
-/// The same command, which uses a core only while nobody else wants it (`SCHED_IDLE`, sched(7)): `chrt` of util-linux asks for that and
+/// The same command, which uses a core only while it is otherwise idle (`SCHED_IDLE`, sched(7)): `chrt` of util-linux asks for that and
 /// becomes the command. Where there is none, it is as it was.
 #[must_use]
 pub fn giving_way(command: Command) -> Command {
@@ -271,7 +271,7 @@ impl Process {
         self.kill();
     }
 
-    /// Ends it at once, when nobody wants what it would put away first.
+    /// Ends it at once, when what it would store first is not needed.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -306,11 +306,11 @@ fn append(log: &Path) -> Result<File> {
     OpenOptions::new().create(true).append(true).open(log).context(|| format!("cannot write {}", log.display()))
 }
 
-/// Takes a folder, and makes it where it is missing: nobody else has it until the file that this gives is closed, at the latest with the
+/// Takes a folder, and makes it where it is missing: no other process has it until the file that this gives is closed, at the latest with the
 /// process. The brokers of two benchmarks in one folder removed each other's files.
 ///
 /// # Errors
-/// When somebody has it, or it cannot be made.
+/// When another process has it, or it cannot be made.
 pub fn take_folder(folder: &Path) -> Result<File> {
     let said = || format!("cannot work in {}", folder.display());
     std::fs::create_dir_all(folder).context(said)?;
@@ -325,7 +325,7 @@ pub fn take_folder(folder: &Path) -> Result<File> {
     }
 }
 
-/// A folder that nobody else has, removed with all that is in it when this value goes.
+/// A folder that no other process has, removed with all that is in it when this value goes.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -338,7 +338,7 @@ impl Folder {
     /// absolute, whatever is given.
     ///
     /// # Errors
-    /// When somebody works in it, this process included, or it cannot be made or emptied.
+    /// When a process works in it, this process included, or it cannot be made or emptied.
     pub fn create(path: &Path) -> Result<Folder> {
         let path = std::path::absolute(path).context(|| format!("where is {}", path.display()))?;
         let lock = take_folder(&path)?;
@@ -375,7 +375,7 @@ impl Drop for Folder {
 mod tests {
     use super::*;
 
-    /// A reader far behind kept the client beside it from its core for up to 3 ms, and the broker was told to be that slow.
+    /// A reader far behind kept the client beside it from its core for up to 3 ms, and the broker was reported to be that slow.
     #[test]
     fn what_gives_way_uses_a_core_that_nobody_wants() {
         let cat = || {
@@ -447,14 +447,14 @@ mod tests {
             let mut process = Process::start("a shell", command, &log, true).expect("it starts");
             let said = process.line(Duration::from_secs(60), &Interrupt::default()).expect("it talks");
             let pid = process.pid();
-            // As when the benchmark is killed: nobody ends it.
+            // As when the benchmark is killed: no process ends it.
             std::mem::forget(process);
             (said, pid)
         };
         let (said, pid) = Builder::new().spawn(starts).expect("a thread").join().expect("it ends");
         assert_eq!(said, "it is there", "its environment is kept");
         let state = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // It is a zombie then, because nobody waits for it.
+        // It is a zombie then, because no process waits for it.
         let gone =
             || state(pid).rsplit(')').next().is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('Z'));
         for _ in 0..END_TRIES {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   lane 0   [7/336] A4/...  kafka  round 1  1000/s  p99 3 ms     the line that changes is that of the first lane that runs something
-//!   lane 1   [8/336] B1/...  pulsar  round 1                      told when it has ended, above that line
+//!   lane 1   [8/336] B1/...  pulsar  round 1                      printed when it has ended, above that line
 //! ```
 
 use crate::clock::{MS_NS, monotonic_ns, seconds};
@@ -19,7 +19,7 @@ const PLAIN: &str = "\x1b[0m";
 /// To the start of the line, and clear it.
 const AGAIN: &str = "\r\x1b[2K";
 
-/// Figures of a line that are told when it is there.
+/// Figures of a line that are printed when it is there.
 const TOLD: [&str; 7] = [
     "produce_per_s",
     "produce_cpu_s_per_million",
@@ -110,7 +110,7 @@ impl Progress {
         Progress::to(Box::new(stderr()), terminal)
     }
 
-    /// One that nobody sees.
+    /// A hidden one.
     #[cfg(test)]
     pub(crate) fn silent() -> Progress {
         Progress::to(Box::new(std::io::sink()), false)

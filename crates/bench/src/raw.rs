@@ -141,7 +141,7 @@ impl Times {
         self.end_ns.load(Ordering::Acquire)
     }
 
-    /// Whoever has not come to an end now is stopped.
+    /// Threads that have not ended now are stopped.
     #[must_use]
     pub fn deadline_ns(&self) -> u64 {
         self.end_ns().saturating_add(DRAIN_MS_MAX * MS_NS)
@@ -220,7 +220,7 @@ impl Tally {
         }
         let ended = std::mem::replace(&mut self.second, Second { second: now, ..Second::default() });
         self.interval.clear();
-        // Nobody listens any more when the worker has given up; then nothing is lost.
+        // No receiver is left when the worker has given up; then nothing is lost.
         let _ = self.seconds.send(ended);
     }
 

@@ -10,8 +10,8 @@
 //!   its clock - ours = clock_ns - (asked + answered) / 2      of many questions the one that was answered soonest is taken
 //! ```
 //!
-//! A worker runs loads for whoever knows the word and reaches it. It has one clock for what it sends and what it reads, so latencies need
-//! no correction; the start is told in its clock, and what the clocks differ by is printed.
+//! A worker runs loads for clients that know the token and reach it. It has one clock for what it sends and what it reads, so latencies need
+//! no correction; the start is given in its clock, and what the clocks differ by is printed.
 
 use crate::clock::{MS_NS, unix_ns};
 use crate::contract::{DRAIN_MS_MAX, LINE_BYTES_MAX, Line, Second, Spec, Start};
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// How often the clock is asked for.
 const QUESTIONS: u32 = 64;
-/// How long somebody may take to say who they are, and to answer a question.
+/// How long a client may take to authenticate, and to answer a question.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// How often is looked whether the user wants to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ const LOADS_MAX: u64 = 16;
 const TOKEN_BYTES_MIN: usize = 8;
 const READ_BYTES: usize = 64 << 10;
 
-/// The first line of whoever has a load.
+/// The first line of a client with a load.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hello {
@@ -195,7 +195,7 @@ impl Server {
     /// Runs loads until the user wants to stop.
     ///
     /// # Errors
-    /// When nobody can be heard any more.
+    /// When the connection is closed.
     pub fn serve(self, interrupt: &Interrupt) -> Result<()> {
         self.listener.set_nonblocking(true).context(|| "cannot wait for loads".to_owned())?;
         let (loads, mut number) = (Arc::new(AtomicU64::new(0)), 0_u64);
@@ -218,7 +218,7 @@ impl Server {
             let (place, loads, interrupt) =
                 (self.place.join(number.to_string()), Arc::clone(&loads), interrupt.clone());
             let body = move || {
-                // What went wrong is told to whoever had the load.
+                // The error is reported to the load's client.
                 let _ = Lines::new(stream).and_then(|mut lines| {
                     let done = serve_one(&mut lines, &token, &programs, &place, &interrupt);
                     done.or_else(|e| lines.say(&Failed { failed: e.to_string() }))
@@ -280,7 +280,7 @@ fn contract_line(line: &str) -> Result<Line> {
     }
 }
 
-/// Has a worker elsewhere run a load; gives what it told, and how much its clock differs.
+/// Has a worker elsewhere run a load; returns what it reported, and how much its clock differs.
 ///
 /// # Errors
 /// When it is not there, wants another word, fails, or the user wants to stop.
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(behind.offset_ns, -605);
     }
 
-    /// A load of more than two minutes was ended, because whoever had it said nothing meanwhile.
+    /// A load of more than two minutes was ended, because its client said nothing meanwhile.
     #[test]
     fn who_has_nothing_to_say_has_not_hung_up() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -101,7 +101,7 @@ fn is_zero(value: &u64) -> bool {
 }
 
 /// What happened second by second; the same place in each list is the same second, counted from when the first message was due. A list
-/// is empty where there is nothing to know: no groups, a broker of somebody else, no JVM.
+/// is empty where there is nothing to know: no groups, a named running broker, no JVM.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Series {
     /// Messages acknowledged.
@@ -182,7 +182,7 @@ pub struct ResultLine {
     pub date: String,
     /// What was built: the commit, and whether there were changes on top.
     pub commit: String,
-    /// What programs ran; none in lines of before it was told.
+    /// What programs ran; none in lines from before it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built: Option<Built>,
     /// Where.
@@ -279,7 +279,7 @@ pub struct Stamped {
     pub run: String,
     /// The commit of the checkout.
     pub commit: String,
-    /// What programs run; none when nobody has looked.
+    /// What programs run; none when it was not looked at.
     pub built: Option<Built>,
     /// The machine.
     pub machine: Machine,
@@ -369,10 +369,10 @@ pub fn append(file: &Path, line: &ResultLine) -> Result<()> {
     out.write_all(text.as_bytes()).context(said)
 }
 
-/// What a run is told whose machine was too busy for its latency to say anything, as far as all of them are told it.
+/// The remark of a run whose machine was too busy for its latency to count, as far as all of them have it.
 pub const BUSY: &str = "the machine was only";
 
-/// Lines up to 2026-11-23 are told that the machine was busy where broker and client had cores of their own, too; whose client was not busy is
+/// Lines up to 2026-11-23 say that the machine was busy where broker and client had cores of their own, too; whose client was not busy is
 /// its broker's own latency.
 fn without_busy(mut line: ResultLine) -> ResultLine {
     if line.conditions.as_ref().is_some_and(|told| told.pinning != unpinned()) {
@@ -408,7 +408,7 @@ pub fn read(file: &Path) -> Result<Vec<ResultLine>> {
 mod tests {
     use super::*;
 
-    /// Every reader that caught up within its window was told at the same rate, however long that had taken.
+    /// Every reader that caught up within its window was reported at the same rate, however long that had taken.
     #[test]
     fn a_reader_that_caught_up_is_told_at_the_rate_until_then() {
         let mut line =
@@ -433,7 +433,7 @@ mod tests {
         assert!(!is_final("the broker was not idle after 90 s"));
     }
 
-    /// Kafka's and RabbitMQ's latency was compared with nobody's in most rows, because their brokers used up their own core.
+    /// Kafka's and RabbitMQ's latency was not compared in most rows, because their brokers used up their own core.
     #[test]
     fn a_broker_that_uses_up_its_own_cores_is_compared() {
         let busy = |pinning: &str| {

@@ -67,7 +67,7 @@ const COLD_SHARE_MIN: f64 = 0.8;
 const DRAINED_SHARE_MIN: f64 = 1.0;
 /// A throughput run has lasted when this share of its bytes is past polylogue's segment writer.
 const SEGMENT_SHARE_MIN: f64 = 0.5;
-/// Up to this rate the median of the few messages is told, under a name of its own. Messages a second.
+/// Up to this rate the median of the few messages is given, under a name of its own. Messages a second.
 const MEDIAN_RATE_MAX: u64 = 100;
 /// What percentiles are called and which they are.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
@@ -245,7 +245,7 @@ fn system_of(driver: Driver, side: &Side) -> System {
     }
 }
 
-/// Who writes what lies there from before: nobody measures that, so a faster client of the same protocol where there is one.
+/// Who writes what lies there from before: it is not measured, so a faster client of the same protocol where there is one.
 #[must_use]
 pub fn writes_backlog(driver: Driver, system: System) -> Driver {
     if driver == Driver::Java && system == System::Kafka { Driver::Raw } else { driver }
@@ -379,7 +379,7 @@ impl OneSide<'_> {
         }
     }
 
-    /// Messages out of order, where their order was promised; where it was not, they are told.
+    /// Messages out of order, where their order was promised; where it was not, they are reported.
     fn disorder(&mut self, done: &Done) -> u64 {
         if self.system.keeps_order_of_pipelined() || self.load.in_flight == 1 {
             return done.out_of_order;
@@ -388,7 +388,7 @@ impl OneSide<'_> {
         0
     }
 
-    /// The broker when its background work is done; `None` for a broker of somebody else.
+    /// The broker when its background work is done; `None` for a named running broker.
     fn idle(&mut self) -> Result<Option<Sample>> {
         self.around.interrupt.check()?;
         let pids = self.running.pids();
@@ -638,7 +638,7 @@ impl OneSide<'_> {
         if let Err(why) = ran.held() {
             self.fail_in_full(format!("the rate was not held: {why}"));
         }
-        // With cores of its own a broker that has no time is one; a client that has none is told by what it used.
+        // With cores of its own a broker that has no time is one; a client that has none is recognised by what it used.
         if idle < IDLE_SHARE_MIN && load.how.pinning.split().is_none() {
             self.fail_in_full(format!("{BUSY} {:.0} % idle: no latency is compared", idle * 100.0));
         }

@@ -90,7 +90,7 @@ impl Sample {
     /// Looks at a process.
     ///
     /// # Errors
-    /// When it is gone or belongs to somebody else.
+    /// When it is gone or belongs to another user.
     pub fn take(pid: u32) -> Result<Sample> {
         let stat = read(&format!("/proc/{pid}/stat"))?;
         let (ticks, threads) =
@@ -115,7 +115,7 @@ impl Sample {
     /// Looks at all processes of a broker. The first one must be there; a helper may have gone.
     ///
     /// # Errors
-    /// When the first one is gone or belongs to somebody else.
+    /// When the first one is gone or belongs to another user.
     pub fn take_all(pids: &[u32]) -> Result<Sample> {
         let (first, helpers) = pids.split_first().ok_or_else(|| BenchError::new("no process to look at"))?;
         let mut sum = Sample::take(*first)?;
@@ -273,7 +273,7 @@ impl<T: Send + 'static> Sampler<T> {
                 next_ns += SECOND_NS;
                 match look() {
                     Ok(sample) if samples.len() < SAMPLES_MAX => samples.push(sample),
-                    // A process that has gone is found by whoever started it.
+                    // A process that has gone is found by its starter.
                     Ok(_) | Err(_) => {}
                 }
                 if ended {
@@ -364,7 +364,7 @@ mod tests {
         assert!(after.threads >= 1 && after.files >= 3);
     }
 
-    /// A program with a buffer of 128 MiB that it has filled waits until somebody reads it. What was sampled is what it has taken, and what
+    /// A program with a buffer of 128 MiB that it has filled waits until it is read. What was sampled is what it has taken, and what
     /// the system counts page by page, to 2 %.
     #[test]
     fn memory_agrees_with_what_was_taken_and_with_the_systems_own_count() {

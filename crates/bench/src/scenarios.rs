@@ -51,7 +51,7 @@ const LADDER_WARMUP_MS_MAX: u64 = 40_000;
 const STAY_BYTES_MAX: u64 = 24 << 30;
 /// Messages without a confirm on the way to queues.
 const UNCONFIRMED_MAX: u32 = 1_000;
-/// Of so many messages p99.9 is told: a hundred are beyond it.
+/// Of so many messages p99.9 is given: a hundred are beyond it.
 const P999_MESSAGES: u64 = 100_000;
 /// The same of p99.
 const P99_MESSAGES: u64 = 10_000;
@@ -81,7 +81,7 @@ pub struct Length {
 }
 
 impl Length {
-    /// What figures are told from.
+    /// The source of figures.
     pub const FULL: Length = Length {
         quick: false,
         first_page: (60_000, 10_000),
@@ -182,19 +182,19 @@ impl Maker {
         Load { how: How { ladder, ..load.how }, ..load }
     }
 
-    /// The load with a window of a second more where it has just the messages of which p99.9 is told: one less, and it would not be.
+    /// The load with a window of a second more where it has just the messages of which p99.9 is given: one less, and it would not be.
     fn for_far_tail(self, load: Load) -> Load {
         let messages = load.rate * load.window_ms / 1_000;
         let second_ms = if messages == P999_MESSAGES { 1_000 } else { 0 };
         Load { window_ms: load.window_ms + second_ms, ..load }
     }
 
-    /// The load with a window that has more than the messages of which p99 is told.
+    /// The load with a window that has more than the messages of which p99 is given.
     fn with_tail(self, load: Load) -> Load {
         self.with_messages(load, P99_MESSAGES)
     }
 
-    /// The load with a window that has more than the messages of which p99.9 is told, where that is asked for.
+    /// The load with a window that has more than the messages of which p99.9 is given, where that is asked for.
     fn with_far_tail(self, load: Load) -> Load {
         self.with_messages(load, P999_MESSAGES)
     }
@@ -407,7 +407,7 @@ mod tests {
         }
     }
 
-    /// 5,000 a second for 5 s told no p99.9 of the rows that are published with one.
+    /// 5,000 a second for 5 s gave no p99.9 of the rows that are published with one.
     #[test]
     fn rows_that_ask_for_the_far_tail_are_long_enough_for_it() {
         let native = rows(Length::FULL).into_iter().filter(|row| row.cell.driver.is_native());
@@ -422,7 +422,7 @@ mod tests {
         assert!(count > 12, "{count}");
     }
 
-    /// At 1,000 a second a window of 5 s told no p99.
+    /// At 1,000 a second a window of 5 s gave no p99.
     #[test]
     fn every_latency_that_is_compared_has_a_p99() {
         for row in rows(Length::FULL).iter().filter(|row| row.cell.kind == Kind::Latency && row.id != "flushes") {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A producer counts the messages of each partition from 0 on, so that a reader of the partition finds what is missing, doubled
-//! or out of place without being told anything. All drivers write this, in whatever language.
+//! or out of place without further information. All drivers write this, in whatever language.
 
 use crate::contract::Payloads;
 use crate::error::{BenchError, Context, Result};

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A JVM compiles what it has run often enough, caches fill, files are laid out: that takes work, not time. So a warm-up ends when nothing
-//! changes any more, not before its least time and least count, and not after its longest time: then it is told that it was capped.
+//! changes any more, not before its least time and least count, and not after its longest time: then it is reported as capped.
 
 use crate::contract::Second;
 use serde::{Deserialize, Serialize};

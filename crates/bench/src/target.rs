@@ -1,4 +1,4 @@
-//! What is measured: a polylogue or a broker of somebody else's making that is started for the purpose, the null broker, or any
+//! What is measured: a polylogue or another broker that is started for the purpose, the null broker, or any
 //! broker that is there.
 
 use crate::amqp;
@@ -73,12 +73,12 @@ pub enum Target {
     TubemqTuned,
     /// The broker that answers at once.
     Null,
-    /// A broker that somebody else has started: `HOST:PORT`, or `SYSTEM=HOST:PORT`.
+    /// A broker that is already running: `HOST:PORT`, or `SYSTEM=HOST:PORT`.
     At(String),
 }
 
 impl Target {
-    /// All but those of somebody else.
+    /// All but those that already run.
     #[must_use]
     pub fn known() -> [Target; 16] {
         [
@@ -153,7 +153,7 @@ impl Target {
         }
     }
 
-    /// Which of the official Java clients it is measured with, unless told otherwise.
+    /// Which of the official Java clients it is measured with, by default.
     #[must_use]
     pub fn system(&self) -> System {
         match self {
@@ -280,14 +280,14 @@ pub struct Running {
     streams: Option<String>,
     /// Where it is administered, when that is somewhere else.
     admin: Option<String>,
-    /// Where the broker itself listens, when clients ask somebody else for it.
+    /// Where the broker itself listens, when clients ask another process for it.
     listens: Option<String>,
     /// Its processes: the broker first, then what runs beside it for its sake. They end in this order.
     processes: Processes,
 }
 
-/// Processes of a broker. Where nobody has ended them before they go, their folder goes too: they are killed then, instead of being waited for
-/// while they put away what nobody reads.
+/// Processes of a broker. Where they were not ended before they go, their folder goes too: they are killed then, instead of being waited for
+/// while they store what is not needed.
 #[derive(Debug)]
 struct Processes(Vec<Process>);
 
@@ -381,13 +381,13 @@ impl Running {
         &self.bootstrap
     }
 
-    /// The ids of all its processes, its own first; none when somebody else has started it.
+    /// The ids of all its processes, its own first; none when it was already running.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.processes.0.iter().flat_map(|process| family(process.pid())).collect()
     }
 
-    /// Ends it in its own way, if it was started for the purpose. What it has kept stays; whoever does not want that lets go of it.
+    /// Ends it in its own way, if it was started for the purpose. What it has kept stays; dropping it removes that.
     pub fn end(&mut self) {
         for mut process in self.processes.0.drain(..) {
             process.end();
@@ -579,7 +579,7 @@ fn ports<const N: usize>(place: &Path, pick: impl Fn() -> Result<u16>) -> Result
 /// The next port to be tried.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 
-/// A port of the loopback that nobody has now. Another process may take it before the broker does; then
+/// A free port of the loopback. Another process may take it before the broker does; then
 /// that does not start, and says so. It is below those that the system gives to connections: Pulsar binds
 /// its last port ten seconds after its first, and once the end of a connection of its own had it by then.
 fn free_port() -> Result<u16> {

@@ -60,7 +60,7 @@ pub struct Wire {
 /// Connects to `HOST:PORT`, for questions that are answered in time; gives where it is, too.
 ///
 /// # Errors
-/// When it is nowhere, or nobody listens there.
+/// When there is no such address, or no listener.
 pub fn open(server: &str) -> Result<(SocketAddr, TcpStream)> {
     let mut found = server.to_socket_addrs().context(|| format!("{server} is no HOST:PORT that can be found"))?;
     let server = found.next().ok_or_else(|| BenchError::new(format!("{server} has no address")))?;
@@ -75,7 +75,7 @@ impl Wire {
     /// Connects and asks for versions.
     ///
     /// # Errors
-    /// When nobody answers there, or not in Kafka's protocol.
+    /// Without an answer in Kafka's protocol from there.
     pub fn connect(server: &str) -> Result<Wire> {
         let (server, stream) = open(server)?;
         let mut wire = Wire { server, stream, correlation: 0, versions: BTreeMap::new() };

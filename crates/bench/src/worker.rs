@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// A second is told when this much more has passed, so that both threads have told theirs. Nanoseconds.
+/// A second is reported when this much more has passed, so that both threads have reported theirs. Nanoseconds.
 const TELL_AFTER_NS: u64 = 500 * MS_NS;
 /// How often that is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ pub trait Read: Sized + Send + 'static {
 /// Does what `input` says with these producers and readers, and tells `output` what came of it.
 ///
 /// # Errors
-/// When the spec is no good, the broker is not there, or nobody takes the output.
+/// When the spec is no good, the broker is not there, or the output is not read.
 pub fn work<P: Produce, R: Read>(mut input: impl BufRead + Send + 'static, mut output: impl Write) -> Result<()> {
     let spec: Spec = read_line(&mut input, "the spec")?;
     spec.check()?;
@@ -274,7 +274,7 @@ mod tests {
         assert!(p90 >= 150 * MS_NS, "30 % of all messages were due in the stall: {p90} ns");
     }
 
-    /// Hears the worker, and says when measuring begins as soon as it has told a second.
+    /// Hears the worker, and says when measuring begins as soon as it has reported a second.
     struct Bench {
         heard: Vec<u8>,
         measure: Option<String>,

@@ -1,4 +1,4 @@
-//! A worker over TCP on the loopback: the load runs there, and what it told is here.
+//! A worker over TCP on the loopback: the load runs there, and its report is here.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;

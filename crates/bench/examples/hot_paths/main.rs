@@ -43,7 +43,7 @@ const MALLOC: &str = "background_thread:false,narenas:4,dirty_decay_ms:-1,muzzy_
 const HEAD: &str = "| path | partitions (connections) | batch bytes | batches a request | instructions a message | a batch | \
                     in all | allocations a batch | bytes a batch |";
 
-/// Callgrind counts within the function of this name, which is what it is told.
+/// Callgrind counts within the function of this name, which is what it is given.
 #[inline(never)]
 fn counted_by_callgrind(work: &mut dyn FnMut()) {
     work();

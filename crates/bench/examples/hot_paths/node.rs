@@ -203,7 +203,7 @@ impl ReplySink for Mailbox {
     }
 }
 
-/// A connection as the server keeps one, without its socket: the request lies in its buffer already, and nobody sends the
+/// A connection as the server keeps one, without its socket: the request lies in its buffer already, and no peer reads the
 /// response.
 pub(crate) struct Connection {
     session: Session,

@@ -64,7 +64,7 @@ impl Peer {
         self.wait(node, |event| matches!(event, ClientEvent::Reply(..)))
     }
 
-    /// Goes on until the client is told this.
+    /// Runs until the client has received this.
     fn wait(&mut self, node: &Node, is_it: impl Fn(&ClientEvent) -> bool) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             self.put(node);
@@ -118,7 +118,7 @@ impl Peer {
         }
     }
 
-    /// What the client is told.
+    /// What the client receives.
     fn said(&mut self, node: &Node) -> Vec<ClientEvent> {
         let chunks = self.output.drain(..).filter_map(|chunk| chunk.to_bytes().ok());
         chunks.for_each(|bytes| self.back.extend_from_slice(&bytes));

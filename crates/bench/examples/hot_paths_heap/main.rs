@@ -1,4 +1,4 @@
-//! The half of `hot_paths` that counts allocations: prints a case a line, as JSON. It is a program of its own because whoever
+//! The half of `hot_paths` that counts allocations: prints a case a line, as JSON. It is a program of its own because an allocator that
 //! counts stands before the allocator, and would be counted among the instructions.
 
 #[path = "../hot_paths/cases.rs"]

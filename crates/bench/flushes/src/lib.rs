@@ -3,10 +3,10 @@
 //! It stands in for the C library's functions that make data durable, and passes everything on to the next definition. Brokers in Rust,
 //! on a JVM and on Erlang's machine all go through them. It is a tool for Linux with glibc.
 //!
-//! `BENCH_FLUSHES` names a file of [`WORDS`] words that exists; every process of a broker maps it, and whoever measures reads it:
+//! `BENCH_FLUSHES` names a file of [`WORDS`] words that exists; every process of a broker maps it, and the measuring process reads it:
 //!
 //! ```text
-//!   word 0    how long each flush is held before it starts, microseconds          written by whoever measures
+//!   word 0    how long each flush is held before it starts, microseconds          written by the measuring process
 //!        1    fsync and fdatasync
 //!        2    msync with MS_SYNC
 //!        3    writes to files opened with O_SYNC or O_DSYNC
@@ -37,7 +37,7 @@ enum Counted {
     Range = 4,
 }
 
-/// The words that are shared with whoever measures.
+/// The words that are shared with the measuring process.
 fn words() -> Option<&'static [AtomicU64; WORDS]> {
     static SHARED: OnceLock<Option<&'static [AtomicU64; WORDS]>> = OnceLock::new();
     *SHARED.get_or_init(map)

@@ -28,7 +28,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Begins with what somebody else has read of the connection.
+    /// Begins with what was already read of the connection.
     ///
     /// # Errors
     /// When that is more than a buffer.

@@ -207,7 +207,7 @@ impl Publishers {
         }
     }
 
-    /// What nobody confirms is with the broker when its channel has ended in order. A connection that just goes takes along what `RabbitMQ` has
+    /// What is not confirmed is with the broker when its channel has ended in order. A connection that just goes takes along what `RabbitMQ` has
     /// of it and has not routed yet.
     fn end(&mut self) -> Result<()> {
         if self.load.confirms {
@@ -265,7 +265,7 @@ impl Publisher {
         self.in_out > 0
     }
 
-    /// Writes on. What nobody confirms counts when the socket has it.
+    /// Writes on. What is not confirmed counts when the socket has it.
     fn write_on(&mut self, confirms: bool, produced: &mut Produced, shared: &Shared, tally: &mut Tally) -> Result<()> {
         if self.out.is_empty() {
             return Ok(());

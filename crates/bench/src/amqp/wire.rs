@@ -32,7 +32,7 @@ impl Wire {
     /// Connects and logs in, without a channel.
     ///
     /// # Errors
-    /// When nobody answers there, or not in AMQP.
+    /// Without an answer in AMQP from there.
     pub fn connect(server: &str) -> Result<Wire> {
         let (server, stream) = open(server)?;
         let mut wire = Wire { server, stream, input: BytesMut::new() };

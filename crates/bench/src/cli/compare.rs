@@ -48,7 +48,7 @@ pub(super) struct CompareArgs {
     results: Option<PathBuf>,
 }
 
-/// Whether somebody asks for a row: by its id, or by a part of its name.
+/// Whether a row is asked for: by its id, or by a part of its name.
 fn asked(row: &Row, only: &[String]) -> bool {
     only.is_empty()
         || only.iter().any(|text| row.id == text || (text.len() > 2 && row.cell.name.contains(text.as_str())))

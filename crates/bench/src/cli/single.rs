@@ -32,7 +32,7 @@ const CONFIG_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// A name of `peers list`; or a broker of somebody else, SYSTEM=HOST:PORT (kafka, rabbitmq, rabbitmq-stream, pulsar, rocketmq, tubemq)
+    /// A name of `peers list`; or a running broker, SYSTEM=HOST:PORT (kafka, rabbitmq, rabbitmq-stream, pulsar, rocketmq, tubemq)
     #[arg(long, default_value = "polylogue-sync")]
     target: Target,
     /// raw, librdkafka or java; amqp for queues
@@ -82,7 +82,7 @@ pub(super) struct RunArgs {
     /// Settings that are given to the client as they are, by its own names: lines of key=value (java, librdkafka)
     #[arg(long, value_name = "FILE")]
     client_config: Option<PathBuf>,
-    /// Where a broker of somebody else is administered, when that is somewhere else (pulsar: its web service; tubemq: its master's); without, the topic must be there
+    /// Where a running broker is administered, when that is somewhere else (pulsar: its web service; tubemq: its master's); without, the topic must be there
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
     /// A workload file of the OpenMessaging Benchmark: it says topics, groups, rate, sizes and times
@@ -140,7 +140,7 @@ impl QueueArgs {
     }
 }
 
-/// Whether a client can be told more than a load says: ways to be let in, for one.
+/// Whether a client takes settings beyond a load's, for example credentials.
 fn takes_settings(client: Driver) -> bool {
     matches!(client, Driver::Java | Driver::Librdkafka)
 }
@@ -310,7 +310,7 @@ impl Runner<'_> {
     }
 }
 
-/// All that was told, as of one client.
+/// All results, as of one client.
 fn together(all: Vec<Told>) -> Told {
     let mut all = all.into_iter();
     let mut sum = all.next().unwrap_or_default();

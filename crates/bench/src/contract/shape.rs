@@ -83,10 +83,10 @@ pub struct Shape {
     /// Settings that are given to the client as they are, over its own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// Whether the histograms of each second are told with it.
+    /// Whether the histograms of each second are given with it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub histograms: bool,
-    /// Only messages of the producer of this number are verified and told as received; those of all others are passed over.
+    /// Only messages of the producer of this number are verified and reported as received; those of all others are skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_producer: Option<u32>,
 }

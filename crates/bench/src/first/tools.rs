@@ -18,7 +18,7 @@ pub const PERF_TEST_POM: &str = include_str!("../../peers/perf-test.xml");
 const TOOL_HEAP: [&str; 1] = ["-Xmx512M"];
 /// The topic.
 const TOPIC: &str = "first";
-/// How long a tool may take beyond what it is told.
+/// How long a tool may take beyond its set time.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// What a tool is run against.

@@ -1,4 +1,4 @@
-//! The same for AMQP: every message is confirmed at once and goes straight to the socket of whoever consumes from its queue. Nothing
+//! The same for AMQP: every message is confirmed at once and goes straight to the socket of its queue's consumer. Nothing
 //! is kept, routed or limited, and acknowledgements are not looked at.
 //!
 //! ```text
@@ -24,7 +24,7 @@ use std::thread::Builder;
 
 /// Connections at a time; further ones are closed.
 const CONNECTIONS_MAX: usize = 2_000;
-/// Channels of a connection, as it is told.
+/// Channels of a connection, as negotiated.
 const CHANNELS_MAX: u16 = 1;
 
 /// Who consumes from a queue.
@@ -56,7 +56,7 @@ pub fn start(listen: SocketAddr, faults: Faults) -> Result<SocketAddr> {
             }
             let state = Arc::clone(&state);
             let serve = move || {
-                // However it ends, the client sees it; there is nobody else to tell.
+                // However it ends, the client sees it; there is no one else to report to.
                 let _ = Connection::new(stream).and_then(|mut connection| connection.serve(&state));
             };
             // A connection that gets no thread is closed: the client sees that.

@@ -2,7 +2,7 @@
 //!
 //! Lists have a value for each period of the window. Latencies of a period need a client that tells the histograms of each second; where
 //! it does not, their lists have one value, that of the whole window. How long a message waited before it was handed over
-//! (`publishDelayLatency`) is part of its publish latency here and not told apart.
+//! (`publishDelayLatency`) is part of its publish latency here and not distinguished.
 
 use super::Workload;
 use crate::contract::{Done, Second};
@@ -24,9 +24,9 @@ pub struct Driven<'a> {
     pub warmup_s: u64,
     /// What is measured. Seconds.
     pub window_s: u64,
-    /// What was told of each second.
+    /// What was reported of each second.
     pub seconds: &'a [Second],
-    /// What was told at the end.
+    /// What was reported at the end.
     pub done: &'a Done,
 }
 
@@ -185,7 +185,7 @@ impl OmbResult {
             result.publish_rate.push(a_second(sum(|second| second.acked)));
             result.consume_rate.push(a_second(sum(|second| second.received)));
             result.backlog.push((sent * u64::from(workload.subscriptions_per_topic)).saturating_sub(received));
-            // When a message was refused is not told: all of them count where the run ends.
+            // When a message was refused is not reported: all of them count where the run ends.
             result.publish_error_rate.push(0.0);
         }
         if let Some(last) = result.publish_error_rate.last_mut() {

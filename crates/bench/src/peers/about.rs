@@ -1,4 +1,4 @@
-//! What is told of every target: version, age, heap, durability, and all that is not as it comes.
+//! What is recorded of every target: version, age, heap, durability, and all that is not as it comes.
 
 use super::{Setting, kafka, pulsar, rabbitmq, rocketmq, tubemq};
 use crate::target::{Programs, Target};
@@ -130,7 +130,7 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
     }
 }
 
-/// The most that a target's heap may take, as it is told; 0 where there is no JVM.
+/// The most that a target's heap may take, as configured; 0 where there is no JVM.
 #[must_use]
 pub fn heap_bytes(target: &Target) -> u64 {
     let options: Vec<&str> = match target {

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Sends a request to `HOST:PORT` and gives the body of the answer.
 ///
 /// # Errors
-/// When nobody answers, or the answer is no success.
+/// Without an answer, or with one that is no success.
 pub fn ask(server: &str, method: &str, path: &str, kind: &str, body: &str) -> Result<String> {
     let said = || format!("cannot ask {server} by HTTP");
     let mut stream = TcpStream::connect(server).context(said)?;

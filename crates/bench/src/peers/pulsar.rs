@@ -206,7 +206,7 @@ mod tests {
         );
     }
 
-    /// Of Pulsar no collections were told: its JVM was told to keep no file with them.
+    /// Of Pulsar no collections were reported: its JVM is configured to keep no file with them.
     #[test]
     fn its_collections_can_be_read() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-pulsar-{}", std::process::id()));

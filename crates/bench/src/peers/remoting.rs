@@ -25,7 +25,7 @@ const DELETE_TOPIC_IN_NAMES: u32 = 216;
 const READY: &str = "bench-ready";
 
 /// Makes a topic at the broker, sees that the name server knows it, and removes it. It is removed as well when the name server does not
-/// know it: a broker that has just started may not have registered, or may have failed to because it was told of the topic meanwhile. By itself
+/// know it: a broker that has just started may not have registered, or may have failed to because it received the topic meanwhile. By itself
 /// it tries that again after ten seconds, or forty; with each topic that it makes it does so at once.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Central has the server of 2.4.0 without the pom above it, so what it needs is listed here by hand; of core and client the newest
 //! there is 1.13.0, which the server of 2.4.0 runs with. Its web pages are not in the jar: a template stands in for the one that
-//! answers administrators. Nothing of it can be told to listen on one address: `loopback` sees to that. Its master makes topics wait for
+//! answers administrators. No part of it can be made to listen on one address: `loopback` sees to that. Its master makes topics wait for
 //! half a minute before anybody may use them, which cannot be set: [`STEPS`] sees to that.
 
 use super::{Setting, jars, java_of, loopback, maven, properties, put, succeed};
@@ -86,7 +86,7 @@ pub fn memory(profile: Profile) -> [&'static str; 3] {
     }
 }
 
-/// What the master is told that the broker's topics are given.
+/// The defaults for the broker's topics, for the master.
 #[must_use]
 pub fn settings(profile: Profile) -> Vec<Setting> {
     let usual = "the default; told to the master with the broker";
@@ -107,7 +107,7 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
     }
 }
 
-/// What the master is told that holds for all groups.
+/// The rules for all groups, for the master.
 #[must_use]
 pub fn group_settings() -> Vec<Setting> {
     vec![Setting::new(

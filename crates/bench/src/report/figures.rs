@@ -185,7 +185,7 @@ const LATENCIES: [(&str, Better, bool); 13] = [
     ("p99.9_ms above the null broker", Better::Less, false),
 ];
 
-/// What is known of the figure of this name. Nobody is ahead in a figure that is not known.
+/// What is known of the figure of this name. No side is ahead in an unknown figure.
 #[must_use]
 pub fn figure(name: &str) -> Figure {
     if let Some((rate, _)) = step(name) {

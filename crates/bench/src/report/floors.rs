@@ -96,9 +96,9 @@ pub fn null<'a>(scenarios: &[Scenario<'a>]) -> Vec<Floor<'a>> {
 pub struct Beside<'s> {
     /// The client, and what it speaks.
     pub client: (&'s str, &'static str),
-    /// The cell that it is told in, and that cell's name for links.
+    /// The cell that it is shown in, and that cell's name for links.
     pub cell: (&'s str, &'s str),
-    /// Publish p50, p99 and p99.9, each the median of the rounds; those that are told.
+    /// Publish p50, p99 and p99.9, each the median of the rounds; those that are given.
     pub publish: Vec<(&'static str, f64)>,
 }
 
@@ -127,7 +127,7 @@ pub fn is_written_alike(one: &Conditions, other: &Conditions) -> bool {
 }
 
 /// What the null broker's latencies are where messages are written as in this cell, by our side's client on the same machine. `None` where it
-/// is among the cell's sides, where no rate is given, and where nobody has looked.
+/// is among the cell's sides, where no rate is given, and where it was not measured.
 #[must_use]
 pub fn beside<'s>(scenarios: &'s [Scenario<'_>], cell: &Cell<'_>) -> Option<Beside<'s>> {
     if cell.sides.iter().any(|side| side.system == System::Null) {

@@ -87,7 +87,7 @@ impl Beside<'_> {
     }
 }
 
-/// The name of the cell with little of it, beside which one is told.
+/// The name of the cell with little of it, beside which one is shown.
 fn least_of(cell: &str) -> Option<(String, f64)> {
     let mut parts = cell.split('/');
     let scenario = parts.next()?;
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(told, [("polylogue-sync", 1.4, 1, Some(false)), ("kafka-fsync", 4.0, 1, None)]);
     }
 
-    /// A Java client with 10,000 partitions uses its core up: it was told as a broker that had missed what was wanted by 387 times.
+    /// A Java client with 10,000 partitions uses its core up: it was reported as a broker that had missed what was wanted by 387 times.
     #[test]
     fn where_a_client_was_the_limit_nothing_is_missed() {
         let line = |cell: &str, p99: f64, busy: f64| {

@@ -68,7 +68,7 @@ pub enum Ahead {
     ReadLess,
     /// Their clients wait for batches for different times.
     Lingers,
-    /// A smoke run names nobody.
+    /// A smoke run names no winner.
     Nobody,
 }
 
@@ -130,12 +130,12 @@ pub enum Profiles {
     Default,
     /// The one that its vendor advises.
     Tuned,
-    /// Both: the one that is told is the better of them.
+    /// Both: the one that is shown is the better of them.
     Both,
 }
 
 impl Profiles {
-    /// Those of the system of a side, among these; `None` where there are no profiles: of ours, the null broker, somebody else's.
+    /// Those of the system of a side, among these; `None` where there are no profiles: of ours, the null broker, a named running one.
     fn of(side: &str, candidates: &[Sided<'_>]) -> Option<Profiles> {
         let (_, system) = candidates.iter().find(|(other, _)| *other == side)?;
         if matches!(system, System::Polylogue | System::Null | System::Other) {
@@ -231,7 +231,7 @@ pub fn ours_beside<'a>(order: &[Sided<'a>], system: System) -> Option<&'a str> {
     same.filter(|_| system == System::Rabbitmq).map(|(side, _)| *side).or_else(|| ours(order))
 }
 
-/// What a row of these sides says. The null broker is nobody's peer.
+/// What a row of these sides says. The null broker is no side's peer.
 #[must_use]
 pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outcome {
     let undecided = |why: &str, ours: Option<Advantage>| Outcome {
@@ -241,7 +241,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         standing: Standing::Undecided(why.to_owned()),
     };
     let known = figure(asked.figure);
-    // A rate that was given is held or not, and nobody is better at it.
+    // A rate that was given is held or not, and no side is better at it.
     if known.better == Better::Neither || (known.group == Group::Rate && !sides.is_unpaced()) {
         return undecided("", None);
     }
@@ -301,7 +301,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     Outcome { winner, advantage: lead, ours: closest, standing }
 }
 
-/// Why nobody can be better in a figure of these sides, whatever it is.
+/// Why no side can be better in a figure of these sides, whatever it is.
 fn nothing_compared(sides: &Sides<'_>, asked: Asked<'_>, candidates: &[Sided<'_>]) -> Option<&'static str> {
     match () {
         () if asked.quick => Some("smoke run"),
@@ -311,7 +311,7 @@ fn nothing_compared(sides: &Sides<'_>, asked: Asked<'_>, candidates: &[Sided<'_>
     }
 }
 
-/// Why nobody is ahead, when one of the pairs says that it decides nothing.
+/// Why no side is ahead, when one of the pairs says that it decides nothing.
 fn no_winner(against: &[(Sided<'_>, Judged)]) -> Option<&'static str> {
     let whys = [
         (Ahead::ClientBound, "client-bound"),
@@ -338,7 +338,7 @@ fn is_closed_loop(sides: &Sides<'_>, name: &str, candidates: &[Sided<'_>]) -> bo
         && candidates.iter().any(|(side, _)| sides.is_pipelined(side))
 }
 
-/// The first side beside the second, where both are polylogue's and there is nobody else.
+/// The first side beside the second, where both are polylogue's and there is no other side.
 fn with_itself(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Option<Advantage> {
     match order {
         [(first, System::Polylogue), (second, System::Polylogue)] => {
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(told(&lines, P99, 3).standing, why);
     }
 
-    /// A reader that was slower than a peer's was ahead of nobody and behind nobody.
+    /// A reader that was slower than a peer's was ahead of no side and behind none.
     #[test]
     fn who_reads_a_backlog_sooner_is_ahead() {
         let lines =
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(told(&lines, "drained_s", 3).standing, Standing::Behind(vec!["kafka".to_owned()]));
     }
 
-    /// Messages on their way, divided by the throughput: one win was told five times.
+    /// Messages on their way, divided by the throughput: one win was counted five times.
     #[test]
     fn as_fast_as_it_goes_no_latency_is_compared_but_of_messages_one_by_one() {
         let standing = |in_flight: u32| {

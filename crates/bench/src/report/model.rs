@@ -85,7 +85,7 @@ pub struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Whether the client is of the machine's own instructions. One that nobody knows is not.
+    /// Whether the client is of the machine's own instructions. An unknown one is not.
     #[must_use]
     pub fn is_native(&self) -> bool {
         self.client.0.parse::<Driver>().is_ok_and(Driver::is_native)
@@ -123,7 +123,7 @@ pub struct Row<'a> {
 /// The rows of a table.
 #[derive(Debug, Default, PartialEq)]
 pub struct Rows<'a> {
-    /// Figures in which somebody can be better.
+    /// Figures in which a side can be better.
     pub figures: Vec<Row<'a>>,
     /// The same at each of the rates that were stepped through.
     pub steps: Vec<Row<'a>>,
@@ -191,7 +191,7 @@ impl<'a> Cell<'a> {
         self.name.split('/').any(|part| part == "marks")
     }
 
-    /// Whether nobody but the null broker is in it: what it tells is a client's own.
+    /// Whether only the null broker is in it: its figures are the client's own.
     #[must_use]
     pub fn is_floor(&self) -> bool {
         self.sides.iter().all(|side| side.system == System::Null)
@@ -228,13 +228,13 @@ impl<'a> Cell<'a> {
         tables
     }
 
-    /// Whether a figure is told of a side: the far tail only of native clients, and of lines that name no client.
+    /// Whether a figure is shown of a side: the far tail only of native clients, and of lines that name no client.
     #[must_use]
     pub fn is_told(&self, side: &Side<'_>, figure: &str) -> bool {
         !is_far_tail(figure) || side.is_native() || side.client.0.is_empty()
     }
 
-    /// The values of a figure of a side, where it is told.
+    /// The values of a figure of a side, where it is shown.
     #[must_use]
     pub fn values(&self, side: &Side<'_>, figure: &str) -> Vec<f64> {
         if self.is_told(side, figure) { self.figures.values(side.name, figure) } else { Vec::new() }
@@ -248,7 +248,7 @@ impl<'a> Cell<'a> {
         let order: Vec<Sided<'_>> = told.iter().map(|side| (side.name, side.system)).collect();
         let values = table.sides.iter().map(|side| self.values(side, figure)).collect();
         let mut outcome = outcome(&self.figures, asked, &order);
-        // Nobody is there to compare with because of what became of a peer's runs.
+        // There is no peer to compare with because of what became of a peer's runs.
         let absent = told
             .iter()
             .find(|side| side.mark != Mark::Counts && !matches!(side.system, System::Polylogue | System::Null));
@@ -304,7 +304,7 @@ pub fn is_bare(line: &ResultLine) -> bool {
     line.conditions.is_none() && line.side == crate::steps::MACHINE
 }
 
-/// The scenarios of a report: those that are told of, in their order, then the others in the order of the lines. The bare loops are
+/// The scenarios of a report: those in the list, in their order, then the others in the order of the lines. The bare loops are
 /// none.
 #[must_use]
 pub fn scenarios<'a>(input: Input<'a>) -> Vec<Scenario<'a>> {

@@ -62,7 +62,7 @@ pub enum System {
     Rocketmq,
     /// Apache TubeMQ.
     Tubemq,
-    /// The broker that answers at once: a floor, nobody's peer.
+    /// The broker that answers at once: a floor, no side's peer.
     Null,
     /// Another broker, by its address.
     Other,

@@ -29,7 +29,7 @@ pub struct Scale {
     to: f64,
 }
 
-/// More decades than this are told in larger steps.
+/// More decades than this are labelled in larger steps.
 const DECADES_MAX: i32 = 7;
 /// Percentiles that have a tick.
 const PERCENTILES: [f64; 7] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];

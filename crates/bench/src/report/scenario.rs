@@ -31,7 +31,7 @@ pub struct NotRun<'a> {
 pub struct Input<'a> {
     /// The result lines.
     pub lines: &'a [crate::results::ResultLine],
-    /// The scenarios, in the order in which they are told; those that lines name and this does not come after them.
+    /// The scenarios, in the order of the report; those that lines name and this does not come after them.
     pub scenarios: &'a [ScenarioText<'a>],
     /// What was not run.
     pub not_run: &'a [NotRun<'a>],

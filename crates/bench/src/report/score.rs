@@ -86,7 +86,7 @@ pub fn entries<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Entry<'s, 'a>> {
         for table in cell.tables() {
             for name in cell.figure_names().into_iter().filter(|name| is_headline(cell, name)) {
                 let row = cell.row(&table, name, pairs_min(cell));
-                // Nobody can be better at a rate that was given, and latencies at rates of their own are not compared.
+                // No side can be better at a rate that was given, and latencies at rates of their own are not compared.
                 let is_nothing = |why: &str| why.is_empty() || [OWN_RATES, CLOSED_LOOP].contains(&why);
                 let says_nothing = matches!(&row.outcome.standing, Standing::Undecided(why) if is_nothing(why));
                 let repeats = name == RATE && cell.figures.figures().contains(HELD_MAX);

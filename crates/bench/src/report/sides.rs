@@ -10,12 +10,12 @@ use crate::target::Target;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The figures that are also told without the null broker's of the same round: what is left is not the client's.
+/// The figures that are also given without the null broker's of the same round: what is left is not the client's.
 const ABOVE: [&str; 3] = ["publish_p50_ms", "publish_p99_ms", "publish_p99.9_ms"];
 /// How busy the client was while it read.
 const READER_BUSY: &str = "fetch_client_busy";
 
-/// What `figure` is called without the null broker's share; `None` when it is not told without it.
+/// What `figure` is called without the null broker's share; `None` when it is not given without it.
 #[must_use]
 pub fn above_null(figure: &str) -> Option<String> {
     ABOVE.contains(&figure).then(|| format!("{figure} above the null broker"))
@@ -50,7 +50,7 @@ pub struct Sides<'a> {
     is_unpaced: bool,
     /// Of sides whose messages are not sent one by one.
     pipelined: BTreeSet<&'a str>,
-    /// What each is told to linger, where it lingers.
+    /// The linger time of each, where it has one.
     lingers: BTreeMap<&'a str, &'a str>,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Sides<'a> {
         self.lingers.get(first) == self.lingers.get(second)
     }
 
-    /// Messages that a side's readers took for each that was written, where readers kept no pace; `None` where nobody read.
+    /// Messages that a side's readers took for each that was written, where readers kept no pace; `None` without readers.
     #[must_use]
     pub fn read_per_written(&self, side: &str) -> Option<f64> {
         let per_s = |figure| median(&self.values(side, figure)).filter(|per_s| *per_s > 0.0);
@@ -178,7 +178,7 @@ fn without_missed(mut figures: Figures) -> Figures {
     figures
 }
 
-/// With how long a reader had that did not come to the end of its backlog: at least that is what it takes, and so nobody is worse for having
+/// With how long a reader had that did not come to the end of its backlog: at least that is what it takes, and so no side is worse for having
 /// come to the end.
 fn with_bound(line: &ResultLine, mut figures: Figures) -> Figures {
     let had_s = line.conditions.as_ref().map(|told| (told.warmup_ms + told.window_ms) as f64 / 1e3);
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(sides(&lines).pairs("produce_per_s", "ours", "theirs"), [(1.0, 2.0), (4.0, 5.0)]);
     }
 
-    /// A side that did not come to the end of its backlog had no value there, and was behind nobody.
+    /// A side that did not come to the end of its backlog had no value there, and was behind no side.
     #[test]
     fn who_did_not_read_the_backlog_took_at_least_as_long_as_there_was() {
         let mut line = ResultLine::example("A6/drain/x", "ours", 1, &[("drained_share", 0.8)]);

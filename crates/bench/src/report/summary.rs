@@ -39,7 +39,7 @@ const MANY_OF_FEW: f64 = 1.3;
 const DISTURBED_OF_NOT: f64 = 1.5;
 /// Rounds that comparisons with ourselves need.
 const OWN_ROUNDS_MIN: usize = 10;
-/// Up to so many checks are told one by one; of more how many hold, and what is missed.
+/// Up to so many checks are listed one by one; of more how many hold, and what is missed.
 const ONE_BY_ONE_MAX: usize = 4;
 
 const PRODUCE_CPU: &str = "produce_cpu_s_per_million";
@@ -49,7 +49,7 @@ const RATE: &str = "produce_per_s";
 /// What one side of one cell shows.
 #[derive(Debug, Clone, PartialEq)]
 struct Measured {
-    /// The figure, as it is told.
+    /// The figure, as it is shown.
     text: String,
     /// Which part of what is allowed it is; above 1 it is missed, however it is counted.
     part: f64,

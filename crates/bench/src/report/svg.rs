@@ -60,7 +60,7 @@ pub struct Svg {
 
 // Writing to a string cannot fail.
 impl Svg {
-    /// An empty picture. Title and description are what somebody hears who does not see it.
+    /// An empty picture. Title and description are for screen readers.
     #[must_use]
     pub fn new(title: &str, description: &str, width: f64) -> Svg {
         Svg {
@@ -78,7 +78,7 @@ impl Svg {
         self.height = height;
     }
 
-    /// Writes something across it that nobody can overlook.
+    /// Writes a conspicuous text across it.
     pub fn set_stamp(&mut self, stamp: &'static str) {
         self.stamp = stamp;
     }
@@ -162,7 +162,7 @@ impl Svg {
         );
     }
 
-    /// A line through points; `None` is a gap. `attributes` are further ones, escaped by whoever gives them.
+    /// A line through points; `None` is a gap. `attributes` are further ones, escaped by the caller.
     pub fn path(&mut self, class: &str, points: &[Option<(f64, f64)>], attributes: &str) {
         let mut data = String::new();
         let mut pen_is_down = false;

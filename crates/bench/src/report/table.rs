@@ -84,7 +84,7 @@ fn told_conditions(c: &Conditions) -> String {
     let rate = if c.rate == 0 { "as fast as it goes".to_owned() } else { format!("{}/s", count(c.rate)) };
     let time = |ms: u64| format_duration(Duration::from_millis(ms));
     let extent = match (c.messages, c.window_ms) {
-        // A line from before this was told.
+        // A line from before this was recorded.
         (0, 0) => String::new(),
         (0, window) => format!("; warm-up {}, window {}", time(c.warmup_ms), time(window)),
         (messages, _) => format!("; warm-up {} messages, {} measured", count(c.warm_messages), count(messages)),

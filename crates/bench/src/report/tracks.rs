@@ -99,7 +99,7 @@ fn collections(lists: &BTreeMap<String, Vec<f64>>) -> Vec<f64> {
     lists.iter().find(|(name, _)| is_it(name)).map(|(_, values)| values.clone()).unwrap_or_default()
 }
 
-/// Seconds of warm-up: as long as it took, or as long as it was told to take.
+/// Seconds of warm-up: as long as it took, or as long as it was set to take.
 fn warmup_s(line: &ResultLine) -> f64 {
     let told = line.conditions.as_ref().map_or(0.0, |told| told.warmup_ms as f64 / 1e3);
     line.figures.get("warm_up_s").copied().unwrap_or(told)
@@ -138,14 +138,14 @@ pub fn panels(cell: &Cell<'_>) -> Panels {
         let run = |(side, look, lists, seconds): &(String, _, BTreeMap<String, Vec<f64>>, usize)| {
             let values: Vec<f64> = lists.get(name)?.iter().take(*seconds).map(|value| value * times).collect();
             let collections_ms = collections(lists).into_iter().take(*seconds).collect();
-            // A latency of which there was none in the whole run is not told.
+            // A latency of which there was none in the whole run is not shown.
             let is_told = values.iter().any(|value| !is_log || *value != 0.0);
             is_told.then(|| Run { name: side.clone(), look: *look, values, collections_ms })
         };
         let runs: Vec<Run> = sides.iter().filter_map(run).collect();
         let (title, unit) = track.map_or_else(|| plain(name), |track| (track.title.to_owned(), track.unit));
         let panel = Panel { title, unit, is_log, runs };
-        // What nobody did in the whole run takes no room.
+        // What did not occur in the whole run takes no room.
         if panel.runs.iter().all(|run| run.values.iter().all(|value| *value == 0.0)) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What is wrong with a run: the one place that tells messages that were lost from messages that nobody has read yet.
+//! What is wrong with a run: the one place that distinguishes lost messages from unread ones.
 //!
 //! ```text
 //!   start                      window over                     60 s later: who still reads is stopped

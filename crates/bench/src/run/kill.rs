@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The load has one producer and one partition: what was acknowledged is then the beginning of what was sent, so that a message which is
-//! missing among the first A of them was lost, however many there are of those that nobody has acknowledged. A client that brings what it
+//! missing among the first A of them was lost, however many there are of those that are not acknowledged. A client that brings what it
 //! pipelines out of order sends one message at a time here. What was tried after the start is read too, but not counted: each try is a
 //! producer of its own, and would stand for a message that was lost.
 
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// How long the broker is loaded before it is killed. Seconds.
 const LOADED_S: u64 = 6;
 const QUICK_LOADED_S: u64 = 2;
-/// How many seconds are heard after the kill: the one of the kill is told a while later.
+/// How many seconds are heard after the kill: the one of the kill is reported a while later.
 const TOLD_S: u64 = 3;
 /// How long the load would go on: the broker has gone by then. Milliseconds.
 const LOAD_MS: u64 = 20_000;
@@ -58,7 +58,7 @@ impl Watch for Killer {
         None
     }
 
-    /// A client that would try again for minutes is not waited for: what was acknowledged has been told by now.
+    /// A client that would try again for minutes is not waited for: what was acknowledged has been reported by now.
     fn stops(&self) -> bool {
         self.killed_ns.is_some() && self.now_s >= self.killed_s + TOLD_S
     }

@@ -82,7 +82,7 @@ impl OneSide<'_> {
         let held = ran.held();
         let name = |figure: &str| format!("step.{rate}.{figure}");
         if held.is_err() {
-            // Of a shorter run at this rate, which held it: no latency is told of a rate that was not held.
+            // Of a shorter run at this rate, which held it: no latency is given of a rate that was not held.
             let latency = |figure: &str| figure.starts_with(&name("")) && figure.ends_with("_ms");
             self.line.figures.retain(|figure, _| !latency(figure));
         }

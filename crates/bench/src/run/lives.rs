@@ -76,7 +76,7 @@ impl Started {
         line.figures.insert("brokers_up".to_owned(), (others_count + 1) as f64);
     }
 
-    /// Its open files; 0 of a broker of somebody else.
+    /// Its open files; 0 of a named running broker.
     pub(super) fn files(&self) -> u64 {
         Sample::take_all(&self.running.pids()).map_or(0, |sample| sample.files)
     }

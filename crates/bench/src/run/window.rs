@@ -11,7 +11,7 @@ pub(super) struct WindowCost {
     window_s: f64,
     /// Messages acknowledged in them.
     acked: u64,
-    /// Processor time of the broker. Seconds; `None` of one of somebody else.
+    /// Processor time of the broker. Seconds; `None` of a named running one.
     broker_cpu_s: Option<f64>,
     /// Of the clients, likewise.
     client_cpu_s: Option<f64>,
@@ -74,7 +74,7 @@ mod tests {
     use crate::look::Look;
     use crate::sample::Sample;
 
-    /// A broker that compiles for two seconds and is cheap after them was told at three times its price.
+    /// A broker that compiles for two seconds and is cheap after them was reported at three times its price.
     #[test]
     fn what_a_warm_up_has_cost_is_not_the_windows() {
         let looks = [0.0, 1.0, 2.0, 2.1, 2.2, 2.3].map(|cpu_s| Look {

@@ -53,7 +53,7 @@ fn peaks(maker: Maker) -> Vec<Row> {
         )),
         maker.once(row("A1", "queues=24", Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], weak))),
         maker.once(row("A3", "durability=sync", Driver::Raw, sides(&flushed, peak))),
-        // Whoever cannot be told to flush each message is compared as its own setting flushes.
+        // A broker that cannot flush each message is compared as its own setting flushes.
         {
             let mut compared = sides(&["polylogue-sync", "kafka-fsync", "pulsar"], maker.load(100, LARGE_BATCH, 0));
             let confirmed = maker.queued(maker.load(QUEUES, NO_BATCH, 0), QUORUM);

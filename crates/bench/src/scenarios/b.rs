@@ -6,7 +6,7 @@ use crate::matrix::{Kind, LATENCY_BATCH, Load, NO_BATCH};
 
 /// Device, address, version and time take about so much there. Bytes.
 const SMALL_BYTES: u32 = 100;
-/// What is published of the ramps: where somebody's processor is full or fails.
+/// What is published of the ramps: where a side's processor is full or fails.
 const RAMP: &[u64] = &[5_000, 15_000, 33_000, 70_000, 135_000, 230_000];
 /// Of them on the first page: RabbitMQ at low rates, full, and with time-outs. Kafka's end is in the ramp: a JVM's client reaches its own before.
 const MARKS: &[u64] = &[5_000, 15_000, 33_000];

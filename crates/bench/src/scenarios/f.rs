@@ -52,7 +52,7 @@ fn kills(maker: Maker) -> Vec<Row> {
     let queues = maker.queued(load, QUORUM);
     let own = ["polylogue-sync", "kafka-fsync", "pulsar", "rocketmq-sync", "tubemq"];
     let mut own = sides(&own, load);
-    // What was acknowledged must be the beginning of what was sent, or a loss is not told from a message that was not sent in its turn.
+    // What was acknowledged must be the beginning of what was sent, or a loss is not distinguished from a message that was not sent in its turn.
     for side in own.iter_mut().filter(|side| !side.target.system().keeps_order_of_pipelined()) {
         side.load.in_flight = 1;
     }

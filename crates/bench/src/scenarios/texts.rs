@@ -93,7 +93,7 @@ macro_rules! concat_or_empty {
     };
 }
 
-/// All of them, in the order in which they are told.
+/// All of them, in the order of the report.
 pub const SCENARIOS: &[Scenario] = scenarios! {
     "bare", "The machine alone", &[], NONE,
     "What reading, summing, writing, flushing and sending cost without any broker: the floor of every figure.", NONE,

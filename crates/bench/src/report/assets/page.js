@@ -17,7 +17,7 @@
   });
   show();
 
-  // A chart's own title would be in the way of what a pointer is told.
+  // A chart's own title would hide the tooltip.
   for (const svg of document.querySelectorAll('svg.chart')) {
     const title = svg.querySelector(':scope > title');
     const description = svg.querySelector(':scope > desc');

@@ -37,7 +37,7 @@ const HEADING: f64 = 23.0;
 const STEP: f64 = HEADING + HEIGHT + 8.0;
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = WIDTH - 8.0;
-/// The most points of a line: more are not told apart.
+/// The most points of a line: more cannot be distinguished.
 const POINTS_MAX: usize = 360;
 /// From so many milliseconds of collections in a second on there is a mark.
 const COLLECTION_MS_MIN: f64 = 1.0;

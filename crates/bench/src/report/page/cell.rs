@@ -23,7 +23,7 @@ pub(super) fn write(text: &mut String, cell: &Cell<'_>, floor: Option<&Beside<'_
             (table, rows)
         })
         .collect();
-    // A client alone is compared with nobody.
+    // A client alone has no peer.
     let compared = tables.iter().filter(|_| !cell.is_floor());
     let count = counted(compared.flat_map(|(_, rows)| &rows.figures));
     let _ = write!(
@@ -61,7 +61,7 @@ fn counted<'r>(rows: impl Iterator<Item = &'r Row<'r>>) -> Count {
             Standing::Ahead => count.ahead += 1,
             Standing::Behind(_) => count.behind += 1,
             Standing::Level => count.level += 1,
-            // A figure in which nobody can be better wants no verdict.
+            // A figure in which no side can be better has no verdict.
             Standing::Undecided(why) if why.is_empty() => {}
             Standing::Undecided(_) => count.undecided += 1,
         }

@@ -66,7 +66,7 @@ final class PulsarSystem implements Client {
                     BacklogQuota.builder().limitSize(-1).limitTime(-1).retentionPolicy(BacklogQuota.RetentionPolicy.producer_exception).build());
             admin.topics().createPartitionedTopic(topic, partitions);
         } catch (PulsarAdminException.ConflictException e) {
-            // Somebody else has made it meanwhile.
+            // Another client has made it meanwhile.
         }
     }
 

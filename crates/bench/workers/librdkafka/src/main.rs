@@ -95,7 +95,7 @@ impl ProducerContext for Deliveries {
 
     fn delivery(&self, result: &DeliveryResult<'_>, intended: usize) {
         let error = result.as_ref().err().map(|(error, _)| error.to_string());
-        // Nobody listens any more when the run has been given up.
+        // No receiver is left when the run has been given up.
         let _ = self.0.send((intended as u64, unix_ns(), error));
     }
 }
@@ -398,7 +398,7 @@ impl Readers {
     }
 }
 
-/// Passes on what a consumer gets, until it is told to stop.
+/// Passes on what a consumer gets, until it is stopped.
 fn read(consumer: &BaseConsumer, group: u32, to: &SyncSender<std::result::Result<Read, String>>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let passed = match consumer.poll(WAIT_MAX) {
