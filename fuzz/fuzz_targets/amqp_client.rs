@@ -156,7 +156,7 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(client.output_bytes() < OUTPUT_BYTES_MAX + SAID_BYTES_MAX + ANSWERS_BYTES_MAX + 300);
         assert!(client.held_bytes() < 60_000);
-        // What nobody took waits outside.
+        // Input that the client has not consumed stays with the caller.
         input.truncate(100_000);
     }
 });

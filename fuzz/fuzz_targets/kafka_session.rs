@@ -1,5 +1,6 @@
 //! A session of the Kafka protocol between a client that sends anything and a broker that answers everything: nothing
-//! panics, no more is in work than allowed, and what comes out are whole frames. Who has to log in first reaches nobody before.
+//! panics, the requests in flight stay within their limit, and the output consists of whole frames. Where authentication is required, no request
+//! reaches the broker before it.
 
 #![no_main]
 

@@ -37,7 +37,7 @@ export class Person {
     await this.page.goto(`${this.url}/console/#/${place}`);
   }
 
-  // An element with this role and name, as those who do not see the page are told it.
+  // An element with this role and name, as a screen reader announces it.
   find(role, name, within = "") {
     return this.page.locator(`${within} ::-p-aria([name="${name}"][role="${role}"])`.trim());
   }

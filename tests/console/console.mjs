@@ -19,7 +19,7 @@ async function ask(method, path, body) {
   return { status: answer.status, value: text ? JSON.parse(text) : null };
 }
 
-// Somebody who writes and reads with a client of Kafka's, until told to end.
+// A Kafka client that produces and consumes until it is stopped.
 async function traffic() {
   const client = new kafkajs.Kafka({
     brokers: [kafka],
@@ -50,7 +50,7 @@ async function traffic() {
 }
 
 const cases = {
-  // Nobody sees anything without a login, and a wrong password is no login.
+  // Without a login the console shows nothing, and a wrong password is refused.
   async login(person) {
     await person.page.goto(url);
     await person.find("textbox", "Administrator").wait();
@@ -378,7 +378,7 @@ const cases = {
     await person.sees("New queue");
   },
 
-  // A page of somebody else's cannot do anything in the administrator's name, though the browser sends the cookie along.
+  // A page of another origin cannot act in the administrator's name, though the browser sends the cookie along.
   async strangers(person) {
     const page = await person.browser.newPage();
     const stranger = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<p>hello"));

@@ -37,7 +37,7 @@ import org.apache.kafka.common.record.internal.MemoryRecords;
  *
  * Output, big-endian: name (2-byte length, UTF-8), kind (1), input version (2), input (4-byte length), version (2),
  * expected (4-byte length). "Expected" is what a codec must write at "version" that has read "input": the same bytes,
- * but for kind 2, where the input carries tagged fields that nobody knows, and kind 3, where the versions differ. A
+ * but for kind 2, where the input carries unknown tagged fields, and kind 3, where the versions differ. A
  * length of -1 says that it must refuse: the message has no such form in that version.
  */
 public final class Samples {

@@ -2,8 +2,8 @@
 # Sees that the Java worker of polylogue-bench ends its run in time, whatever a client does: with one that sits in a call for ever, it
 # tells that as the run's error. A worker that waited for such a client kept the whole comparison.
 # And that its verifier takes nothing for lost which a reader that was stopped had not come to: of a reader of several partitions whose
-# messages are numbered over all of them, everything that it had not read in the slowest one was told as a loss.
-# And that what a client still gives away while it ends is counted nowhere: some end on threads of their own, while the run is told.
+# messages are numbered over all of them, everything that it had not read in the slowest one was reported as a loss.
+# And that what a client still gives away while it ends is counted nowhere: some end on threads of their own, while the run is reported.
 # Needs a JDK (17 or newer) and, once, Maven to fetch four jars; tests/java.sh says what happens without them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -40,7 +40,7 @@ fi
 for where in send close poll; do
   last=$(run "$where") || true
   case $last in
-    *'"done":'*'stuck in bench-'*) echo "ok: a client that sits in $where is told of" ;;
+    *'"done":'*'stuck in bench-'*) echo "ok: a client that sits in $where is reported" ;;
     *)
       echo "a client that sits in $where: the worker's last line is ${last:-none}" >&2
       failed=1

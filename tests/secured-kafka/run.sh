@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sees that polylogue-bench measures a broker that lets nobody in without TLS and a password (SASL_SSL, SCRAM): the real Kafka, with the
-# Java client and with librdkafka, each told by a file of its own settings; and that neither is let in with a wrong password.
+# Sees that polylogue-bench measures a broker that admits no client without TLS and a password (SASL_SSL, SCRAM): the real Kafka, with the
+# Java client and with librdkafka, each configured by a file of its own; and that neither is let in with a wrong password.
 #
 #   run.sh [BENCH] [BUILD]      the binary, and the folder in which `peers install kafka` and `peers workers` have put things
 #

@@ -204,7 +204,7 @@ impl Case {
     }
 
     /// The tickets of all entries that were reported, in order.
-    fn told(&self) -> Vec<u64> {
+    fn reported_tickets(&self) -> Vec<u64> {
         marks(&self.seen.heard.lock().frames).into_iter().map(|(_, _, mark)| mark.ticket).collect()
     }
 

@@ -25,8 +25,8 @@ pub struct Server {
     http: Option<SocketAddr>,
     amqp: Option<SocketAddr>,
     management: Option<SocketAddr>,
-    /// All listeners that it printed, by what is spoken there.
-    told: BTreeMap<String, SocketAddr>,
+    /// The addresses of all listeners that the server printed, by listener name.
+    printed: BTreeMap<String, SocketAddr>,
 }
 
 /// The command that serves `data` on free ports. Add settings and surroundings to it, then [`Server::start`] it.
@@ -54,8 +54,15 @@ impl Server {
         let child = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let stderr = stderr.to_owned();
-        let mut server =
-            Server { child, stderr, kafka: nowhere, http: None, amqp: None, management: None, told: BTreeMap::new() };
+        let mut server = Server {
+            child,
+            stderr,
+            kafka: nowhere,
+            http: None,
+            amqp: None,
+            management: None,
+            printed: BTreeMap::new(),
+        };
         let Some(stdout) = server.child.stdout.take() else { return Err("the server has no standard output".into()) };
         let (to, lines) = channel();
         std::thread::spawn(move || pass_on(stdout, &to));
@@ -76,7 +83,7 @@ impl Server {
             };
             if line == "polylogue ready" {
                 return match self.kafka.port() {
-                    0 => Err(self.explain("it was ready and had told no Kafka address")),
+                    0 => Err(self.explain("it was ready and had printed no Kafka address")),
                     _ => Ok(()),
                 };
             }
@@ -87,7 +94,7 @@ impl Server {
             if let Some((listener, at)) = line.split_once(" listening on ").and_then(|(listener, rest)| {
                 Some((listener, rest.split_whitespace().next()?.trim_end_matches(',').parse().ok()?))
             }) {
-                self.told.insert(listener.to_owned(), at);
+                self.printed.insert(listener.to_owned(), at);
             }
             self.kafka = address("kafka").unwrap_or(self.kafka);
             self.http = address("http").or(self.http);
@@ -123,7 +130,7 @@ impl Server {
     /// Where a listener of this name is (`kafka+tls`), if it was asked for.
     #[must_use]
     pub fn listener(&self, name: &str) -> Option<SocketAddr> {
-        self.told.get(name).copied()
+        self.printed.get(name).copied()
     }
 
     /// Its process id.

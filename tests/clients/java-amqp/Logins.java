@@ -126,9 +126,9 @@ public final class Logins {
         ConnectionFactory by = factory(secured(true), "");
         by.setSaslConfig(DefaultSaslConfig.EXTERNAL);
         publishAndGet(by);
-        ConnectionFactory nobody = factory(secured(false), "");
-        nobody.setSaslConfig(DefaultSaslConfig.EXTERNAL);
-        refused(nobody, "EXTERNAL");
+        ConnectionFactory anonymous = factory(secured(false), "");
+        anonymous.setSaslConfig(DefaultSaslConfig.EXTERNAL);
+        refused(anonymous, "EXTERNAL");
     }
 
     static void untrusted() throws Exception {
@@ -137,7 +137,7 @@ public final class Logins {
         } catch (SSLHandshakeException e) {
             return;
         }
-        throw new AssertionError("it trusted whoever was there");
+        throw new AssertionError("it trusted an unverified server");
     }
 
     public static void main(String[] arguments) {

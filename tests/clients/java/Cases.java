@@ -272,7 +272,7 @@ public final class Cases {
         same(100, values.size(), "messages consumed");
     }
 
-    /** A member that consumes until it is told to stop. */
+    /** A member that consumes until it is stopped. */
     static final class Member extends Thread implements ConsumerRebalanceListener {
         final KafkaConsumer<byte[], byte[]> consumer;
         final String topic;

@@ -154,8 +154,8 @@ public final class Login {
     }
 
     void onlyAdministrators() throws Exception {
-        setScram("somebody", "secret", ScramMechanism.SCRAM_SHA_256);
-        try (Admin admin = admin("somebody", "secret", "SCRAM-SHA-256")) {
+        setScram("new-user", "secret", ScramMechanism.SCRAM_SHA_256);
+        try (Admin admin = admin("new-user", "secret", "SCRAM-SHA-256")) {
             admin.describeUserScramCredentials().all().get();
         } catch (ExecutionException e) {
             if (e.getCause() instanceof ClusterAuthorizationException) return;
@@ -216,9 +216,9 @@ public final class Login {
                 producer.send(new ProducerRecord<>(topic, "hello")).get();
             }
             var options = new DescribeTopicsOptions().includeAuthorizedOperations(true);
-            var told = mine.describeTopics(List.of(topic), options).allTopicNames().get().get(topic);
-            if (!told.authorizedOperations().equals(Set.of(AclOperation.WRITE, AclOperation.DESCRIBE))) {
-                throw new AssertionError(told.authorizedOperations());
+            var described = mine.describeTopics(List.of(topic), options).allTopicNames().get().get(topic);
+            if (!described.authorizedOperations().equals(Set.of(AclOperation.WRITE, AclOperation.DESCRIBE))) {
+                throw new AssertionError(described.authorizedOperations());
             }
             var shown = admin.describeAcls(binding.toFilter()).values().get();
             if (!List.copyOf(shown).equals(List.of(binding))) throw new AssertionError(shown);
@@ -302,7 +302,7 @@ public final class Login {
             "sasl.login.refresh.buffer.seconds", (short) 0));
     }
 
-    /** A token says who its bearer is, and by a scope that it may do everything; one that nobody signed says nothing. */
+    /** A token says who its bearer is, and by a scope that it may do everything; an unsigned token is refused. */
     void tokens() throws Exception {
         String topic = topic();
         var boss = bearer("boss", "openid polylogue.tag:administrator", 600, "");

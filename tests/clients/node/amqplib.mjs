@@ -201,7 +201,7 @@ const cases = {
     await refused(failure(channel, () => channel.publish(fresh('no'), '', Buffer.of())), 404, "NOT_FOUND - no exchange 'no-")
   },
 
-  /** A message that nobody can handle waits in a queue of its own and comes back. */
+  /** A message that no consumer can handle waits in a queue of its own and comes back. */
   async retry () {
     const channel = await newChannel()
     const [work, later] = [fresh('work'), fresh('later')]

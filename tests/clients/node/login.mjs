@@ -108,8 +108,8 @@ async function platformaticRefused (connection, says) {
       yield String(of)
       for (const next of [of.cause, ...(of.errors ?? [])]) if (next) yield * all(next)
     }
-    const told = [...all(error)].join('\n')
-    assert.match(told, says)
+    const texts = [...all(error)].join('\n')
+    assert.match(texts, says)
     return true
   })
   await admin.close()

@@ -4,7 +4,7 @@
 //   create(topic, partitions)   remove(topic)   topics() -> names   cluster() -> [cluster id, number of brokers]
 //   send(topic, records, settings)       settings: acks, codec, idempotent, batch (messages to a call; calls go side by side where offered)
 //   reader(topic, partitions, from)      from 'earliest', 'latest' or an offset of partition 0; without a group to speak of
-//   grouped(topic, group, {member, instance})   member is told given(partitions) and taken(); it commits by itself
+//   grouped(topic, group, {member, instance})   calls member.given(partitions) and member.taken(); commits automatically
 //   bounds(topic) -> [first, next]       at(topic, timestamp) -> offset or null, both of partition 0
 //   is(error, name)                      whether the error is the one that Kafka calls so
 //   close()
@@ -226,7 +226,7 @@ const cases = {
   }
 }
 
-/** A group member that consumes until it is told to stop, and notes what it was given. */
+/** A group member that consumes until it is stopped, and notes what it was given. */
 class Member {
   assigned = []
   events = 0

@@ -165,7 +165,7 @@ async def divide(*, x, y):
 
 @case
 async def calls():
-    """Remote calls as aio-pika makes them: a queue for answers, and a headers exchange for calls that nobody took in time."""
+    """Remote calls as aio-pika makes them: a queue for answers, and a headers exchange for calls that expired before a worker took them."""
     async with await connect() as serving, await connect() as calling:
         server = await RPC.create(await serving.channel())
         name = fresh("multiply")
@@ -179,12 +179,12 @@ async def calls():
             raise AssertionError("the error of the call did not come back")
         except ZeroDivisionError:
             pass
-        await refused(MessageProcessError, "returned", client.call(fresh("nobody")))
+        await refused(MessageProcessError, "returned", client.call(fresh("no-worker")))
         arguments = {"x-dead-letter-exchange": RPC.DLX_NAME}
         slow = await (await calling.channel()).declare_queue(fresh("slow"), auto_delete=True, arguments=arguments)
         try:
             await client.call(slow.name, expiration=0.1)
-            raise AssertionError("a call that nobody took was answered")
+            raise AssertionError("a call that no worker took was answered")
         except asyncio.TimeoutError:
             pass
         await slow.delete()

@@ -180,7 +180,7 @@ def large():
 
 @case
 def cancelled():
-    """A consumer is told that its queue is gone."""
+    """A consumer is cancelled when its queue is deleted."""
     with connect() as connection:
         queue = fresh("gone")
         channel = connection.channel()

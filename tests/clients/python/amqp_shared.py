@@ -21,7 +21,7 @@ def fresh(prefix):
 
 
 def address():
-    """Host and port of the amqp listener, as the program was told."""
+    """Host and port of the amqp listener, from the program's arguments."""
     host, port = sys.argv[1].rsplit(":", 1)
     return host, int(port)
 

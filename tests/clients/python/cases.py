@@ -221,7 +221,7 @@ def group(cluster):
 
 
 class Member(threading.Thread):
-    """A group member that consumes until it is told to stop, and notes what it was given."""
+    """A group member that consumes until it is stopped, and notes what it was given."""
 
     def __init__(self, cluster, topic, name, **settings):
         super().__init__(daemon=True)

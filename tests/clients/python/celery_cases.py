@@ -155,7 +155,7 @@ def canvas():
     add, total = app.tasks["add"], app.tasks["total"]
     assert get(chain(add.s(1, 2), add.s(3), add.s(4)).apply_async()) == 10
     assert get(group(add.s(i, i) for i in range(20)).apply_async()) == [2 * i for i in range(20)]
-    # It is told here where to answer to: else it would be to the worker, which sends it.
+    # The reply queue is set explicitly: by default it would be that of the worker, which sends the task.
     then = add.s(5)
     after = then.freeze()
     assert get(add.apply_async((1, 1), link=then)) == 2 and get(after) == 7
@@ -241,7 +241,7 @@ def remote_control():
 
 @case
 def events():
-    """What a worker tells of its tasks goes through a topic exchange to whoever listens."""
+    """A worker's task events go through a topic exchange to all listeners."""
     app = shared()
     Shared.worker.until_ready()
     wanted, seen, listening = uuid(), [], threading.Event()

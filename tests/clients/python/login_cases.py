@@ -104,10 +104,10 @@ def grant(user, topic_name, group):
 def produce(user, mechanism, name):
     """What is said of a message."""
     producer = Producer(settings(user, mechanism, message_timeout_ms=str(WAIT_S * 1000)))
-    told = []
-    producer.produce(name, b"hello", on_delivery=lambda error, _: told.append(error))
-    assert producer.flush(WAIT_S) == 0 and len(told) == 1, told
-    return told[0]
+    reported = []
+    producer.produce(name, b"hello", on_delivery=lambda error, _: reported.append(error))
+    assert producer.flush(WAIT_S) == 0 and len(reported) == 1, reported
+    return reported[0]
 
 
 def round_trip(user, mechanism):
@@ -123,10 +123,10 @@ def round_trip(user, mechanism):
 
 
 def refused(user, mechanism):
-    """That a client is told that it cannot log in, and is not let in."""
+    """Asserts that a client is refused with an authentication error."""
     codes = []
-    told = {"error_cb": lambda error: codes.append(error.code())}
-    client = AdminClient({**settings(user, mechanism), **told})
+    callbacks = {"error_cb": lambda error: codes.append(error.code())}
+    client = AdminClient({**settings(user, mechanism), **callbacks})
     end = time.monotonic() + WAIT_S
     while KafkaError._AUTHENTICATION not in codes:
         assert time.monotonic() < end, f"only {codes} was said to {user[0]} by {mechanism}"
@@ -183,12 +183,12 @@ def described():
 def wrong_password():
     for mechanism in MECHANISMS:
         refused(("admin", "wrong"), mechanism)
-        refused((fresh("nobody"), "admin-password"), mechanism)
+        refused((fresh("unknown-user"), "admin-password"), mechanism)
 
 
 @case
-def nobody():
-    """Who does not log in is served nothing."""
+def not_logged_in():
+    """A client that does not authenticate is not served."""
     client = AdminClient({"bootstrap.servers": KAFKA})
     try:
         client.list_topics(timeout=3)
@@ -213,7 +213,7 @@ def only_administrators_manage_users():
 
 @case
 def acls():
-    """Somebody may do what is allowed and not denied, and is told the rest in Kafka's codes."""
+    """A user may do what ACLs allow and do not deny; all else is refused with Kafka's error codes."""
     name, secret, group, user = topic(), topic(), fresh("g"), fresh("user")
     set_scram(user, "secret", "SCRAM-SHA-256")
     login = ((user, "secret"), "SCRAM-SHA-256")
@@ -251,30 +251,30 @@ def acls():
 
 @case
 def quotas():
-    """Clients that take too much are told so, and get all their messages none the less: librdkafka is told what it has to wait for, and waits."""
+    """Clients over their quota are throttled and still receive all messages: librdkafka gets the throttle time and waits."""
     user, name, group = fresh("user"), topic(), fresh("g")
     set_scram(user, "secret", "SCRAM-SHA-256")
     login = ((user, "secret"), "SCRAM-SHA-256")
     grant(user, name, group)
     quota("PUT", "", {"of": {"user": user}, "produce_bytes_per_second": 100_000, "fetch_bytes_per_second": 100_000})
-    told = []
-    heard = {"throttle_cb": lambda event: told.append(event.throttle_time), "message.timeout.ms": str(WAIT_S * 1000)}
+    reported = []
+    heard = {"throttle_cb": lambda event: reported.append(event.throttle_time), "message.timeout.ms": str(WAIT_S * 1000)}
     producer = Producer({**settings(*login, linger_ms="1"), **heard})
     delivered = []
     for number in range(30):
         producer.produce(name, bytes(10_000), str(number), on_delivery=lambda error, _: delivered.append(error))
         producer.poll(0.02)
     assert producer.flush(WAIT_S) == 0 and delivered == [None] * 30, delivered
-    assert sum(told) > 1, told
-    del told[:]
-    heard = {"throttle_cb": lambda event: told.append(event.throttle_time)}
+    assert sum(reported) > 1, reported
+    del reported[:]
+    heard = {"throttle_cb": lambda event: reported.append(event.throttle_time)}
     consumer = Consumer({**settings(*login, group_id=group, auto_offset_reset="earliest"), **heard})
     consumer.subscribe([name])
     messages = [consumer.poll(WAIT_S) for _ in range(30)]
     assert all(message is not None and not message.error() for message in messages), messages
     consumer.poll(0.1)
     consumer.close()
-    assert sum(told) > 1, told
+    assert sum(reported) > 1, reported
     quota("POST", "/delete", {"user": user})
 
 
@@ -409,9 +409,9 @@ def certificates():
         "ssl.key.location": ROBOT + ".key",
     }
     producer = Producer(base)
-    told = []
-    producer.produce(name, b"hello", on_delivery=lambda error, _: told.append(error))
-    assert producer.flush(WAIT_S) == 0 and told == [None], told
+    reported = []
+    producer.produce(name, b"hello", on_delivery=lambda error, _: reported.append(error))
+    assert producer.flush(WAIT_S) == 0 and reported == [None], reported
     consumer = Consumer({**base, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe([name])
     message = consumer.poll(WAIT_S)
@@ -516,10 +516,10 @@ def tokens():
             codes = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
             assert failure.args[0].code() in codes, failure
         grant(user, name, group)
-        told = []
+        reported = []
         producer = Producer(settings_of(bearer(user)))
-        producer.produce(name, b"hello", on_delivery=lambda error, _: told.append(error))
-        assert producer.flush(WAIT_S) == 0 and told == [None], told
+        producer.produce(name, b"hello", on_delivery=lambda error, _: reported.append(error))
+        assert producer.flush(WAIT_S) == 0 and reported == [None], reported
     consumer = Consumer(bearer(user, group_id=group, auto_offset_reset="earliest"))
     consumer.subscribe([name])
     message = consumer.poll(WAIT_S)
@@ -529,7 +529,7 @@ def tokens():
 
 @case
 def tokens_refused():
-    """Whose token is signed by nobody here, or has the name of an administrator and no such scope, is told so."""
+    """A token without a trusted signature is refused, as is an administrator's name without the scope."""
     for settings_of in [bearer("boss", "polylogue.tag:administrator", wrong=True), bearer("admin")]:
         codes = []
         client = AdminClient({**settings_of, "error_cb": lambda error: codes.append(error.code())})
@@ -549,16 +549,16 @@ def tokens_again():
     """A producer whose tokens hold for seconds goes on without an error: it logs in again and again on the connection that it has."""
     user, name = fresh("bearer"), topic()
     grant(user, name, fresh("g"))
-    before, told, sent = logins_by_token(), [], 0
+    before, reported, sent = logins_by_token(), [], 0
     producer = Producer(bearer(user, seconds=6, linger_ms="1"))
     end = time.monotonic() + WAIT_S
-    # Each look at the metrics logs nobody in that is counted.
+    # Reading the metrics adds no login to the count.
     while logins_by_token() < before + 6:
         assert time.monotonic() < end, f"{logins_by_token() - before} logins"
-        producer.produce(name, b"hello", on_delivery=lambda error, _: told.append(error))
+        producer.produce(name, b"hello", on_delivery=lambda error, _: reported.append(error))
         sent += 1
         producer.poll(0.1)
-    assert producer.flush(WAIT_S) == 0 and told == [None] * sent, told
+    assert producer.flush(WAIT_S) == 0 and reported == [None] * sent, reported
 
 
 @case
@@ -625,7 +625,7 @@ def tokens_pika():
     assert channel.basic_get(queue, auto_ack=True)[2] == b"hello"
     channel.queue_delete(queue)
     try:
-        connection.update_secret(token("somebody-else", scopes)[0], "no reason")
+        connection.update_secret(token("another-user", scopes)[0], "no reason")
         raise AssertionError("it was let")
     except pika.exceptions.ConnectionClosedByBroker as failure:
         assert failure.reply_code == 530, failure
@@ -657,7 +657,7 @@ def tokens_http():
 
 @case
 def tls_refused():
-    """Whoever does not trust the broker, or does not speak TLS, gets nowhere."""
+    """A client that does not trust the broker, or does not use TLS, cannot connect."""
     base = over_tls(settings(ADMIN, "PLAIN"))
     for wrong in [{"ssl.ca.location": None}, {"security.protocol": "SASL_PLAINTEXT", "ssl.ca.location": None}]:
         client = AdminClient({key: value for key, value in {**base, **wrong}.items() if value is not None})

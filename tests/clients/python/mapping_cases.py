@@ -283,7 +283,7 @@ def to_topic(channel):
     admin = AdminClient({"bootstrap.servers": KAFKA})
     topic, exchange = fresh("orders"), fresh("sales")
     queue, _ = declare(channel, {"x-polylogue-topic": topic})
-    # Nobody else takes what is for the topic, also while there is none.
+    # No other queue takes messages for the topic, also while there is none.
     for take in (lambda other: other.basic_consume(queue, print), lambda other: other.basic_get(queue)):
         own = connect()
         try:
@@ -406,7 +406,7 @@ def from_topic(channel):
 
 @case
 def read_a_stream(channel):
-    """A stream is a topic at the same offsets, whoever reads it how often."""
+    """A stream is a topic at the same offsets for all readers."""
     queue, topic = declare(channel, {"x-queue-type": "stream"})
     publish(channel, queue, [b"%d" % i for i in range(5)], headers={"kind": "first"})
     expected = [(i, b"%d" % i) for i in range(5)]

@@ -383,7 +383,7 @@ def retry_later(connection):
 
 @case
 def circle_ends(connection):
-    """Where nobody rejects it a message goes round once: it is dropped in the end and not moved for ever."""
+    """A message that no consumer rejects is dead-lettered round a cycle once and then dropped."""
     channel = connection.channel()
     channel.confirm_delivery()
     one, two, seen, exchange = fresh("one"), fresh("two"), fresh("seen"), fresh("back")
@@ -499,7 +499,7 @@ def queues_that_go_by_themselves(connection):
     end = time.monotonic() + 1
     until("the time is over", lambda: connection.process_data_events(0.02) or time.monotonic() > end)
     assert not is_there(connection, unused)
-    assert is_there(connection, used), "somebody consumes it"
+    assert is_there(connection, used), "the queue has a consumer"
     channel.close()
     end = time.monotonic() + 1
     until("the time is over", lambda: connection.process_data_events(0.02) or time.monotonic() > end)
@@ -588,8 +588,8 @@ def streams(connection):
     assert read(connection, queue, 50, offset="1h") == sent, "what came in the last hour"
     assert read(connection, queue, 50, offset=datetime.fromtimestamp(before - 5, timezone.utc)) == sent
     assert read(connection, queue, 0, offset=datetime.fromtimestamp(before + 3600, timezone.utc)) == []
-    assert read(connection, queue, 0) == [], "the next one, unless told otherwise"
-    assert read(connection, queue, 50, shared=5, offset="first") == sent, "whatever its channel is told later"
+    assert read(connection, queue, 0) == [], "the next one, unless an offset is given"
+    assert read(connection, queue, 50, shared=5, offset="first") == sent, "whatever its channel requests later"
     never = lambda method: None
     assert read(connection, queue, 3, prefetch=3, settle=never, offset="first") == sent[:3], "no more than the prefetch"
     assert ready(channel, queue) == len(sent), "nothing went"

@@ -187,7 +187,7 @@ def group(client):
 
 
 class Member(threading.Thread):
-    """A group member that consumes until it is told to stop, and notes what it was given."""
+    """A group member that consumes until it is stopped, and notes what it was given."""
 
     def __init__(self, client, topic, name, instance=None):
         super().__init__(daemon=True)
@@ -201,7 +201,7 @@ class Member(threading.Thread):
             while not self.ended.is_set():
                 self.seen |= values(reader.poll(500))
             reader.close()
-        except Exception as e:  # noqa: BLE001: told by the one who waits for the member
+        except Exception as e:  # noqa: BLE001: reported when the member is joined
             self.failure = e
 
     def given(self, partitions):

@@ -209,7 +209,7 @@ public final class Tools {
         tool(acl, with(of, "--remove", "--allow-principal", user, "--consumer", "--force")).ok();
         tool(acl, "--remove", "--topic", name, "--resource-pattern-type", "prefixed", "--force").ok();
         tool(acl, "--list", "--principal", user).ok().hasNot("permissionType=");
-        Said wrong = tool(acl, "--add", "--allow-principal", "nobody", "--operation", "Read", "--topic", name);
+        Said wrong = tool(acl, "--add", "--allow-principal", "untyped", "--operation", "Read", "--topic", name);
         check(wrong.code() != 0, "a principal without a type was taken");
     }
 
@@ -292,7 +292,7 @@ public final class Tools {
         tool(GROUP, "--describe", "--state", "--group", group).ok().has("^" + group + "\\s.*\\bEmpty\\s+0\\s*$");
         tool(GROUP, "--describe", "--members", "--group", group).ok().has("has no active members");
         tool(GROUP, "--list", "--state", "empty").ok().has("^" + group + "\\s+Empty");
-        tool(GROUP, "--describe", "--group", fresh("nobody")).has("not found");
+        tool(GROUP, "--describe", "--group", fresh("missing")).has("not found");
     }
 
     void groupsReset() throws Exception {

@@ -590,22 +590,22 @@ fn delayed_retries_wait_longer_each_time() {
 }
 
 #[test]
-fn dead_letters_are_told_as_far_as_there_is_room_for_them() {
+fn dead_letters_are_taken_within_count_and_byte_limits() {
     let mut world = World::new(Config { length_max: Some(0), ..amqp() });
     for bytes in [10, 10, 10, 100, 10] {
         world.message(Entry { bytes, count: 1, ..Entry::default() });
     }
-    let mut told = |messages, bytes| {
+    let mut next_letters = |messages, bytes| {
         let mut letters = Vec::new();
         world.queue.take_dead_letters(messages, bytes, &mut letters);
         letters.iter().map(|letter| (letter.first_offset, letter.count, letter.bytes)).collect::<Vec<_>>()
     };
-    assert_eq!(told(0, 1_000), []);
-    assert_eq!(told(1, 1_000), [(0, 1, 10)]);
-    assert_eq!(told(9, 25), [(1, 2, 20)], "no room for the large one");
-    assert_eq!(told(9, 25), [(3, 1, 100)], "alone it goes all the same");
-    assert_eq!(told(9, 25), [(4, 1, 10)]);
-    assert_eq!(told(9, 25), []);
+    assert_eq!(next_letters(0, 1_000), []);
+    assert_eq!(next_letters(1, 1_000), [(0, 1, 10)]);
+    assert_eq!(next_letters(9, 25), [(1, 2, 20)], "no room for the large one");
+    assert_eq!(next_letters(9, 25), [(3, 1, 100)], "a single letter may exceed the limit");
+    assert_eq!(next_letters(9, 25), [(4, 1, 10)]);
+    assert_eq!(next_letters(9, 25), []);
     assert!(world.queue.has_dead());
 }
 

@@ -46,7 +46,7 @@ struct Message {
     held: Option<(u64, LeaseId, u64)>,
     /// It was handed out before its holder got it.
     had_before: bool,
-    told: bool,
+    reported: bool,
 }
 
 #[derive(Debug)]
@@ -233,7 +233,8 @@ impl World {
             let not_before = entry.deliver_at_ms.unwrap_or(0);
             let applied = State { not_before, ..State::default() };
             let now = applied;
-            let message = Message { entry, committed: false, applied, now, held: None, had_before: false, told: false };
+            let message =
+                Message { entry, committed: false, applied, now, held: None, had_before: false, reported: false };
             self.messages.insert(offset, message);
         }
         self.proposed.push_back(Proposed::Entry(entry));
@@ -284,8 +285,8 @@ impl World {
 
     /// The changes that no record holds yet, as one.
     fn propose(&mut self) {
-        let told: BTreeSet<_> = self.proposed.iter().flat_map(Proposed::fired).copied().collect();
-        let fired: Vec<_> = self.fired.difference(&told).copied().collect();
+        let reported: BTreeSet<_> = self.proposed.iter().flat_map(Proposed::fired).copied().collect();
+        let fired: Vec<_> = self.fired.difference(&reported).copied().collect();
         self.propose_record();
         if !fired.is_empty() {
             self.proposed.push_back(Proposed::Fired(fired));
@@ -320,7 +321,7 @@ impl World {
         self.end = self.messages.keys().next_back().map_or(0, |last| last + 1);
         self.consumers.clear();
         for message in self.messages.values_mut() {
-            (message.now, message.held, message.told) = (message.applied, None, false);
+            (message.now, message.held, message.reported) = (message.applied, None, false);
         }
         let mut queue = match self.disk.is_empty() {
             true => Queue::new(self.config.clone(), 0, 0).unwrap(),
@@ -636,19 +637,22 @@ impl World {
             for offset in letter.first_offset..letter.first_offset + letter.count {
                 let message = self.messages.get_mut(&offset).unwrap();
                 assert_eq!((message.now.dead, message.now.tally), (Some(letter.reason), letter.tally));
-                assert!(message.committed && !std::mem::replace(&mut message.told, true), "{offset} told twice");
+                assert!(
+                    message.committed && !std::mem::replace(&mut message.reported, true),
+                    "{offset} reported twice"
+                );
             }
         }
     }
 
     fn moved(&mut self, count: usize) {
-        let dead = |message: &Message| message.told && message.now.dead.is_some();
-        let told: Vec<u64> =
+        let dead = |message: &Message| message.reported && message.now.dead.is_some();
+        let reported: Vec<u64> =
             self.messages.iter().filter(|(_, message)| dead(message)).map(|(offset, _)| *offset).collect();
-        for (n, offset) in told.into_iter().take(count).enumerate() {
+        for (n, offset) in reported.into_iter().take(count).enumerate() {
             if n == 2 {
                 self.queue.dead_letter_failed(offset, 1);
-                self.messages.get_mut(&offset).unwrap().told = false;
+                self.messages.get_mut(&offset).unwrap().reported = false;
             } else {
                 let done = self.queue.dead_lettered(offset, 1).unwrap();
                 self.settled_now(offset, done.record);
@@ -678,7 +682,7 @@ impl World {
         self.promised.retain(|offset| *offset < to);
         self.replies.retain(|(_, offset)| *offset < to);
         for (offset, message) in self.messages.range_mut(..end) {
-            (message.held, message.told) = (None, false);
+            (message.held, message.reported) = (None, false);
             let State { settled, dead, tally, not_before, .. } = message.now;
             let waits = !settled && dead.is_none() && tally == Tally::default() && not_before > self.now;
             let not_before = if waits && *offset >= to { not_before } else { 0 };

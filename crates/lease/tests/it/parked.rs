@@ -24,13 +24,13 @@ const LATER: Entry = Entry {
 /// Commits what is to be recorded, as a host does that keeps times beyond a minute; returns what was reported of them.
 fn commit_parking(world: &mut World) -> Vec<(u64, u64)> {
     let record = world.queue.take_record().expect("something to record");
-    let mut told = Vec::new();
+    let mut due = Vec::new();
     let beyond_ms = world.now + 60_000;
     world
         .queue
-        .apply_parking(&record.bytes, beyond_ms, &mut |offset, until_ms, _| told.push((offset, until_ms)))
+        .apply_parking(&record.bytes, beyond_ms, &mut |offset, until_ms, _| due.push((offset, until_ms)))
         .unwrap();
-    told
+    due
 }
 
 #[test]
@@ -104,8 +104,8 @@ fn messages_that_came_back_for_long_are_parked_when_that_is_committed() {
     let _ = world.queue.release(7, 2, by, back(u64::MAX), world.now).unwrap();
     // One time for many is cheap as it is.
     let _ = world.queue.release(10, 80, by, back(100_000), world.now).unwrap();
-    let told = commit_parking(&mut world);
-    assert_eq!(told, [(3, world.now + 100_000), (7, u64::MAX - 1), (8, u64::MAX - 1)]);
+    let due = commit_parking(&mut world);
+    assert_eq!(due, [(3, world.now + 100_000), (7, u64::MAX - 1), (8, u64::MAX - 1)]);
     assert_eq!((world.counts().delayed, world.queue.next_deadline_ms()), (84, Some(world.now + 59_000)));
     world.wait(200_000);
     assert_eq!(world.counts().delayed, 3);
@@ -129,9 +129,9 @@ fn what_went_on_before_its_return_is_committed_is_not_parked_in_its_place() {
     let _ = world.queue.release(0, 3, By::Consumer(one), how, world.now).unwrap();
     let record = world.queue.take_record().unwrap();
     let _ = world.ack(1, 1);
-    let mut told = Vec::new();
-    world.queue.apply_parking(&record.bytes, world.now + 1, &mut |offset, _, _| told.push(offset)).unwrap();
-    assert_eq!((told, world.counts().delayed), (vec![0, 1, 2], 2));
+    let mut due = Vec::new();
+    world.queue.apply_parking(&record.bytes, world.now + 1, &mut |offset, _, _| due.push(offset)).unwrap();
+    assert_eq!((due, world.counts().delayed), (vec![0, 1, 2], 2));
     assert_eq!(world.queue.unpark(0, 3, |_| true), Ok(2));
     world.commit();
     assert_eq!((world.counts().ready, world.queue.is_settled(1)), (2, true));

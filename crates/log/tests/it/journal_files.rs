@@ -480,8 +480,8 @@ fn opaque(term: u64, index: u64, len: usize) -> Append {
 /// Appends and says whether the callback came, and when.
 fn append(journal: &polylogue_log::journal::Journal, frames: Vec<Append>) -> Arc<Mutex<Option<bool>>> {
     let flushed = Arc::new(Mutex::new(None));
-    let told = flushed.clone();
-    journal.append(frames, Box::new(move |result| *told.lock() = Some(result.is_ok()))).expect("appends");
+    let outcome = flushed.clone();
+    journal.append(frames, Box::new(move |result| *outcome.lock() = Some(result.is_ok()))).expect("appends");
     flushed
 }
 

@@ -217,8 +217,8 @@ fn a_repair_does_not_end_the_log_before_its_checkpoint() {
     let (journal, visited) = open_in(&env, config(), Index(0)).expect("opens");
     assert_eq!(contents(&visited), contents_of(&frames[..frames.len() - 1]));
     assert_eq!(journal.view().next, last.index.next());
-    let told = visited.last().and_then(Frame::lost).expect("a record of the loss");
-    assert!(!told.complete);
+    let loss = visited.last().and_then(Frame::lost).expect("a record of the loss");
+    assert!(!loss.complete);
     drop(journal);
     open_in(&env, config(), last.index.next()).expect("opens where the checkpoint ends");
 }

@@ -40,7 +40,7 @@ fn commits_in_order(make: Maker<'_>) {
     }
     case.drive();
     assert_eq!(case.committed(), (0..100).collect::<Vec<_>>(), "each ticket has one outcome, in order");
-    assert_eq!(case.told(), (0..100).collect::<Vec<_>>(), "the order of calls is the order in the log");
+    assert_eq!(case.reported_tickets(), (0..100).collect::<Vec<_>>(), "the order of calls is the order in the log");
 }
 
 fn clusters_a_proposal_by_partition(make: Maker<'_>) {
@@ -124,7 +124,7 @@ fn refuses_when_busy_and_keeps_the_order(make: Maker<'_>) {
         (0..next).collect::<Vec<_>>(),
         "what was refused has no outcome but that of the second try"
     );
-    let mut tickets = case.told();
+    let mut tickets = case.reported_tickets();
     tickets.sort_unstable();
     assert_eq!(tickets, (0..next).collect::<Vec<_>>(), "nothing is there twice");
     for partition in 2000..2003 {
@@ -158,7 +158,7 @@ fn fences_the_old_term(make: Maker<'_>) {
     case.drive();
     assert_eq!(case.committed(), [0, 2]);
     assert_eq!(case.log.view().term, new);
-    assert_eq!(case.told(), [0, 2]);
+    assert_eq!(case.reported_tickets(), [0, 2]);
 }
 
 /// A sink that proposes at each commit, in the term that it was given, as long as it has tickets.
@@ -200,7 +200,7 @@ fn begins_a_term_behind_the_old_one(make: Maker<'_>) {
     let mut expected = vec![0];
     expected.extend(echo.accepted.lock().iter());
     expected.push(10);
-    assert_eq!(case.told(), expected, "what was accepted is there");
+    assert_eq!(case.reported_tickets(), expected, "every accepted entry is in the log");
     assert_eq!(case.committed(), expected);
 }
 
@@ -223,7 +223,7 @@ fn shows_nothing_uncommitted(make: Maker<'_>) {
             "a reader sees what is committed and nothing above it"
         );
         assert_eq!(marks(&read).len(), case.committed().len(), "what can be read has its outcome");
-        assert_eq!(case.told().len(), case.committed().len(), "the sink never hears of what is not committed");
+        assert_eq!(case.reported_tickets().len(), case.committed().len(), "the sink receives committed entries only");
         let after = view.committed.map_or(view.first, Index::next);
         assert!(case.log.read(after, 4096).expect("right behind the end").is_empty());
         assert!(case.log.read(after.next(), 4096).is_err(), "there is nothing to wait for up there");
@@ -331,7 +331,7 @@ fn says_no_when_the_disk_is_full(make: Maker<'_>) {
     case.log.try_propose(small(new, 5)).expect("propose");
     case.drive();
     assert_eq!(case.committed(), [0, 5]);
-    assert_eq!(case.told(), [0, 5]);
+    assert_eq!(case.reported_tickets(), [0, 5]);
     let Some(case) = case.crash(Index(0)) else { return };
     let read = case.read_all();
     let tickets: Vec<_> = marks(&read).into_iter().map(|(_, _, mark)| mark.ticket).collect();

@@ -71,8 +71,9 @@ pub fn race(open: impl FnOnce(Sink) -> Arc<dyn ShardLog>) {
             last = term;
             // Something of each term is to be seen.
             let mut outcomes = listener.outcomes.lock();
-            let told = outcomes.len();
-            let waited = listener.more.wait_while_for(&mut outcomes, |outcomes| outcomes.len() == told, PATIENCE);
+            let seen_before = outcomes.len();
+            let waited =
+                listener.more.wait_while_for(&mut outcomes, |outcomes| outcomes.len() == seen_before, PATIENCE);
             assert!(!waited.timed_out(), "nothing is committed in term {term}");
         }
         stop.store(true, Ordering::Relaxed);
@@ -87,8 +88,8 @@ pub fn race(open: impl FnOnce(Sink) -> Arc<dyn ShardLog>) {
     let outcomes = listener.outcomes.lock();
     assert!(outcomes.iter().all(|(_, o)| matches!(o, Outcome::Committed(_))), "nothing has failed");
     let committed: Vec<u64> = outcomes.iter().map(|(ticket, _)| *ticket).collect();
-    let told: Vec<u64> = marks(&*frames).into_iter().map(|(_, _, mark)| mark.ticket).collect();
-    assert_eq!(told, committed, "outcomes come in the order of the log");
+    let reported: Vec<u64> = marks(&*frames).into_iter().map(|(_, _, mark)| mark.ticket).collect();
+    assert_eq!(reported, committed, "outcomes come in the order of the log");
     for (proposer, taken) in taken.iter().enumerate() {
         let own: Vec<u64> = committed.iter().filter(|t| **t / TICKETS == proposer as u64).copied().collect();
         let accepted: Vec<u64> = taken.iter().map(|(ticket, _)| *ticket).collect();

@@ -228,23 +228,23 @@ impl Run {
     fn crash(&mut self) {
         self.take_outcomes();
         let Some(case) = self.case.take() else { return };
-        let told = case.frames();
+        let reported = case.frames();
         if !case.place.crash() {
             self.case = Some(case);
             return;
         }
         let from = self.trimmed.map_or(Index(0), Index::next);
         self.case = Some(Case::in_place(case.place, from));
-        self.begin_life(&told);
+        self.begin_life(&reported);
     }
 
-    /// Compares what the last life reported with what is there.
-    fn begin_life(&mut self, told: &[Arc<Frame>]) {
+    /// Starts a new life of the log: compares the frames that the last one reported with those in the log.
+    fn begin_life(&mut self, reported: &[Arc<Frame>]) {
         (self.life, self.term, self.may_lose_writer) = (self.next_ticket, None, false);
         self.counts.crashes += 1;
         let read = self.case().read_all();
         let by_index: BTreeMap<Index, &Arc<Frame>> = read.iter().map(|f| (f.index, f)).collect();
-        for frame in told.iter().filter(|f| Some(f.index) > self.trimmed) {
+        for frame in reported.iter().filter(|f| Some(f.index) > self.trimmed) {
             let there = by_index.get(&frame.index);
             let there = there.unwrap_or_else(|| panic!("frame {} was committed and is gone", frame.index));
             assert_eq!((there.term, there.time_ms), (frame.term, frame.time_ms), "frame {} has changed", frame.index);
@@ -272,9 +272,9 @@ impl Run {
     /// Notes the outcomes of this life: each accepted proposal has at most one, in the order of acceptance.
     fn take_outcomes(&mut self) {
         let outcomes = self.case().outcomes();
-        let mut told = outcomes.iter();
+        let mut reported = outcomes.iter();
         for accepted in self.accepted.range_mut(self.life..).map(|(_, a)| a) {
-            let Some((ticket, outcome)) = told.next() else { break };
+            let Some((ticket, outcome)) = reported.next() else { break };
             assert_eq!(*ticket, accepted.ticket, "outcomes come in the order of acceptance, each once");
             if accepted.outcome.replace(*outcome).is_none() {
                 match outcome {
@@ -284,7 +284,7 @@ impl Run {
                 }
             }
         }
-        assert_eq!(told.next(), None, "an outcome of something that was not accepted");
+        assert_eq!(reported.next(), None, "an outcome of a proposal that was not accepted");
     }
 
     /// Holds frames against what was accepted.
@@ -307,7 +307,7 @@ impl Run {
             assert_eq!(*says, accepted.entries, "ticket {ticket} is not what was proposed");
             match accepted.outcome {
                 Some(Outcome::NotCommitted) => panic!("ticket {ticket} is not committed and is there"),
-                Some(Outcome::Committed(told)) => assert_eq!(told, *index, "ticket {ticket} is elsewhere"),
+                Some(Outcome::Committed(reported)) => assert_eq!(reported, *index, "ticket {ticket} is elsewhere"),
                 Some(Outcome::Unknown) | None => {}
             }
         }

@@ -37,7 +37,7 @@ const ACKS: u64 = 10_000;
 /// When nothing comes for so long, a queue is empty.
 const QUIET: Duration = Duration::from_secs(1);
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -48,15 +48,15 @@ fn url(server: &Server) -> String {
 /// What a command says, which has to be a success.
 fn succeed(args: &[&str]) -> String {
     let output = run(args).unwrap();
-    assert!(output.status.success(), "{args:?}: {}", told(&output));
-    told(&output)
+    assert!(output.status.success(), "{args:?}: {}", printed(&output));
+    printed(&output)
 }
 
 /// What a command says, which has to fail.
 fn fail(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(!output.status.success(), "{command:?} succeeded");
-    told(&output)
+    printed(&output)
 }
 
 fn text(path: &Path) -> &str {
@@ -194,7 +194,7 @@ fn fill(server: &Server) {
         command.args(["--user", "admin"]).env("POLYLOGUE_PASSWORD", "correct").output().unwrap()
     };
     let made = admin(polylogue().unwrap().args(["topic", "create", "t", "--server", &url(server)]));
-    assert!(made.status.success(), "{}", told(&made));
+    assert!(made.status.success(), "{}", printed(&made));
     let mut produce = polylogue().unwrap();
     produce.args(["produce", "t", "--bootstrap", &server.kafka().to_string(), "--user", "admin"]);
     let mut produce = produce.env("POLYLOGUE_PASSWORD", "correct").stdin(Stdio::piped()).spawn().unwrap();

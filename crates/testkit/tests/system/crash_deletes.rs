@@ -65,7 +65,7 @@ fn start(place: &Place) -> Result<Server> {
 }
 
 fn connect(server: &Server) -> Result<Amqp> {
-    Amqp::connect(server.amqp().ok_or("the server told no address for AMQP")?)
+    Amqp::connect(server.amqp().ok_or("the server printed no address for AMQP")?)
 }
 
 fn arguments(at: usize) -> &'static [(&'static str, &'static str)] {

@@ -47,7 +47,7 @@ impl Oracle {
     /// A message came. What comes again may come after later ones: from where reading goes on after a kill.
     fn comes(&mut self, number: u64, last: &mut Option<u64>) -> Result<()> {
         if number == 0 || number > self.sent {
-            return Err(format!("nobody sent {number}"));
+            return Err(format!("{number} was never sent"));
         }
         if self.came.insert(number) && last.is_some_and(|last| last > number) {
             return Err(format!("{number} came for the first time after {last:?}"));
@@ -64,7 +64,7 @@ fn serve(place: &Place) -> Command {
 }
 
 fn amqp(server: &Server) -> Result<SocketAddr> {
-    server.amqp().ok_or_else(|| "the server told no address for AMQP".to_owned())
+    server.amqp().ok_or_else(|| "the server printed no address for AMQP".to_owned())
 }
 
 /// Publishes until `stop`, or until the server goes.
@@ -124,7 +124,7 @@ fn live(server: Server, oracle: &Mutex<Oracle>, confirms: u64) -> Result<()> {
         let ends = [publishes.join().unwrap(), takes.join().unwrap()];
         // They end by the kill, mostly; what is wrong is no error of the connection.
         let wrong =
-            ends.iter().filter_map(|end| end.as_ref().err()).find(|e| e.contains("nobody") || e.contains("came"));
+            ends.iter().filter_map(|end| end.as_ref().err()).find(|e| e.contains("never sent") || e.contains("came"));
         match wrong {
             Some(wrong) => Err(wrong.clone()),
             None => loaded.map_err(|e| format!("{e}; clients ended with {ends:?}")).and(killed),

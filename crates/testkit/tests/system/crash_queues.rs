@@ -78,7 +78,7 @@ impl Oracle {
     fn delivered(&mut self, queue: usize, number: u64, failed: i64) {
         let killed = self.killed;
         let Some(known) = self.messages.get_mut(&(queue, number)) else {
-            self.wrong.push(format!("{}: nobody sent {number}", QUEUES[queue]));
+            self.wrong.push(format!("{}: {number} was never sent", QUEUES[queue]));
             return;
         };
         let lost = |acked: Instant| killed.is_none_or(|killed| killed.saturating_duration_since(acked) > ACK_LOST);
@@ -102,7 +102,7 @@ impl Oracle {
             return self.wrong.push(format!("{number} died in {death:?}"));
         };
         let Some(known) = self.messages.get_mut(&(queue, number)) else {
-            return self.wrong.push(format!("{}: nobody sent {number}, and it is dead", QUEUES[queue]));
+            return self.wrong.push(format!("{}: {number} is dead-lettered and was never sent", QUEUES[queue]));
         };
         let reasons = if queue == 0 { &["rejected"][..] } else { &["rejected", "delivery_limit"] };
         let refused = known.may_be_dead || death.reason != "rejected";
@@ -237,7 +237,7 @@ fn serve(place: &Place) -> Command {
 }
 
 fn amqp(server: &Server) -> Result<SocketAddr> {
-    server.amqp().ok_or_else(|| "the server told no address for AMQP".to_owned())
+    server.amqp().ok_or_else(|| "the server printed no address for AMQP".to_owned())
 }
 
 /// A life under load, ended by a kill.

@@ -533,8 +533,8 @@ fn a_flipped_bit_in_the_live_journal_refuses_the_start_until_it_is_fenced() {
     assert_eq!(flip(&place.data().join("shard-0000/journal"), &value(1, 50)), 1);
 
     let refused = place.start(place.serve(&[])).map(|_| ()).unwrap_err();
-    let told = ["is damaged at", "offsets 50 to 50", "polylogue repair"];
-    assert!(told.iter().all(|part| refused.contains(part)), "{refused}");
+    let expected = ["is damaged at", "offsets 50 to 50", "polylogue repair"];
+    assert!(expected.iter().all(|part| refused.contains(part)), "{refused}");
     let data = place.data();
     let checked = run(["check".as_ref(), data.as_os_str()]).unwrap();
     let said = String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);

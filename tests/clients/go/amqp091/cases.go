@@ -35,18 +35,18 @@ func smoke(p *place) {
 func confirms(p *place) {
 	channel := p.channel()
 	shared.Done(channel.Confirm(false))
-	told := channel.NotifyPublish(make(chan amqp.Confirmation, 1000))
+	notices := channel.NotifyPublish(make(chan amqp.Confirmation, 1000))
 	queue := declare(channel, shared.Fresh("confirms"), true, nil)
 	send(channel, queue, numbers(0, 1000)...)
 	for tag := uint64(1); tag <= 1000; tag++ {
-		c := next("a confirmation", told)
+		c := next("a confirmation", notices)
 		shared.Check(c.Ack && c.DeliveryTag == tag, "%v instead of %d", c, tag)
 	}
 	shared.Check(ready(channel, queue) == 1000, "%d are ready", ready(channel, queue))
 	full := declare(channel, shared.Fresh("full"), true, amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
 	send(channel, full, "room", "no room")
 	for _, taken := range []bool{true, false} {
-		shared.Check(next("a confirmation", told).Ack == taken, "one of two is refused")
+		shared.Check(next("a confirmation", notices).Ack == taken, "one of two is refused")
 	}
 	remove(channel, queue, full)
 }
@@ -115,7 +115,7 @@ func returns(p *place) {
 	shared.Done(channel.Confirm(false))
 	message := amqp.Publishing{MessageId: "1", Body: []byte("back")}
 	confirmed := shared.Must(channel.PublishWithDeferredConfirm("amq.direct", "nowhere", true, false, message))
-	r := next("a message that nobody gets", back)
+	r := next("a returned message", back)
 	shared.Check(r.ReplyCode == amqp.NoRoute && r.ReplyText == "NO_ROUTE" && string(r.Body) == "back" && r.MessageId == "1", "%v", r)
 	shared.Check(confirmed.Wait(), "what comes back is confirmed")
 	shared.Done(channel.Publish(shared.Fresh("no"), "", false, false, message))
@@ -123,7 +123,7 @@ func returns(p *place) {
 	refused(closed, amqp.NotFound, "no exchange 'no-")
 }
 
-// retry has a message that nobody can handle wait in a queue of its own and come back.
+// retry has a message that no consumer can handle wait in a queue of its own and come back.
 func retry(p *place) {
 	channel := p.channel()
 	work, later := shared.Fresh("work"), shared.Fresh("later")
@@ -152,10 +152,10 @@ func retry(p *place) {
 func cancelled(p *place) {
 	channel := p.channel()
 	queue := declare(channel, shared.Fresh("cancelled"), true, nil)
-	told := channel.NotifyCancel(make(chan string, 1))
+	notices := channel.NotifyCancel(make(chan string, 1))
 	from := shared.Must(channel.Consume(queue, "mine", false, false, false, false, nil))
 	remove(p.channel(), queue)
-	shared.Check(next("a word that the consumer is gone", told) == "mine", "another consumer is cancelled")
+	shared.Check(next("a word that the consumer is gone", notices) == "mine", "another consumer is cancelled")
 	_, open := <-from
 	shared.Check(!open, "a message came")
 	declare(channel, queue, true, nil)

@@ -47,7 +47,7 @@ func (c *client) Delete(topic string) error {
 	return errors.Join(err, deleted.Error())
 }
 
-// Topics asks by itself: kadm may tell what it was told seconds ago.
+// Topics asks by itself: kadm may answer from metadata that it cached seconds ago.
 func (c *client) Topics() (names []string, err error) {
 	listed, err := kmsg.NewPtrMetadataRequest().RequestWith(c.ctx, c.base)
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *client) Reader(topic string, partitions int, from int64) (shared.Reader
 	return c.reader(topic, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))
 }
 
-// Group has an eager balancer: a member is told of all that it owns whenever that changes.
+// Group has an eager balancer: a member receives its whole assignment on every change.
 func (c *client) Group(topic, name string, member *shared.Member, instance string) (shared.Reader, error) {
 	options := []kgo.Opt{kgo.ConsumeTopics(topic), kgo.ConsumerGroup(name), kgo.Balancers(kgo.RangeBalancer()),
 		kgo.SessionTimeout(10 * time.Second), kgo.HeartbeatInterval(500 * time.Millisecond),

@@ -34,8 +34,8 @@ func amqp091(p *place) {
 }
 
 func refused(how string, err error) {
-	var told *amqp.Error
-	is := errors.Is(err, amqp.ErrCredentials) || errors.As(err, &told) && told.Code == amqp.AccessRefused
+	var closed *amqp.Error
+	is := errors.Is(err, amqp.ErrCredentials) || errors.As(err, &closed) && closed.Code == amqp.AccessRefused
 	shared.Check(is, "not refused by %s: %v", how, err)
 }
 

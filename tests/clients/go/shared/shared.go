@@ -64,7 +64,7 @@ type Client interface {
 	Send(topic string, records []Record, with Settings) error
 	// Reader reads without a group, from Earliest, Latest or an offset of partition 0.
 	Reader(topic string, partitions int, from int64) (Reader, error)
-	// Group reads as a member of a group, which is told of what it gets and commits by itself when it is not nil.
+	// Group reads as a member of a group. If member is not nil, it receives the assignments, and offsets are committed automatically.
 	Group(topic, group string, member *Member, instance string) (Reader, error)
 	// Bounds gives the first and the next offset of partition 0.
 	Bounds(topic string) (int64, int64, error)

@@ -103,7 +103,9 @@ impl Oracle {
     fn promised(&mut self, partition: Partition, offset: i64, message: Message) -> Result<()> {
         let before = self.acknowledged.entry(partition).or_default().insert(offset, message);
         match before.filter(|other| *other != message) {
-            Some(other) => Err(format!("{partition:?} offset {offset}: first told to be {other:?}, then {message:?}")),
+            Some(other) => {
+                Err(format!("{partition:?} offset {offset}: first acknowledged as {other:?}, then as {message:?}"))
+            }
             None => Ok(()),
         }
     }
@@ -111,7 +113,7 @@ impl Oracle {
     /// A consumer was given it: from then on it is as good as acknowledged.
     pub(crate) fn served(&mut self, partition: Partition, offset: i64, value: &[u8]) -> Result<()> {
         let Some(message) = Message::of_value(value) else {
-            return Err(format!("{partition:?} offset {offset}: a consumer was given what nobody sent"));
+            return Err(format!("{partition:?} offset {offset}: a consumer received a message that no producer sent"));
         };
         self.promised(partition, offset, message)
     }
@@ -150,7 +152,7 @@ impl Oracle {
             }
         }
         let invented = found.iter().find(|name| name.starts_with(MADE) && !self.topics.contains_key(*name));
-        invented.map_or(Ok(()), |name| Err(format!("nobody created the topic {name}")))
+        invented.map_or(Ok(()), |name| Err(format!("the topic {name} exists and no client created it")))
     }
 
     /// Reads and compares: everything, or what came since it was last done. `group` and `topic` are those of the
@@ -205,7 +207,7 @@ impl Check<'_> {
         }
         self.upto.next = offset + 1;
         let Some(message) = Message::of_value(value) else {
-            self.wrong.push(format!("offset {offset} holds what nobody sent: {} bytes", value.len()));
+            self.wrong.push(format!("offset {offset} holds a message that no producer sent: {} bytes", value.len()));
             return;
         };
         let promised = self.oracle.acknowledged[&self.partition].get(&offset);

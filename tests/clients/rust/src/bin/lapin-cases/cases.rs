@@ -194,7 +194,7 @@ fn deaths(delivery: &Delivery) -> Vec<(String, String, i64)> {
     entries.collect()
 }
 
-/// A message that nobody can handle waits in a queue of its own and comes back.
+/// A message that no consumer can handle waits in a queue of its own and comes back.
 async fn retry(place: &Place) {
     let channel = place.channel().await;
     let (work, later) = (fresh("work"), fresh("later"));
@@ -357,7 +357,7 @@ async fn rpc(place: &Place) {
     }
     let other = place.confirming().await;
     let properties = BasicProperties::default().with_reply_to(REPLY_TO.into());
-    let nobody = tokio::time::timeout(WAIT, publish(&other, "", &requests, b"x", properties)).await.unwrap();
-    refused(nobody, 406, "fast reply consumer does not exist");
+    let no_reply_consumer = tokio::time::timeout(WAIT, publish(&other, "", &requests, b"x", properties)).await.unwrap();
+    refused(no_reply_consumer, 406, "fast reply consumer does not exist");
     remove(&server, &requests).await;
 }
