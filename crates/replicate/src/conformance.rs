@@ -1,4 +1,4 @@
-//! What every [`ShardLog`] must keep, as functions that a provider's tests call.
+//! The contract of every [`ShardLog`], as functions that a provider's tests call.
 //!
 //! A provider is given as a [`Place`] that its log lives in. [`all`] drives it by [`ShardLog::step`], without threads, so
 //! that a failure repeats; [`race`] takes one with its threads. What is proposed names itself ([`Mark`]): its bytes say in which term it was proposed, by which
@@ -55,7 +55,7 @@ pub fn all(make: Maker<'_>, seeds: u64) {
     schedule::all(make, seeds);
 }
 
-/// Remembers what it is given, and that it came in order.
+/// A sink that records the frames it receives and checks their order.
 #[derive(Debug, Default)]
 pub struct Recorder {
     heard: Mutex<Heard>,
@@ -148,7 +148,7 @@ fn marks<'a>(frames: impl IntoIterator<Item = &'a Arc<Frame>>) -> Vec<(Partition
     out
 }
 
-/// A log and what it tells.
+/// A log under test and what it reported.
 struct Case {
     place: Box<dyn Place>,
     log: Arc<dyn ShardLog>,
@@ -166,7 +166,7 @@ impl Case {
         Case { place, log, seen }
     }
 
-    /// The power goes; another life, if the log has one.
+    /// Cuts the power and reopens the log, if its place survives that.
     fn crash(self, from: Index) -> Option<Case> {
         let crashed = self.place.crash();
         crashed.then(|| Case::in_place(self.place, from))
@@ -186,7 +186,7 @@ impl Case {
         panic!("a log that gets nothing to do comes to rest");
     }
 
-    /// Steps and lets time pass until nothing at all is left to do.
+    /// Steps and advances time until no work is left.
     fn settle(&self) {
         self.drive();
         self.place.pass_ms(LAZY_MS);

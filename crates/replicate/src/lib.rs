@@ -1,7 +1,7 @@
-//! Where a shard's log lives: the only door through which anything becomes durable.
+//! A shard's replicated log: the only path by which data becomes durable.
 //!
-//! Layer 3. [`ShardLog`] is the trait of engine.md 4.2: a provider owns the order of frames, their durability and who
-//! may write; the partition store above applies what is committed. Providers: [`local`] (the journal of this node, no
+//! Layer 3. [`ShardLog`] is the trait of engine.md 4.2: a provider owns the order of frames, their durability and the
+//! choice of the writer; the partition store above applies committed frames. Providers: [`local`] (the journal of this node, no
 //! consensus in the path), [`memory`] (nothing survives), and later a consensus engine over the same journal.
 //!
 //! The contract, checked by [`conformance`] for every provider:
@@ -10,9 +10,9 @@
 //! - `try_propose` never blocks, and the order of accepted calls is the order in the log.
 //! - Every accepted proposal has exactly one outcome, and outcomes come in the order in which proposals were accepted.
 //! - `Committed` means: durable in the proposal's class (the shard's, where it names none), and delivered to the sink with the outcome or before it.
-//! - `NotCommitted` means: it will never be seen. `Unknown` means: it may be seen after a restart.
-//! - Nothing above the commit index is ever given to the sink or to a reader.
-//! - Indexes have no gaps; term and time never go back from frame to frame. What was accepted in a term stands before the
+//! - `NotCommitted` means: the proposal will never be visible. `Unknown` means: it may be visible after a restart.
+//! - No frame above the commit index is ever delivered to the sink or to a reader.
+//! - Indexes have no gaps; term and time never decrease from frame to frame. Proposals accepted in a term precede the
 //!   first frame of the next one.
 
 pub mod conformance;
@@ -25,49 +25,49 @@ use polylogue_types::{Index, NodeId, Term};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What a node is in its shard's group.
+/// The role of a node in its shard's group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// It proposes, hands out, expires, moves and answers.
+    /// The node proposes, delivers, expires, dead-letters and answers clients.
     Writer,
-    /// It applies what is committed, and serves reads up to there.
+    /// The node applies committed frames and serves reads up to the commit index.
     #[default]
     Follower,
     /// Shut down or failed.
     Stopped,
 }
 
-/// A shard's log at one moment.
+/// The state of a shard's log at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogView {
-    /// What this node is.
+    /// The role of this node.
     pub role: Role,
-    /// The writer's term; of a log without a writer, the last one there was.
+    /// The writer's term; without a writer, that of the last one.
     pub term: Term,
     /// The first index that can still be read.
     pub first: Index,
     /// The last index that is written, durable or not; `None` for an empty log.
     pub tail: Option<Index>,
-    /// The last index that is durable; `None` too where nothing ever is.
+    /// The last index that is durable; `None` also for a log that is never durable.
     pub durable: Option<Index>,
     /// The last index that is committed.
     pub committed: Option<Index>,
-    /// Who to ask for writing.
+    /// The node to send writes to.
     pub leader: NodeId,
 }
 
-/// How sure a reader wants to be that it sees everything that was acknowledged before.
+/// How a linearizable read is confirmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadLevel {
-    /// A quorum says so now.
+    /// By a round to a quorum.
     Quorum,
-    /// A lease that may be wrong by clock drift says so.
+    /// By the leader's lease, which clock drift can invalidate.
     Lease,
 }
 
 /// One shard's log.
 pub trait ShardLog: Send + Sync + Debug {
-    /// How things stand.
+    /// Returns the current state of the log.
     fn view(&self) -> LogView;
 
     /// Becomes the writer: a new term, made durable, that fences all earlier ones.
@@ -76,7 +76,7 @@ pub trait ShardLog: Send + Sync + Debug {
     /// `StorageFull` when not even this can be written; `Stopped`.
     fn acquire(&self) -> Result<Term>;
 
-    /// Hands a proposal over. Returns at once.
+    /// Submits a proposal. Returns without waiting for its outcome.
     ///
     /// # Errors
     /// `Fenced` when `proposal.epoch` is not the writer's term, `Busy` when the queue is full, `StorageFull` when
@@ -84,7 +84,7 @@ pub trait ShardLog: Send + Sync + Debug {
     /// proposal comes back.
     fn try_propose(&self, proposal: Proposal) -> std::result::Result<(), Refused>;
 
-    /// Writes what was proposed as [`prompt`](Proposal::prompt), on the calling thread if that takes no waiting. Called after each such
+    /// Writes the proposals marked [`prompt`](Proposal::prompt) on the calling thread, if that requires no waiting. Called after each such
     /// proposal, without a lock that the sink takes.
     fn write_prompt(&self) {}
 
@@ -100,14 +100,14 @@ pub trait ShardLog: Send + Sync + Debug {
     /// `OutOfRange` below the first index and more than one above the last committed one; `Damaged`; `Io`.
     fn read(&self, from: Index, bytes_max: usize) -> Result<Vec<Arc<Frame>>>;
 
-    /// Forgets everything up to an index: a checkpoint and segments cover it.
+    /// Releases everything up to an index, which a checkpoint and segments cover.
     ///
     /// # Errors
     /// `Invalid` above what is committed, and above what is durable where anything is; `Stopped`; `StorageFull`; `Io`.
     fn trim(&self, upto: Index) -> Result<()>;
 
-    /// Ends the writer's term for good and says where the log ends: the next extent begins elsewhere. There is no writer
-    /// afterwards.
+    /// Seals the log: ends the writer's term for good and returns the end of the log. The next extent begins elsewhere. There is
+    /// no writer afterwards.
     ///
     /// # Errors
     /// `Fenced` when `term` is not the writer's; `Stopped`; `StorageFull`, and then the term is over all the same, but a
@@ -118,7 +118,7 @@ pub trait ShardLog: Send + Sync + Debug {
     /// by what another writer proposed: a message may be handed out ahead of its commit.
     fn decides_alone(&self) -> bool;
 
-    /// Does one piece of what the provider's own threads would do; `false` when there was nothing to do. The
+    /// Runs one piece of the work of the provider's threads; `false` if there was none. The
     /// simulator drives a node with it.
     fn step(&self, work: Work) -> bool;
 
@@ -128,7 +128,7 @@ pub trait ShardLog: Send + Sync + Debug {
     /// When the system has none.
     fn run(&self) -> Result<()>;
 
-    /// Flushes, marks a clean stop and ends the threads. Later calls are `Stopped`, but for those that only look.
+    /// Flushes, marks a clean stop and ends the threads. Later calls return `Stopped`, except read-only ones.
     fn shutdown(&self);
 }
 
@@ -143,5 +143,5 @@ pub enum Work {
     Background,
 }
 
-/// The receiver of what is committed. See `polylogue_log::journal::CommitSink`.
+/// The receiver of committed frames. See `polylogue_log::journal::CommitSink`.
 pub type Sink = Arc<dyn CommitSink>;

@@ -126,7 +126,7 @@ impl ChunkId {
     }
 }
 
-/// The counters of the whole.
+/// The counters of the whole timer set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counters {
     /// The latest time of a frame.
@@ -155,7 +155,7 @@ impl Counters {
     }
 }
 
-/// What no counter of operations or parts ever reaches: a higher one is damage.
+/// Upper bound of the counters of operations and parts: a higher value is damage.
 const COUNTER_MAX: u64 = u64::MAX / 2;
 
 fn at_most(max: u64, r: &mut BinReader<'_>, field: &'static str) -> Result<u64, BinError> {
@@ -189,7 +189,7 @@ pub(crate) fn decode_parts(bytes: &[u8]) -> Result<Vec<Part>, BinError> {
     Ok(parts)
 }
 
-/// What is to be spread over other buckets.
+/// The parts that have to be distributed over other buckets.
 pub(crate) fn encode_drains<'a>(drains: impl ExactSizeIterator<Item = &'a Drain>) -> Bytes {
     let mut w = BinWriter::new();
     w.u8(VERSION).u32(drains.len() as u32);

@@ -1,6 +1,6 @@
-//! What waits, and until when.
+//! Identity, purpose and deadline of a timer.
 
-/// The latest deadline; a later one is taken for this. Milliseconds since the Unix epoch, some 280,000 years on.
+/// The latest deadline; later ones are clamped to it. Milliseconds since the Unix epoch, some 280,000 years on.
 pub const DEADLINE_MS_MAX: u64 = (1 << 53) - 1;
 
 /// What a timer is for. Part of the disk format; the owner of the timers may have kinds of its own from 64 on.
@@ -14,42 +14,42 @@ impl Kind {
     pub const MESSAGE_EXPIRES: Kind = Kind(2);
     /// An unused queue expires.
     pub const QUEUE_EXPIRES: Kind = Kind(3);
-    /// A message that failed is tried again.
+    /// A failed message is redelivered.
     pub const RETRY: Kind = Kind(4);
-    /// An exchange routes a message that it kept.
+    /// An exchange routes a delayed message.
     pub const ROUTE: Kind = Kind(5);
-    /// The outcome of a transaction is asked for.
+    /// The outcome of a transaction is queried.
     pub const TRANSACTION_CHECK: Kind = Kind(6);
-    /// Something happens again and again.
+    /// A periodic event.
     pub const CRON: Kind = Kind(7);
 }
 
-/// What a timer is about, in the numbers of its owner (a partition and an offset, say).
+/// The subject of a timer, in its owner's ids (for example a partition and an offset).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TimerKey {
     /// The queue, partition or exchange.
     pub object: u64,
-    /// What in it.
+    /// The item in it, such as an offset.
     pub item: u64,
 }
 
 /// A timer. Ordered by deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TimerId {
-    /// When it is due: milliseconds since the Unix epoch, at most [`DEADLINE_MS_MAX`].
+    /// The deadline: milliseconds since the Unix epoch, at most [`DEADLINE_MS_MAX`].
     pub deadline_ms: u64,
-    /// What for.
+    /// The purpose.
     pub kind: Kind,
-    /// What about.
+    /// The subject.
     pub key: TimerKey,
 }
 
 /// A change of the set of pending timers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerOp {
-    /// It is pending. Nothing changes when it is already.
+    /// Makes the timer pending. No effect if it already is.
     Insert(TimerId),
-    /// It is not any more: it was carried out, or is void. Nothing changes when it is not there.
+    /// Removes the timer: it was carried out or is void. No effect if it is not pending.
     Remove(TimerId),
 }
 

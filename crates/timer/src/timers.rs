@@ -10,16 +10,16 @@ use polylogue_types::bin::BinError;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
-/// Operations in memory that no checkpoint holds before [`Timers::wants_checkpoint`] says so, and before parts of wide buckets are
-/// no longer asked for. One takes about 70 bytes.
+/// Operations in memory and in no checkpoint from which [`Timers::wants_checkpoint`] is true and parts of wide buckets are no longer
+/// requested. One takes about 70 bytes.
 pub const UNSAVED_OPS_MAX: usize = 1 << 18;
 
-/// What [`Timers::due`] found.
+/// The result of [`Timers::due`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// More is due than was asked for.
+    /// More timers are due than the limit.
     pub more: bool,
-    /// Timers that may be due are on disk: [`Timers::wanted`] says where. They are late until they are loaded, never lost.
+    /// Timers that may be due are on disk: [`Timers::wanted`] names their chunks. They are late until loaded, never lost.
     pub waiting: bool,
 }
 
@@ -35,17 +35,17 @@ pub struct Timers {
     buckets: BTreeMap<u64, Bucket>,
     /// Parts of buckets that were split.
     drains: VecDeque<Drain>,
-    /// Of the buckets in memory: pending, and not handed out.
+    /// Pending timers of the buckets in memory that were not returned by [`Timers::due`].
     ready: BTreeSet<TimerId>,
-    /// Handed out, their removal not applied yet.
+    /// Timers that [`Timers::due`] returned and whose removal is not applied yet.
     handed: BTreeSet<TimerId>,
     unsaved_ops: usize,
     /// Operations that were put into parts since the last checkpoint was taken.
     early_ops: usize,
-    /// When the next bucket is to be opened, at the earliest.
+    /// Earliest time at which the next bucket has to be opened.
     wake_ms: u64,
     changed: BTreeSet<ChunkId>,
-    /// What is being written to a checkpoint: since which one, and what.
+    /// Chunks in a checkpoint that is not confirmed: the number of the latest that has them, and their content.
     unconfirmed: BTreeMap<ChunkId, (u64, Option<Bytes>)>,
     checkpoints: u64,
 }
@@ -70,7 +70,7 @@ impl Timers {
         u64::try_from(wish_ms).unwrap_or(0).max(self.now_ms).min(DEADLINE_MS_MAX)
     }
 
-    /// How many timers are pending. A guess while insertions and removals of one timer are on disk unmatched, and when timers on disk are
+    /// The number of pending timers. An estimate while insertions and removals of one timer are on disk unmatched, and when timers on disk are
     /// inserted twice or removed without being there.
     #[must_use]
     pub fn pending(&self) -> u64 {
@@ -79,14 +79,14 @@ impl Timers {
         u64::try_from(buckets + drains).unwrap_or(0)
     }
 
-    /// Timers and operations in memory: what memory goes with.
+    /// The number of timers and operations in memory, to which memory use is proportional.
     #[must_use]
     pub fn resident(&self) -> usize {
         let read: usize = self.buckets.values().map(|bucket| bucket.read.len()).sum();
         self.ready.len() + self.handed.len() + self.unsaved_ops + read
     }
 
-    /// Timers that were handed out, and whose removal is not applied yet.
+    /// Timers that [`Timers::due`] returned and whose removal is not yet applied.
     #[must_use]
     pub fn handed(&self) -> usize {
         self.handed.len()
@@ -95,7 +95,7 @@ impl Timers {
     /// Applies a committed record at its frame's time.
     ///
     /// # Errors
-    /// Why the record cannot be read.
+    /// The record cannot be decoded.
     pub fn apply(&mut self, record: &[u8], time_ms: i64) -> Result<(), String> {
         let ops = decode_record(record).map_err(|e: BinError| format!("a record of timers cannot be read: {e}"))?;
         self.note_frame(time_ms);
@@ -127,7 +127,7 @@ impl Timers {
         }
     }
 
-    /// Puts up to `limit` timers that are due into `out`, the earliest first. They are not given out again, and stay pending until
+    /// Appends up to `limit` due timers to `out`, in order of deadline. They are not returned again, and stay pending until
     /// their removal is applied.
     pub fn due(&mut self, now_ms: i64, limit: usize, out: &mut Vec<TimerId>) -> Due {
         self.advance(now_ms);
@@ -143,7 +143,7 @@ impl Timers {
     }
 
     /// When to call [`Timers::due`] next, unless chunks are loaded or records applied before: a deadline, or a bucket that is to be opened.
-    /// `None` when there is nothing to wait for.
+    /// `None` if there is nothing to wait for.
     #[must_use]
     pub fn next_ms(&self) -> Option<u64> {
         let ready = self.ready.first().map(|id| id.deadline_ms);
@@ -151,19 +151,19 @@ impl Timers {
         ready.into_iter().chain(open).min()
     }
 
-    /// Takes back what was handed out: its records are void. Called after replay as well.
+    /// Makes the returned timers due again, as their proposed records are void. Called after replay as well.
     pub fn reset_tail(&mut self) {
         self.ready.append(&mut self.handed);
     }
 
-    /// Notes the time and opens the buckets that have come near.
+    /// Advances the time and opens the buckets whose lead time has begun.
     pub fn advance(&mut self, now_ms: i64) {
         self.now_ms = self.now_ms.max(u64::try_from(now_ms).unwrap_or(0)).min(DEADLINE_MS_MAX);
         self.open_near();
         self.load_unconfirmed();
     }
 
-    /// Loads what is wanted and still in memory, because no checkpoint is known to hold it.
+    /// Loads the wanted parts that are still in memory, because no checkpoint is confirmed to hold them.
     fn load_unconfirmed(&mut self) {
         loop {
             let known = |number: &u64| matches!(self.unconfirmed.get(&ChunkId::Part(*number)), Some((_, Some(_))));
@@ -251,7 +251,7 @@ impl Timers {
         }
     }
 
-    /// Takes a narrow bucket into memory; `false` while parts of it are to be read.
+    /// Loads a narrow bucket into memory; `false` while parts of it are still to be read.
     fn load(&mut self, start: u64) -> bool {
         let Some(bucket) = self.buckets.get_mut(&start) else { return true };
         if !std::mem::replace(&mut bucket.opening, true) {
@@ -277,7 +277,7 @@ impl Timers {
         true
     }
 
-    /// Forgets a bucket in memory that has no timer left, with its parts.
+    /// Drops a bucket in memory that has no timer left, with its parts.
     fn drop_empty(&mut self, start: u64) {
         if self.buckets.get(&start).is_none_or(|bucket| bucket.live != Some(0)) {
             return;
@@ -288,7 +288,7 @@ impl Timers {
         self.changed.extend(bucket.parts.iter().map(|part| ChunkId::Part(part.number)));
     }
 
-    /// An operation on a timer of a bucket in memory.
+    /// Applies an operation on a timer of a bucket in memory.
     fn change_near(&mut self, id: TimerId, op: Op) {
         let start = start_of(0, id.deadline_ms);
         let done = match op.insert {
@@ -312,7 +312,7 @@ impl Timers {
         self.drop_empty(start);
     }
 
-    /// An operation on a timer of which it is not known here whether it is pending.
+    /// Applies an operation on a timer of a bucket on disk, where it is unknown whether the timer is pending.
     fn change_far(&mut self, id: TimerId, op: Op) {
         let start = self.bucket_of(id.deadline_ms);
         let Some(bucket) = self.buckets.get_mut(&start) else { return };
@@ -373,10 +373,10 @@ impl Timers {
         missing.chain(self.drains.iter().filter(late).map(|drain| drain.part.number))
     }
 
-    /// Takes the content of a chunk that was wanted. One that is not wanted any more is let be.
+    /// Loads the content of a wanted chunk. A chunk that is no longer wanted is ignored.
     ///
     /// # Errors
-    /// Why it cannot be read. It stays wanted.
+    /// The chunk cannot be decoded. It stays wanted.
     pub fn load_part(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), String> {
         let Some(ChunkId::Part(number)) = ChunkId::decode(id) else {
             return Err(format!("the timers have no part named {id:?}"));
@@ -396,7 +396,7 @@ impl Timers {
         Ok(())
     }
 
-    /// The times of the timers that a part holds, whether it is wanted or not; `None` when nothing stands on it any more.
+    /// The times of the timers that a part holds, whether it is wanted or not; `None` if the state no longer depends on it.
     #[must_use]
     pub fn span(&self, id: &[u8]) -> Option<Range<u64>> {
         let Some(ChunkId::Part(number)) = ChunkId::decode(id) else { return None };
@@ -459,7 +459,7 @@ impl Timers {
         Ok(())
     }
 
-    /// Whether so much is in memory only that a checkpoint is due.
+    /// Whether enough operations are in memory only for a checkpoint to be due.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
         self.unsaved_ops + self.early_ops >= UNSAVED_OPS_MAX
@@ -496,20 +496,20 @@ impl Timers {
         (self.checkpoints, chunks)
     }
 
-    /// Whether a part is in memory, because no checkpoint is known to hold it.
+    /// Whether a part is in memory, because no checkpoint is confirmed to hold it.
     #[must_use]
     pub fn is_unconfirmed(&self, id: &[u8]) -> bool {
         ChunkId::decode(id).is_some_and(|id| matches!(self.unconfirmed.get(&id), Some((_, Some(_)))))
     }
 
-    /// Counts every chunk as changed, but parts, which never change.
+    /// Marks every chunk as changed except parts, which are immutable.
     pub fn change_all_chunks(&mut self) {
         self.changed.extend([ChunkId::Counters, ChunkId::Drains]);
         let buckets = self.buckets.iter().map(|(start, bucket)| (*start, bucket.level));
         self.changed.extend(buckets.map(|(start, level)| ChunkId::Bucket { start, level }));
     }
 
-    /// A checkpoint is on disk: what it holds is let go.
+    /// Confirms that a checkpoint is on disk: releases from memory the parts that it holds.
     pub fn saved(&mut self, checkpoint: u64) {
         self.unconfirmed.retain(|_, (since, _)| *since > checkpoint);
     }
@@ -543,7 +543,7 @@ impl Timers {
         self.changed.extend([ChunkId::Counters, ChunkId::Bucket { start, level: bucket.level }]);
     }
 
-    /// The names of all parts that this state stands on: a checkpoint that lacks one of them is damaged.
+    /// The names of all parts that this state refers to: a checkpoint that lacks one of them is damaged.
     #[must_use]
     pub fn parts(&self) -> Vec<Bytes> {
         let drained = self.drains.iter().map(|drain| drain.part);
@@ -578,10 +578,10 @@ impl Timers {
         Ok(far.chain(self.ready.iter().copied()).chain(self.handed.iter().copied()).collect())
     }
 
-    /// Takes a chunk of a checkpoint, before replay; in any order. Lazy ones may be left out.
+    /// Restores a chunk of a checkpoint, before replay; in any order. Lazy ones may be left out.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The chunk cannot be decoded.
     pub fn load_chunk(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), String> {
         let bad = |e: BinError| format!("the timers' chunk {id:?} cannot be read: {e}");
         match ChunkId::decode(id).ok_or_else(|| format!("the timers have no chunk named {id:?}"))? {
@@ -610,7 +610,7 @@ impl Timers {
     }
 }
 
-/// That all deadlines of a part are where it says.
+/// Checks that all deadlines of a part are within its bounds.
 fn within(times: Range<u64>, number: u64, ops: &[(TimerId, Op)]) -> Result<(), String> {
     match ops.iter().find(|(id, _)| !times.contains(&id.deadline_ms)) {
         None => Ok(()),
