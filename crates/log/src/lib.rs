@@ -8,7 +8,7 @@
 //!                    └──> merge: sorted segments, or the file itself becomes a segment ──> reads by offset, time
 //! ```
 //!
-//! Who owns what:
+//! Ownership:
 //! - [`journal`]: files, frames, the writer, flushing, recovery of frames. It never interprets native bytes.
 //! - [`store`]: where each committed entry of each partition is (tail cache, journal file, segment), reading,
 //!   trimming, merging, the manifest of segments.

@@ -14,7 +14,7 @@
 //! On disk, in the shard's directory:
 //!
 //! ```text
-//!   manifest                      what counts (manifest.rs)
+//!   manifest                      the files in use (manifest.rs)
 //!   segments/NAME.seg             runs and their index (segment/format.rs)
 //!   segments/NAME.journal         the journal file that NAME.seg indexes in place
 //!   checkpoint/NUMBER.ckpt        applied state (crate::checkpoint), and once more in NUMBER.ckpt2
@@ -22,7 +22,7 @@
 //! ```
 //!
 //! **Invariants**
-//! - Nothing above the last applied frame is ever returned; what was returned once is returned again until it is trimmed.
+//! - No entry above the last applied frame is ever returned; an entry that was returned is returned again until it is trimmed.
 //! - The index is behind one lock that is never held across I/O. Merging and reclaiming hold a lock of their own.
 //! - A file is written and flushed, then its directory, then the manifest names it, then the index uses it, then what it
 //!   replaces is released. Files that the manifest does not name are left over.
@@ -88,7 +88,7 @@ pub struct ShardStore {
     shared: Arc<Shared>,
 }
 
-/// What the store knows of a partition.
+/// The state of a partition in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartitionStats {
     /// The first offset that is served.
@@ -99,15 +99,15 @@ pub struct PartitionStats {
     pub bytes: u64,
     /// Of those, the bytes that are in no segment yet.
     pub journal_bytes: u64,
-    /// How many runs.
+    /// The number of runs.
     pub runs: usize,
-    /// Newest timestamp of the oldest run: what goes next.
+    /// Newest timestamp of the oldest run, the next one that retention drops.
     pub oldest: Option<TimestampMs>,
     /// Newest timestamp of the last run.
     pub newest: Option<TimestampMs>,
 }
 
-/// What the store has done and holds.
+/// Counters and sizes of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StoreStats {
     /// Partitions known.
@@ -118,7 +118,7 @@ pub struct StoreStats {
     pub segment_runs: usize,
     /// Runs in the journal.
     pub journal_runs: usize,
-    /// Native bytes in segments that may be wanted.
+    /// Live native bytes in segments.
     pub live_bytes: u64,
     /// Length of the segment files, holes included. Bytes.
     pub segment_bytes: u64,
@@ -126,23 +126,23 @@ pub struct StoreStats {
     pub index_bytes: usize,
     /// Frames kept in memory for readers. Bytes.
     pub tail_bytes: usize,
-    /// What that may grow to while readers are behind. Bytes.
+    /// The bound of the tail cache while readers lag. Bytes.
     pub tail_bytes_max: usize,
     /// Memory of cached sparse indexes. Bytes.
     pub sparse_bytes: usize,
-    /// Memory of journal runs that are held divided into entries. Bytes.
+    /// Memory of journal runs cached as single entries. Bytes.
     pub divided_bytes: usize,
     /// Segment files held open.
     pub open_segments: usize,
-    /// Native bytes given out from memory, since the start.
+    /// Native bytes served from memory, since the start.
     pub read_tail_bytes: u64,
     /// Of those, bytes of journal files that were read back.
     pub read_back_bytes: u64,
     /// Pieces of journal files that were read back, since the start.
     pub read_back_pieces: u64,
-    /// Memory of pieces that were read back, those that responses hold too. Bytes.
+    /// Memory of pieces that were read back, including those that responses hold. Bytes.
     pub read_cache_bytes: usize,
-    /// Native bytes given out as ranges of files, since the start.
+    /// Native bytes served as ranges of files, since the start.
     pub read_file_bytes: u64,
     /// Bytes written by merges and rewrites, since the start.
     pub merged_bytes: u64,
@@ -150,17 +150,17 @@ pub struct StoreStats {
     pub preloaded_bytes: u64,
     /// Native bytes that became segments in place, since the start.
     pub adopted_bytes: u64,
-    /// Bytes given back to the file system inside segments, since the start.
+    /// Bytes of punched holes in segments, since the start.
     pub punched_bytes: u64,
-    /// Damaged ranges met.
+    /// Damaged ranges that reads found.
     pub fenced: usize,
     /// Segments that cannot be read at all.
     pub segments_lost: usize,
 }
 
 impl ShardStore {
-    /// Takes in a committed frame. Called in log order for each one, live and at replay; frames that segments cover already
-    /// and local kinds are passed over. Makes the entries readable.
+    /// Applies a committed frame and makes its entries readable. Called in log order for each one, live and at replay; frames
+    /// that segments already cover and local kinds are skipped.
     ///
     /// A frame whose `bytes` are shorter than its place says (headers and envelopes only) is indexed and served from its
     /// file, whose bytes are verified then.
@@ -192,7 +192,7 @@ impl ShardStore {
         self.read_with(partition, from, max_bytes, at_least_one, ColdRuns::Take)
     }
 
-    /// As [`ShardStore::read`], which takes what is in journal files as it is.
+    /// As [`ShardStore::read`], which does not read journal files back.
     ///
     /// # Errors
     /// As [`ShardStore::read`].
@@ -230,7 +230,7 @@ impl ShardStore {
         self.shared.ask(EntriesQuery(Wanted { partition, offset, entries_max, bytes_max }))
     }
 
-    /// Where the damage ends in which an offset lies; `None` for one that is in none, as far as it is known.
+    /// Returns the end of the damaged range that contains an offset; `None` if no known range does.
     #[must_use]
     pub fn damaged_until(&self, partition: PartitionId, offset: Offset) -> Option<Offset> {
         let fence = self.shared.state.lock().next_fence(partition, offset);
@@ -260,17 +260,17 @@ impl ShardStore {
         self.shared.ask(MaxTimeQuery { partition, from, cursor: Offset(0), highest: None, find: None })
     }
 
-    /// Makes everything below `log_start` unreadable, for ever. Runs that are wholly below are dropped; their bytes are
-    /// given back by [`ShardStore::reclaim_step`]. Lower values than before change nothing.
+    /// Makes all offsets below `log_start` permanently unreadable. Runs wholly below are dropped; [`ShardStore::reclaim_step`] frees
+    /// their bytes. A value lower than before has no effect.
     pub fn trim(&self, partition: PartitionId, log_start: Offset) {
         self.shared.state.lock().trim(partition, log_start);
     }
 
-    /// Holds a partition against what it must hold by its owner's own state: all offsets from `log_start` up to `end`. To be
+    /// Checks a partition against its owner's state: it must hold all offsets from `log_start` up to `end`. To be
     /// called for every partition at the end of a replay, before [`ShardStore::reclaim_step`]; it trims, and:
     ///
-    /// - what lacks in the middle or at the end is fenced, so that a reader meets damage and not silence;
-    /// - what lacks at the front is fenced too when runs of segments could not be read. Otherwise a power cut has taken the
+    /// - offsets missing in the middle or at the end are fenced, so that a reader gets `Damaged` and not an empty result;
+    /// - offsets missing at the front are fenced too when runs of segments could not be read. Otherwise a power cut has taken the
     ///   record that trimmed it, while the removal of the segment was flushed (class `async`): the result is where the
     ///   partition really begins, above `log_start`, and the owner must go on from there.
     #[must_use = "the partition may begin later than its owner thinks"]
@@ -289,7 +289,7 @@ impl ShardStore {
         self.shared.state.lock().drop_partition(partition);
     }
 
-    /// Drops all partitions that `keep` does not want: for the end of a replay, because the record that deleted a
+    /// Drops all partitions for which `keep` is false: for the end of a replay, because the record that deleted a
     /// partition may be older than what is replayed.
     pub fn retain_partitions(&self, mut keep: impl FnMut(PartitionId) -> bool) {
         let mut state = self.shared.state.lock();
@@ -297,7 +297,7 @@ impl ShardStore {
         gone.into_iter().for_each(|id| state.drop_partition(id));
     }
 
-    /// What the store knows of a partition; `None` for one that it does not know.
+    /// Returns the state of a partition; `None` if the store has none with this id.
     #[must_use]
     pub fn partition_stats(&self, partition: PartitionId) -> Option<PartitionStats> {
         let state = self.shared.state.lock();
@@ -313,7 +313,7 @@ impl ShardStore {
         })
     }
 
-    /// Where partitions should start by their retention. Changes nothing: the broker writes what comes out as records and
+    /// Returns the log starts that retention requires. Changes nothing: the broker writes them as records and
     /// calls [`ShardStore::trim`] when they are applied.
     #[must_use]
     pub fn retention_scan(
@@ -331,7 +331,7 @@ impl ShardStore {
         starts
     }
 
-    /// Ranges that are not served because their bytes do not verify, as far as reads have met them.
+    /// Fenced ranges, whose bytes do not verify, as far as reads have found them.
     #[must_use]
     pub fn fenced(&self) -> Vec<FencedRange> {
         let state = self.shared.state.lock();
@@ -381,14 +381,14 @@ impl ShardStore {
         Ok(store)
     }
 
-    /// Changes the bounds of the tail cache: what it always holds, and what it may hold for readers who are that far behind. Bytes.
+    /// Changes the bounds of the tail cache: its base size, and its size for readers that lag. Bytes.
     pub fn set_tail_cache_bytes(&self, min: usize, max: usize) {
         let mut state = self.shared.state.lock();
         let gone = state.frames.set_tail_bytes(min, max);
         state.forget(&gone);
     }
 
-    /// Memory that the index over the journal takes. Bytes. Cheap to ask for.
+    /// Memory of the index over the journal. Bytes. Takes constant time.
     #[must_use]
     pub fn journal_index_bytes(&self) -> usize {
         self.shared.state.lock().journal_index_bytes()

@@ -18,7 +18,7 @@ pub const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 /// Documents of settings of all scopes together.
 pub const DOCUMENTS_MAX: usize = 100_000;
 
-/// What accepted changes will have made of topics and documents once they are committed.
+/// Topics and documents as they will be once all accepted changes are committed.
 #[derive(Debug, Default)]
 pub(crate) struct Altering {
     topics: BTreeMap<TopicId, Pending>,
@@ -28,12 +28,12 @@ pub(crate) struct Altering {
 /// What each record on its way makes of it, in order. Never empty: when the last record is applied, applied state says it all.
 type Pending = VecDeque<Current>;
 
-/// What holds once all records on their way are applied.
+/// The state once all proposed records are applied.
 fn newest(pending: &Pending) -> Current {
     pending.back().cloned().unwrap_or_default()
 }
 
-/// One more record for it is on its way.
+/// One more record for it is proposed and not yet applied.
 fn expect<K: Ord + Clone>(pending: &mut BTreeMap<K, Pending>, key: &K, current: Current) {
     pending.entry(key.clone()).or_default().push_back(current);
 }
@@ -274,7 +274,7 @@ impl MetaMachine {
         }
     }
 
-    /// Ids and shards for new partitions.
+    /// Allocates ids and shards for new partitions.
     pub(crate) fn place(&mut self, durability: Durability, count: u32) -> Vec<PartitionRecord> {
         let first = self.tail.next_partition;
         let place = |partition| {

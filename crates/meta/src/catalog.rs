@@ -1,4 +1,4 @@
-//! The published view of topics and settings: what sessions look names and ids up in.
+//! The published view of topics and settings, in which sessions look up names and ids.
 
 use crate::machine::TopicMeta;
 use parking_lot::RwLock;
@@ -37,11 +37,11 @@ struct Topics {
     epoch: u64,
 }
 
-/// A topic, with what held for it when it was last looked up.
+/// A topic, with its effective settings as of the last look-up.
 #[derive(Clone, Debug)]
 struct Shown {
     info: Arc<TopicInfo>,
-    /// What is set for it.
+    /// The topic's own settings.
     layer: Arc<TopicConfig>,
     /// The [`Topics::epoch`] by which `info` says what holds; [`EPOCH_OF_QUEUES`] where nothing is inherited.
     epoch: u64,
@@ -62,7 +62,7 @@ impl SharedCatalog {
         SharedCatalog { cluster, resolver, topics, settings, version: AtomicU64::new(0) }
     }
 
-    /// Shows a topic, or its new state. `term_of` tells a shard's current term, from which leader epochs follow.
+    /// Publishes a topic, or its new state. `term_of` tells a shard's current term, from which leader epochs follow.
     pub fn publish(&self, topic: &TopicMeta, term_of: &dyn Fn(ShardId) -> Term) {
         let (inherited, epoch) = self.inherited();
         let layer = topic.layer().clone();
@@ -90,7 +90,7 @@ impl SharedCatalog {
         (topics.inherited.clone(), topics.epoch)
     }
 
-    /// A topic with what holds for it now. No lock is held while that is made.
+    /// Returns a topic with its effective settings. They are computed without a lock held.
     fn current(&self, found: &Shown) -> Arc<TopicInfo> {
         let (inherited, epoch) = self.inherited();
         let shown = self.renewed(found, &inherited, epoch);
@@ -123,7 +123,7 @@ impl SharedCatalog {
         }
     }
 
-    /// Shows a scope's document; an empty one is none.
+    /// Publishes a scope's document; an empty one removes it.
     pub fn publish_settings(&self, scope: &SettingsScope, settings: Arc<Settings>) {
         let mut all = self.settings.write();
         if settings.is_empty() {
@@ -133,7 +133,7 @@ impl SharedCatalog {
         }
     }
 
-    /// Hides a topic.
+    /// Removes a topic from the view.
     pub fn withdraw(&self, id: TopicId) {
         let mut topics = self.topics.write();
         if let Some(Shown { info, .. }) = topics.by_id.remove(&id) {

@@ -42,7 +42,7 @@ pub enum MetaCommand {
     AllocateProducerId,
 }
 
-/// What the machine answers.
+/// Replies of the machine.
 #[derive(Debug)]
 pub enum MetaReply {
     /// In the order asked.
@@ -53,18 +53,18 @@ pub enum MetaReply {
     AlteredTopics(Vec<Result<(), AlterError>>),
     /// In the order asked.
     AlteredSettings(Vec<Result<(), AlterError>>),
-    /// A producer id that was never given out before.
+    /// A producer id that was never allocated before.
     Producer(ProducerId),
 }
 
-/// What a committed record did, for the broker to act upon.
+/// The effect of a committed record, for the broker to act upon.
 #[derive(Clone, Debug)]
 pub enum MetaEvent {
-    /// A topic is there.
+    /// A topic was created.
     Created(Arc<TopicMeta>),
-    /// A topic is gone.
+    /// A topic was deleted.
     Deleted(Arc<TopicMeta>),
-    /// Something else is set for a topic, or it has more partitions.
+    /// A topic's settings changed, or partitions were added.
     Changed(Arc<TopicMeta>),
     /// A scope has another document. Where topics inherit from it the resolver knows of it.
     Settings(SettingsScope, Arc<Settings>),
@@ -114,13 +114,13 @@ impl TopicMeta {
         &self.record.name
     }
 
-    /// What is set for it: one layer of what holds, which [`ConfigResolver::holding`] says.
+    /// The topic's own settings: one layer of the effective ones, which [`ConfigResolver::holding`] returns.
     #[must_use]
     pub fn layer(&self) -> &Arc<TopicConfig> {
         &self.record.config
     }
 
-    /// Its partitions and the shards they are in.
+    /// Its partitions and their shards.
     pub fn placement(&self) -> impl Iterator<Item = (PartitionId, ShardId)> + '_ {
         self.record.partitions.iter().map(|p| (p.id, p.shard))
     }
@@ -170,7 +170,7 @@ pub struct MetaMachine {
     producer_ids_end: i64,
     // tail: what was proposed beyond the applied state
     pub(crate) tail: Tail,
-    /// Replay is over: the resolver hears of each document. Before, it would hear of those that hold no more.
+    /// Replay is over, and each document goes to the resolver. During replay, superseded documents would, too.
     pub(crate) live: bool,
     // what happened since the host asked
     pub(crate) events: Vec<MetaEvent>,
@@ -215,7 +215,7 @@ impl MetaMachine {
         self.terms.insert(shard, term);
     }
 
-    /// What committed records did since the last call.
+    /// Takes the effects of the records committed since the last call.
     pub fn take_events(&mut self) -> Vec<MetaEvent> {
         std::mem::take(&mut self.events)
     }
@@ -254,7 +254,7 @@ impl MetaMachine {
         }
     }
 
-    /// A shard's term; of the memory shard, before anybody wanted it, the one that it will begin with.
+    /// A shard's term; of the memory shard before its first use, the term it will start with.
     pub(crate) fn term_of(&self, shard: ShardId) -> Term {
         let known = self.terms.get(&shard).copied();
         let meta = self.settings.sync_shards.first().and_then(|first| self.terms.get(first));

@@ -1,4 +1,4 @@
-//! What an operator or a test may set, and the fixed bounds.
+//! Settings of a partition store, and the fixed bounds.
 
 use crate::error::{Error, ErrorKind, Result};
 use polylogue_types::limits;
@@ -8,12 +8,12 @@ use polylogue_types::limits;
 pub const SEGMENT_BYTES_MAX: u64 = 3 << 30;
 /// The longest run of one partition inside a segment: the unit in which retention drops and reclaims. Bytes.
 pub const RUN_BYTES_MAX: u32 = 16 << 20;
-/// Pieces that one read returns at the most; a reader asks again for what is left.
+/// Maximum pieces of one read's result; a reader reads again for the rest.
 pub const CHUNKS_PER_READ_MAX: usize = 512;
 /// How many things (index pieces, unverified blocks, journal runs) one read fetches from disk before it answers with
 /// what it has.
 pub(super) const LOADS_PER_READ_MAX: usize = 64;
-/// Runs that a lookup by time looks at before it lets the lock go for a moment.
+/// Runs that a lookup by time examines before it releases the lock for a moment.
 pub(super) const RUNS_PER_LOCK_MAX: usize = 4096;
 /// Partitions that are switched from journal to segment while the lock is held once.
 pub(super) const PARTITIONS_PER_LOCK_MAX: usize = 256;
@@ -103,7 +103,7 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// Whether the values can work together.
+    /// Checks that the values are consistent.
     ///
     /// # Errors
     /// `Invalid` with the name of the setting that cannot.

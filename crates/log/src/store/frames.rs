@@ -25,11 +25,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The file number of a frame that is in memory only (a shard of class `memory`).
 const NO_FILE: u32 = u32::MAX;
 
-/// Where a frame stands.
+/// The position of a frame in its journal file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameSlot {
     pub(super) index: Index,
-    /// Of its first byte in the file.
+    /// Position of its first byte in the file.
     pub(super) position: u64,
     pub(super) len: u32,
     /// Counts journal files from the start of the process.
@@ -48,7 +48,7 @@ pub(super) struct JournalFile {
     /// The last frame with entries.
     pub(super) last: Index,
     pub(super) last_time: TimestampMs,
-    /// Runs that may still be wanted.
+    /// Live runs.
     pub(super) live_runs: u64,
     pub(super) live_bytes: u64,
     /// How often a run was of another partition than the one before it.
@@ -59,7 +59,7 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Counts a run that may be wanted.
+    /// Counts a live run.
     pub(super) fn add_run(&mut self, partition: PartitionId, bytes: u64) {
         self.live_runs += 1;
         self.live_bytes += bytes;
@@ -67,7 +67,7 @@ impl JournalFile {
     }
 }
 
-/// The frames from the last merge on.
+/// The frames since the last merge.
 #[derive(Debug)]
 pub(super) struct Frames {
     slots: VecDeque<FrameSlot>,
@@ -86,7 +86,7 @@ pub(super) struct Frames {
     behind_before: u64,
 }
 
-/// What a frame in the tail takes. Bytes.
+/// Memory of a frame in the tail. Bytes.
 fn weight(frame: &Frame) -> usize {
     size_of::<Frame>() + frame.bytes.len() + frame.entries.capacity() * size_of::<EntryRef>()
 }
@@ -109,7 +109,7 @@ impl Frames {
         }
     }
 
-    /// Adds a frame and returns its number. What leaves the tail without being in a file is returned too: it is gone.
+    /// Adds a frame and returns its number, and the frames evicted from the tail that are in no file: they are lost.
     pub(super) fn push(&mut self, frame: &Arc<Frame>, shared: bool) -> (u32, Vec<Arc<Frame>>) {
         let number = self.first_slot.wrapping_add(self.slots.len() as u32);
         let slot = match &frame.place {
@@ -174,7 +174,7 @@ impl Frames {
         }
     }
 
-    /// Forgets the readers before the last turn. Frames that stayed for them leave the tail.
+    /// Drops the readers before the last turn. Frames kept for them leave the tail.
     pub(super) fn turn_readers(&mut self) -> Vec<Arc<Frame>> {
         self.behind_before = self.behind.swap(0, Ordering::Relaxed);
         self.shrink_tail()
@@ -243,7 +243,7 @@ impl Frames {
         empty.last().map(|f| f.last)
     }
 
-    /// Where the last frame ends in its file.
+    /// The end of the last frame in its file.
     pub(super) fn last_end(&self) -> u64 {
         self.slots.back().map_or(0, |slot| slot.position + u64::from(slot.len))
     }
@@ -278,7 +278,7 @@ impl Frames {
         }
     }
 
-    /// Bytes that the tail may grow to.
+    /// The upper bound of the tail. Bytes.
     pub(super) fn tail_bytes_max(&self) -> usize {
         self.tail_bytes_max
     }

@@ -72,7 +72,7 @@ impl JournalRun {
     }
 }
 
-/// What retention needs to know of a run, wherever it is.
+/// The properties of a run that retention uses, in a segment or in the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunAge {
     /// Offset after its last message.
@@ -105,7 +105,7 @@ pub(super) fn seconds(time: TimestampMs) -> u32 {
 pub(super) struct Partition {
     pub(super) rows: Vec<RunRow>,
     pub(super) runs: VecDeque<JournalRun>,
-    /// Nothing below is served.
+    /// Offsets below are not served.
     pub(super) log_start: Offset,
     /// After the last entry that was applied.
     pub(super) end: Offset,
@@ -138,7 +138,7 @@ impl Partition {
         self.end.max(self.log_start)
     }
 
-    /// What retention looks at, oldest first.
+    /// The runs for retention, oldest first.
     pub(super) fn ages(&self) -> impl Iterator<Item = RunAge> {
         let rows = self.rows.iter().map(|r| RunAge { end: r.end, bytes: u64::from(r.len), newest: newest_of_row(r) });
         let runs = self.runs.iter().map(|r| RunAge { end: r.end(), bytes: u64::from(r.len), newest: newest_of_run(r) });
@@ -167,7 +167,7 @@ impl Partition {
 /// A range that cannot be served, because its bytes do not verify.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FencedRange {
-    /// Whose.
+    /// The partition.
     pub partition: PartitionId,
     /// Offset of the first message in it.
     pub base: Offset,
@@ -175,7 +175,7 @@ pub struct FencedRange {
     pub end: Offset,
 }
 
-/// Everything that the store knows without asking the disk.
+/// The state of the store that is in memory.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) partitions: Map<PartitionId, Partition>,
@@ -199,7 +199,7 @@ pub(super) struct State {
     pub(super) expected: bool,
     /// Ranges that `repair` gave up. They are remembered by the manifest when their frame is merged.
     pub(super) lost: Vec<FencedRange>,
-    /// A frame says that more was lost than anybody knows: what lacks anywhere may be it.
+    /// A frame records a loss of unknown extent: any missing range may be part of it.
     pub(super) loss_unknown: bool,
     /// Runs in the journal, over all partitions.
     pub(super) journal_runs: usize,
@@ -226,12 +226,12 @@ impl State {
         }
     }
 
-    /// A partition that is there, as far as readers know.
+    /// Returns a partition that is visible to readers.
     pub(super) fn partition(&self, id: PartitionId) -> Option<&Partition> {
         self.partitions.get(&id).filter(|p| !p.dropped)
     }
 
-    /// Indexes a committed frame. Nothing is changed when it is refused.
+    /// Indexes a committed frame. On an error the state is unchanged.
     pub(super) fn apply(&mut self, frame: &Arc<Frame>) -> Result<()> {
         if frame.kind.is_local() || self.merged_upto.is_some_and(|m| frame.index <= m) {
             return Ok(());
@@ -336,14 +336,14 @@ impl State {
         }
     }
 
-    /// Everything below `log_start` is not wanted any more. Runs that are wholly below are let go.
+    /// Trims a partition below `log_start`. Runs wholly below are dropped.
     pub(super) fn trim(&mut self, id: PartitionId, log_start: Offset) {
         let partition = self.partitions.entry(id).or_default();
         partition.log_start = partition.log_start.max(log_start);
         self.let_go(id);
     }
 
-    /// Lets go of the runs below the log start, as far as no merge needs them.
+    /// Drops the runs below the log start that no merge needs.
     pub(super) fn let_go(&mut self, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         let dead = partition.rows.partition_point(|r| r.end <= partition.log_start);
@@ -383,7 +383,7 @@ impl State {
         }
     }
 
-    /// Holds a partition against what it must hold: see [`super::ShardStore::expect`].
+    /// Checks a partition against its owner's state: see [`super::ShardStore::expect`].
     pub(super) fn expect(&mut self, id: PartitionId, log_start: Offset, end: Offset) -> Offset {
         self.expected = true;
         self.trim(id, log_start);
@@ -416,7 +416,7 @@ impl State {
         log_start
     }
 
-    /// Fences ranges that nothing is known to hold.
+    /// Fences ranges that no run covers.
     fn punch_holes(&mut self, id: PartitionId, holes: &[(Offset, Offset)]) {
         for (base, end) in holes {
             let range = FencedRange { partition: id, base: *base, end: *end };
@@ -431,7 +431,7 @@ impl State {
         }
     }
 
-    /// The bytes of a run were held against its checksum.
+    /// Notes that the bytes of a run match its checksum.
     pub(super) fn mark_verified(&mut self, id: PartitionId, run: &JournalRun) {
         let Some(p) = self.partitions.get_mut(&id) else { return };
         let at = p.runs.partition_point(|r| r.end() <= run.base);
@@ -440,7 +440,7 @@ impl State {
         }
     }
 
-    /// A merge has put the runs of the frames up to `upto` into a segment.
+    /// Replaces the runs of the frames up to `upto` by the rows of a merged segment.
     pub(super) fn pop_merged(&mut self, id: PartitionId, upto: Index) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         while let Some(run) = partition.runs.front().copied() {
@@ -461,7 +461,7 @@ impl State {
         }
     }
 
-    /// The partition is deleted. Its id is never used again.
+    /// Deletes a partition. Its id is never reused.
     pub(super) fn drop_partition(&mut self, id: PartitionId) {
         let Some(partition) = self.partitions.get_mut(&id) else { return };
         partition.dropped = true;
@@ -469,7 +469,7 @@ impl State {
         self.let_go(id);
     }
 
-    /// Remembers damage in a range.
+    /// Records a damaged range.
     pub(super) fn fence(&mut self, range: FencedRange) {
         if self.partition(range.partition).is_none_or(|p| p.log_start >= range.end) {
             // Dropped, or trimmed, while it was read.
@@ -488,7 +488,7 @@ impl State {
             .map(|((_, base), end)| (*base, *end))
     }
 
-    /// Memory that the index over the journal takes. Bytes.
+    /// Memory of the index over the journal. Bytes.
     pub(super) fn journal_index_bytes(&self) -> usize {
         self.journal_runs * size_of::<JournalRun>() + self.frames.index_bytes()
     }

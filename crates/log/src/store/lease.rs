@@ -5,8 +5,8 @@
 //!                    | and can meet none of those rows                         | were dead at the close are free
 //! ```
 //!
-//! A range of a file in an answer holds the file, and with it the lease, until its bytes are sent: for as long as a slow client
-//! takes. Counting the files themselves would not do, because one that is let go by the cache is opened anew.
+//! A file range in a response holds the file, and with it the lease, until its bytes are sent, however slow the client is.
+//! A count of open files would not suffice, because a file that the cache evicts is opened anew.
 
 use super::registry::Bits;
 use polylogue_env::DiskFile;
@@ -14,17 +14,17 @@ use polylogue_types::RangeSource;
 use std::io;
 use std::sync::Arc;
 
-/// Held by every reader of a segment.
+/// The lease that every reader of a segment holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lease(Arc<()>);
 
 impl Lease {
-    /// Whether it is the same.
+    /// Whether both are the same lease.
     pub(super) fn is(&self, other: &Lease) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether it has no other holder.
+    /// Whether the lease has no other holder.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -89,7 +89,7 @@ impl Leases {
         Leases { journal: Some(file), ..Leases::default() }
     }
 
-    /// What a reader that comes now gets.
+    /// Returns the current lease, for a new reader.
     pub(super) fn current(&self) -> &Lease {
         &self.current
     }

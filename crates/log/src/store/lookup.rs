@@ -10,7 +10,7 @@ use bytes::Bytes;
 use polylogue_record::envelope::{Envelope, Form};
 use polylogue_types::{FileRange, Offset, Ordinal, PartitionId, TimestampMs};
 
-/// Which entry, and when its messages were sent.
+/// The identity and timestamp of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EntryLocation {
     /// Offset of the first message.
@@ -21,7 +21,7 @@ pub struct EntryLocation {
     pub ordinal: Ordinal,
     /// Highest timestamp of its messages, -1 for none.
     pub max_timestamp: TimestampMs,
-    /// The epoch of the leader that took it.
+    /// The leader epoch in which it was appended.
     pub leader_epoch: u32,
 }
 
@@ -44,7 +44,7 @@ pub struct EntryAt {
     pub location: EntryLocation,
     /// The form of its native bytes.
     pub form: Form,
-    /// Its envelope. A Kafka batch that has left the journal has none: everything that was in it stands in the batch.
+    /// Its envelope. A Kafka batch that has left the journal has none: the batch contains all of its fields.
     pub envelope: Option<Envelope>,
     /// Its native bytes.
     pub bytes: Bytes,

@@ -1,4 +1,4 @@
-//! A bounded cache that forgets what was not used for the longest time.
+//! A bounded cache that evicts the least recently used values.
 
 use polylogue_types::Map;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::hash::Hash;
 #[derive(Debug)]
 pub(super) struct Lru<K, V> {
     values: Map<K, Slot<V>>,
-    /// From the time of last use to the key; the first is the next to go.
+    /// From the time of last use to the key; the first is evicted next.
     ages: BTreeMap<u64, K>,
     clock: u64,
     weight: usize,
@@ -23,12 +23,12 @@ struct Slot<V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
-    /// An empty one.
+    /// Returns an empty cache with this bound.
     pub(super) fn new(weight_max: usize) -> Lru<K, V> {
         Lru { values: Map::default(), ages: BTreeMap::new(), clock: 0, weight: 0, weight_max }
     }
 
-    /// The value, which counts as used now.
+    /// Returns the value of a key and marks it as just used.
     pub(super) fn get(&mut self, key: &K) -> Option<V> {
         let slot = self.values.get_mut(key)?;
         self.ages.remove(&slot.age);
@@ -38,7 +38,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         Some(slot.value.clone())
     }
 
-    /// Keeps a value; what was there under the key goes.
+    /// Inserts a value and replaces the one under the key.
     pub(super) fn put(&mut self, key: K, value: V, weight: usize) {
         self.remove(&key);
         self.clock += 1;
@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         }
     }
 
-    /// Forgets a value.
+    /// Removes a value.
     pub(super) fn remove(&mut self, key: &K) {
         if let Some(slot) = self.values.remove(key) {
             self.ages.remove(&slot.age);
@@ -61,7 +61,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         }
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
