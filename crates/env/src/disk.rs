@@ -26,7 +26,7 @@ pub enum OpenMode {
     Direct,
 }
 
-/// What writes of [`OpenMode::Direct`] are made of. Bytes.
+/// The unit of position, length and address of [`OpenMode::Direct`] writes. Bytes.
 pub const DIRECT_BYTES: usize = 4096;
 
 /// A directory tree.
@@ -34,39 +34,39 @@ pub trait Disk: Send + Sync + Debug {
     /// Opens a file.
     ///
     /// # Errors
-    /// `AlreadyExists`, `NotFound`, `StorageFull`, or what else the system says; the text names the path.
+    /// `AlreadyExists`, `NotFound`, `StorageFull`, or another error of the system; the text names the path.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
-    /// Makes a directory and its parents; fine when it is there.
+    /// Creates a directory and its parents. No error if it exists.
     ///
     /// # Errors
-    /// What the system says; the text names the path.
+    /// The system's error; the text names the path.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
-    /// Renames over whatever stands at `to`. Durable after [`Disk::sync_dir`].
+    /// Renames a file and replaces the one at `to`, if there is one. Durable after [`Disk::sync_dir`].
     ///
     /// # Errors
-    /// What the system says; the text names both paths.
+    /// The system's error; the text names both paths.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file. Durable after [`Disk::sync_dir`]. Open handles go on reading.
+    /// Removes a file. Durable after [`Disk::sync_dir`]. Open handles can still read it.
     ///
     /// # Errors
-    /// What the system says; the text names the path.
+    /// The system's error; the text names the path.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Names of the entries of a directory, sorted.
     ///
     /// # Errors
-    /// What the system says; the text names the path.
+    /// The system's error; the text names the path.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Whether there is a file or directory of that name.
     fn exists(&self, path: &Path) -> bool;
     /// Makes creations, renames and removals in `dir` durable.
     ///
     /// # Errors
-    /// What the system says. As with a file's flush, a failure is final: it is never retried.
+    /// The system's error. As with a file's flush, a failure is final: it is never retried.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Bytes that an unprivileged process may still write on the file system of `path`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
     /// Takes the exclusive lock on a file, creating it where need be; freed when the guard is dropped or the
     /// process ends.
@@ -84,12 +84,12 @@ pub trait DiskFile: RangeSource {
     /// Writes all of `bytes` at `position`, growing the file where need be.
     ///
     /// # Errors
-    /// What the system says. After an error any part of the bytes may have been written.
+    /// The system's error. After an error any part of the bytes may have been written.
     fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
     /// Makes written bytes (and the length, where it changed) durable: `fdatasync`.
     ///
     /// # Errors
-    /// What the system says. After a failure the content of the disk is unknown: the caller ends the process and
+    /// The system's error. After a failure the content of the disk is unknown: the caller ends the process and
     /// never retries.
     fn sync_data(&self) -> io::Result<()>;
     /// Reserves blocks so that the file has at least `len` bytes; new ones read as zero.
@@ -97,26 +97,26 @@ pub trait DiskFile: RangeSource {
     /// # Errors
     /// `StorageFull` when there is no room; then nothing is reserved.
     fn allocate(&self, len: u64) -> io::Result<()>;
-    /// Gives the blocks of a range back to the file system; it reads as zero afterwards. Length is kept. Where the
-    /// file system cannot, nothing happens and the result is `Ok(false)`.
+    /// Punches a hole: frees the blocks of a range, which reads as zero afterwards. The length stays. Without support
+    /// in the file system, the file is unchanged and the result is `Ok(false)`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn punch(&self, position: u64, len: u64) -> io::Result<bool>;
-    /// Cuts or extends (with zeros) the file.
+    /// Truncates the file or extends it with zeros.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Length in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn size(&self) -> io::Result<u64>;
-    /// Bytes of the file that take room on the disk (holes do not).
+    /// Allocated bytes of the file (without holes).
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn allocated_bytes(&self) -> io::Result<u64>;
     /// Upcast for replies that point into the file.
     fn as_range_source(self: Arc<Self>) -> Arc<dyn RangeSource>;

@@ -1,10 +1,10 @@
-//! What a failed disk operation says: the operation and the path in front of the system's own words.
+//! Errors of disk operations: the operation and the path, followed by the system's message.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// The inside of an [`io::Error`] made by this crate: which operation on which path, and what the system said.
+/// The inside of an [`io::Error`] made by this crate: the operation, the path and the system's message.
 ///
 /// The outer error keeps the system's [`io::ErrorKind`] (a used-up quota counts as `StorageFull`, because the answer
 /// to both is the same); [`raw_os_error`] finds the number again.
@@ -15,7 +15,7 @@ pub struct DiskError {
 }
 
 impl DiskError {
-    /// The system's error number, where there was one.
+    /// The system's error number, if there is one.
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
         raw_os_error(&self.system)
@@ -37,7 +37,7 @@ pub fn raw_os_error(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or_else(|| wrapped.and_then(DiskError::raw_os_error))
 }
 
-/// Puts `what` ("cannot open /data/x") in front of the system's words.
+/// Prefixes the system's message with `what` ("cannot open /data/x").
 pub(crate) fn annotate(system: io::Error, what: String) -> io::Error {
     let kind = match system.kind() {
         io::ErrorKind::QuotaExceeded => io::ErrorKind::StorageFull,

@@ -1,4 +1,4 @@
-//! The only door to the operating system: clock, randomness, disk, threads, and how the process ends.
+//! The only access to the operating system: clock, randomness, disk, threads, and how the process ends.
 //!
 //! Everything that decides what survives a failure (`log`, `replicate`, `broker`, `meta`) goes through [`Env`], so
 //! that the simulator can put a whole node on a disk that tears, forgets and fails, and repeat a run from its seed.
@@ -23,7 +23,7 @@ use polylogue_types::TimestampMs;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Time. Wall time may jump; monotonic time never goes back.
+/// Time. Wall time may jump; monotonic time never decreases.
 pub trait Clock: Send + Sync + Debug {
     /// Wall time, milliseconds since the Unix epoch.
     fn now_ms(&self) -> TimestampMs;
@@ -56,7 +56,7 @@ pub trait Tasks: Send + Sync + Debug {
     /// Runs `body` on a thread of its own, named `name` (at most 15 bytes are shown by the system).
     ///
     /// # Errors
-    /// When the system has no thread to give.
+    /// The system cannot create a thread.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JoinTask>>;
 
     /// As [`Tasks::spawn`], for background work: where processors are short, the other threads come first.
@@ -74,7 +74,7 @@ pub trait JoinTask: Send + Debug {
     fn join(self: Box<Self>);
 }
 
-/// What is done when going on would break a promise (a failed flush, damage in the live journal).
+/// Ends the process when to continue would break a guarantee (a failed flush, damage in the live journal).
 pub trait Fatal: Send + Sync + Debug {
     /// Ends the process (real) or marks the node as crashed (simulated). The real one does not return; the caller
     /// must in any case do nothing more: acknowledge nothing, write nothing.
@@ -83,7 +83,7 @@ pub trait Fatal: Send + Sync + Debug {
     fn is_fatal(&self) -> bool;
 }
 
-/// Everything that a node needs from its surroundings. Cheap to clone.
+/// The environment of a node: disk, clock, randomness, threads, process end. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Env {
     /// Files.
@@ -105,7 +105,7 @@ impl Env {
         Env::real_within(&[])
     }
 
-    /// The same, in which no symbolic link is followed below these data directories: [`RealDisk::within`].
+    /// As above, without following symbolic links below these data directories: [`RealDisk::within`].
     #[must_use]
     pub fn real_within(roots: &[&std::path::Path]) -> Env {
         Env {

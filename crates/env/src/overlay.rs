@@ -1,4 +1,4 @@
-//! A disk whose changes are kept in memory: for trying something on a directory without changing it.
+//! A disk that keeps changes in memory, for a dry run on a directory.
 
 use crate::disk::{DirLock, Disk, DiskFile, OpenMode};
 use parking_lot::Mutex;
@@ -21,12 +21,12 @@ pub struct Overlay {
 
 #[derive(Debug, Default)]
 struct Names {
-    /// Files that were opened, made or renamed; `None` for those that are gone.
+    /// Files that were opened, created or renamed; `None` for removed ones.
     files: BTreeMap<PathBuf, Option<Arc<Shared>>>,
     dirs: BTreeSet<PathBuf>,
 }
 
-/// A file of all its handles.
+/// The content of a file, shared by its handles.
 #[derive(Debug)]
 struct Shared {
     below: Option<Arc<dyn DiskFile>>,
@@ -48,14 +48,14 @@ struct Handle {
     mode: OpenMode,
 }
 
-/// A lock that only this disk knows.
+/// A lock that is visible on this disk only.
 #[derive(Debug)]
 struct Granted;
 
 impl DirLock for Granted {}
 
 impl Overlay {
-    /// A disk over another one, without any changes yet.
+    /// Creates an overlay over another disk, without changes.
     #[must_use]
     pub fn new(below: Arc<dyn Disk>) -> Overlay {
         Overlay { below, names: Mutex::default() }

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The exit code of a process that ended because going on would have broken a promise (`EX_SOFTWARE`).
+/// The exit code of a process that ended because to continue would have broken a guarantee (`EX_SOFTWARE`).
 const EXIT_FATAL: i32 = 70;
 /// The mode of files that are made, without what the process' mask takes away.
 const FILE_MODE: u32 = 0o666;
@@ -32,11 +32,11 @@ const STAT_BLOCK_BYTES: u64 = 512;
 
 /// What is asked of the disk at a time by [`RangeSource::fetch`]. A write of 16 KiB with its flush, 1,000 times a second, has a p99 of
 /// 0.2 ms alone and beside 200 MB a second read in pieces of 128 KiB, 0.3 beside two such at a time or pieces of 256 KiB, 2.5 beside
-/// what the system reads ahead. Two pieces of 256 KiB at a time read a backlog in less time than Kafka does, and put the p99 of who
-/// publishes beside it at 1.7 times undisturbed instead of 1.2 (docs/lab/published-comparisons.md). Bytes.
+/// what the system reads ahead. Two pieces of 256 KiB at a time read a backlog in less time than Kafka does, and put the p99 of a publisher
+/// beside it at 1.7 times undisturbed instead of 1.2 (docs/lab/published-comparisons.md). Bytes.
 const FETCH_PIECE_BYTES: u64 = 128 << 10;
 
-/// Where less is written in a second and the one before, hardly anybody is there whom a read could hold up: a broker that only serves
+/// Where less is written in a second and the one before, hardly any writer can be delayed by a read: a broker that only serves
 /// readers still writes its own marks now and then. Writes.
 const QUIET_WRITES: u64 = 30;
 
@@ -273,8 +273,8 @@ fn is_cached(file: &File, position: u64, len: u32) -> Option<bool> {
 }
 
 /// Brings a range into the page cache, one piece after the other. The system's own reading ahead asks for much more at a time (8 MiB
-/// where that is how the disk is set up), and all writes wait behind it; so it is bypassed while anything is written. When
-/// hardly anybody does it is the better way: it makes larger pages, which cost less to bring in and to send.
+/// where that is how the disk is set up), and all writes wait behind it; so it is bypassed while anything is written. With
+/// hardly any writes it is the better way: it makes larger pages, which cost less to bring in and to send.
 fn fetch_pages(file: &File, position: u64, len: u32, gently: bool) -> io::Result<()> {
     let end = position.saturating_add(u64::from(len));
     let mut passed = if gently { Vec::new() } else { vec![0; (FETCH_PIECE_BYTES as usize).min(len as usize)] };

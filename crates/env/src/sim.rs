@@ -1,4 +1,4 @@
-//! A world that repeats: disk, clock, randomness and the end of a node, all out of one seed.
+//! A deterministic environment: disk, clock, randomness and the end of a node, all derived from one seed.
 //!
 //! Nothing here reads the machine's clock, starts a thread or depends on an address: two runs that make the same
 //! calls with the same seed see the same results, and [`SimDisk::trace_hash`] tells whether they did.

@@ -23,7 +23,7 @@
 //! **Invariants**
 //! - Everything that was acknowledged before [`cut`] was called is in the copy; what was not written when it returned is not.
 //! - The journal in the copy reaches back to what checkpoint and segments in the copy cover.
-//! - Nothing waits for the copying client. What a cut holds is room on the disk, and it is given back when the cut is dropped.
+//! - Nothing waits for the copying client. A cut holds disk space only, which is released when the cut is dropped.
 
 use crate::checkpoint::{CHECKPOINT_DIR, CheckpointStore, file_names};
 use crate::error::{Error, ErrorKind, Result};
@@ -37,7 +37,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A shard that is to be copied.
+/// A shard to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// Its store, which has the checkpoints too.
@@ -46,7 +46,7 @@ pub struct Source<'a> {
     pub journal: &'a Journal,
 }
 
-/// What of a shard is to be copied. Nothing of it changes, and none of it goes, until it is dropped.
+/// The files of a shard to copy. None of them changes or is removed until this is dropped.
 #[derive(Debug)]
 pub struct ShardCut {
     env: Env,
@@ -55,7 +55,7 @@ pub struct ShardCut {
     _pinned: Pinned,
 }
 
-/// A file that is to be copied.
+/// A file to copy.
 #[derive(Debug)]
 struct Planned {
     name: PathBuf,
@@ -63,7 +63,7 @@ struct Planned {
     content: Content,
 }
 
-/// Where a file's bytes are.
+/// The source of a file's bytes.
 #[derive(Debug)]
 enum Content {
     Memory(Bytes),
@@ -125,7 +125,7 @@ fn open_checkpoint(env: &Env, shard_dir: &Path, frozen: &Frozen<'_>) -> Result<V
     names.map(open).collect()
 }
 
-/// The files of a shard. Those come first that are held at the greatest cost.
+/// The files of a shard, in descending order of the cost of holding them.
 fn plan(env: &Env, frozen: Frozen<'_>, checkpoint: Vec<Planned>, journal: &JournalCut) -> Result<ShardCut> {
     let Frozen { manifest, pinned, .. } = frozen;
     let from = manifest.covered_upto().map_or(Index(0), Index::next);
@@ -150,19 +150,19 @@ fn plan(env: &Env, frozen: Frozen<'_>, checkpoint: Vec<Planned>, journal: &Journ
 }
 
 impl ShardCut {
-    /// The last frame that is in it.
+    /// The last frame in the cut.
     #[must_use]
     pub fn end(&self) -> Option<Index> {
         self.end
     }
 
-    /// How many files are left, and their bytes.
+    /// The number of remaining files, and their bytes.
     #[must_use]
     pub fn left(&self) -> (u64, u64) {
         (self.files.len() as u64, self.files.iter().map(|file| file.len).sum())
     }
 
-    /// The next file; none after the last. What it held is let go with it.
+    /// Returns the next file; `None` after the last. Dropping it releases its resources.
     ///
     /// # Errors
     /// `Io` when it cannot be opened.

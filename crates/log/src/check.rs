@@ -1,6 +1,6 @@
 //! Verifying a shard's directory without changing it, and making one that is damaged usable again.
 //!
-//! `check` reads every file and says what it found. `repair` is for damage in the live journal, which refuses the start: it
+//! `check` reads every file and reports damage. `repair` is for damage in the live journal, which refuses the start: it
 //! keeps the damaged bytes, records what is lost as part of the log, and everything else serves again.
 
 mod journal;
@@ -18,12 +18,12 @@ use polylogue_env::Env;
 use std::fmt;
 use std::path::Path;
 
-/// What checking a shard's directory found.
+/// The result of checking a shard's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The journal.
     pub journal: JournalReport,
-    /// What is wrong with the segments.
+    /// Damage in the segments.
     pub segments: Vec<SegmentFinding>,
 }
 

@@ -21,11 +21,11 @@
 //!       +-------------------------------------------------------------------------------------+
 //! ```
 //!
-//! What the journal has let go of is nowhere else, so that every file has a second copy. What does not verify, or what the disk
-//! does not give, is read from the other one, and the next checkpoint writes everything that counts. Where neither can be
-//! read, the owner gives all of its state anew ([`CheckpointStore::replace`]).
+//! State whose journal files were released exists in checkpoints only, so every file has a second copy. A chunk that does not verify
+//! or cannot be read is read from the other copy, and the next checkpoint writes all current chunks. Where neither can be
+//! read, the owner supplies all of its state anew ([`CheckpointStore::replace`]).
 //!
-//! A chunk that its owner does not need at a start is passed over by [`CheckpointStore::load_some`], and read when it is wanted
+//! A chunk that its owner does not need at a start is skipped by [`CheckpointStore::load_some`], and read when it is wanted
 //! ([`CheckpointStore::read`]), beside whatever is being written.
 //!
 //! **Invariants**: a file is written and flushed, then its directory, then the manifest names it; only then are files
@@ -65,16 +65,16 @@ pub(crate) fn file_names(sequence: u64) -> [String; 2] {
     ["ckpt", "ckpt2"].map(|ending| format!("{sequence:016x}.{ending}"))
 }
 
-/// What a chunk is called: the owner of the state, and the owner's own name for the chunk.
+/// The key of a chunk: the owner of the state, and the owner's name for the chunk.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ChunkKey {
-    /// Whose state.
+    /// The owner of the state.
     pub kind: u8,
-    /// Which part of it; at most [`KEY_BYTES_MAX`].
+    /// The owner's name for the chunk; at most [`KEY_BYTES_MAX`].
     pub id: Bytes,
 }
 
-/// What writing a checkpoint did.
+/// The result of writing a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Written {
     /// Chunks in the new file.
@@ -108,7 +108,7 @@ struct Inner {
     wounded: AtomicBool,
 }
 
-/// What is known of the files that count.
+/// The directory of all current files.
 #[derive(Debug, Default)]
 struct Chain {
     /// Where the newest chunk of each key is.
@@ -235,7 +235,7 @@ impl CheckpointStore {
         self.inner.writing.lock()
     }
 
-    /// How many chunks count.
+    /// The number of current chunks.
     #[must_use]
     pub fn chunks(&self) -> usize {
         self.inner.chain.read().chunks.len()

@@ -1,6 +1,6 @@
 //! Giving the blocks of removed files back in small steps.
 //!
-//! Who closes the last handle of a large removed file frees all of its blocks in one transaction of the file system, and writes to
+//! Closing the last handle of a large removed file frees all of its blocks in one transaction of the file system, and writes to
 //! other files wait for it: 73 ms for 64 MiB (ext4, mounted with `discard`), 1 to 7 ms when a thread of its own takes a MiB at a
 //! time. So the last handle of such a file goes to that thread instead of being closed.
 //!
@@ -22,7 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is freed in one go. Bytes.
+/// Bytes freed in one step.
 pub(super) const STEP_BYTES: u64 = 1 << 20;
 /// A file that takes less is closed as usual. Bytes.
 const LARGE_BYTES: u64 = 4 << 20;
@@ -30,7 +30,7 @@ const LARGE_BYTES: u64 = 4 << 20;
 const PAUSES: u32 = 4;
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// With so much to be freed it pauses no more: room is wanted. Bytes.
+/// Backlog above which it no longer pauses, so that space is freed fast. Bytes.
 const BACKLOG_BYTES_MAX: u64 = 1 << 30;
 
 /// The handles that there are of each file, and the files that are being freed.
@@ -45,7 +45,7 @@ pub(super) struct Freeing {
 struct Waiting {
     files: VecDeque<File>,
     bytes: u64,
-    /// A thread is at it.
+    /// The freeing thread is running.
     running: bool,
 }
 

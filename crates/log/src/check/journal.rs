@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct JournalFile {
     /// Its sequence number.
     pub sequence: u64,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Frames in it that verify, local ones included.
     pub frames: u64,
@@ -29,14 +29,14 @@ pub struct JournalFile {
     pub indexes: Option<(Index, Index)>,
 }
 
-/// Where the log ends in bytes that were never acknowledged.
+/// The torn tail of the log, whose bytes were never acknowledged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Torn {
     /// The file.
     pub path: PathBuf,
     /// Where the first frame begins that is not whole. The next start cuts there.
     pub position: u64,
-    /// Why it is none.
+    /// Why that is not a whole frame.
     pub what: String,
 }
 
@@ -61,10 +61,10 @@ pub struct Damage {
     pub complete: bool,
 }
 
-/// What checking a journal found.
+/// The result of checking a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JournalReport {
-    /// Whose journal it is; `None` when there is no file that says so.
+    /// The shard of the journal; `None` if no file names it.
     pub identity: Option<Identity>,
     /// Its files, oldest first.
     pub files: Vec<JournalFile>,
@@ -275,7 +275,7 @@ pub(super) struct Hole {
     pub(super) state: LogState,
 }
 
-/// Goes through a log past all damage, and tells what it finds.
+/// Scans a log past all damage, and reports frames and damage.
 pub(super) fn examine(survey: &Survey, tell: &mut dyn FnMut(Found<'_>) -> Result<()>) -> Result<()> {
     let Some(first) = survey.chain.first() else { return Ok(()) };
     let identity = first.header.identity;
@@ -325,7 +325,7 @@ fn highest_mark(survey: &Survey) -> Result<LogEnd> {
     Ok(highest)
 }
 
-/// Keeps count for a report.
+/// Collects the figures of a report.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// The offset that the next entry of a partition has.

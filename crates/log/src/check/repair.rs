@@ -37,10 +37,10 @@ const PIECE_BYTES: u64 = 4 << 20;
 /// More lost frames in one place than this are no longer believed. A file holds far fewer.
 const LOST_FRAMES_MAX: u64 = 1 << 22;
 
-/// What a repair has done.
+/// The result of a repair.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RepairReport {
-    /// What was damaged.
+    /// The damage that was found.
     pub damage: Vec<Damage>,
     /// Where the damaged bytes are kept.
     pub fenced: Vec<PathBuf>,

@@ -18,12 +18,12 @@ const MAGIC: u64 = u64::from_le_bytes(*b"plg-ckpt");
 const FOOTER_MAGIC: u64 = u64::from_le_bytes(*b"plg-ckft");
 const HEADER_BYTES: usize = 28;
 const FOOTER_BYTES: usize = 28;
-/// An entry of the directory takes at least this much. Bytes.
+/// Minimum size of a directory entry. Bytes.
 const ENTRY_BYTES_MIN: usize = 20;
 /// What is collected before it is written. Bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Where a chunk is.
+/// The location of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     /// The file.
@@ -182,7 +182,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Ends the file and flushes both copies; their directory entries are not flushed. Gives its content and its length.
+    /// Ends the file and flushes both copies; their directory entries are not flushed. Returns its content and its length.
     pub(super) fn finish(mut self, env: &Env) -> Result<(Directory, u64)> {
         let start = self.written + self.buffer.len() as u64;
         let mut w = BinWriter::new();
