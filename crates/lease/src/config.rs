@@ -1,12 +1,12 @@
-//! What a queue does, as its protocol wants it.
+//! Settings of a queue, chosen by its protocol.
 
 use crate::mark::Tally;
 use polylogue_types::{Backoff, Retry};
 
-/// Who of the consumers gets messages.
+/// Which consumers receive messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// All that want some.
+    /// All consumers with credit.
     #[default]
     Competing,
     /// One at a time: that of the highest priority, of several the one of the lowest rank, of several the first.
@@ -14,14 +14,14 @@ pub enum Mode {
         /// A better one takes over at once (Pulsar's Failover, quorum queues); else when the active one goes.
         preempts: bool,
     },
-    /// There can be no second one.
+    /// A second consumer is refused.
     Exclusive,
 }
 
-/// How long a message that came back waits.
+/// The delay of a requeued message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delay {
-    /// Not at all.
+    /// None.
     None,
     /// As [`Config::retry`] says.
     #[default]
@@ -49,7 +49,7 @@ impl Delay {
     }
 }
 
-/// How messages come back.
+/// How messages are requeued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Return {
     /// It counts as a failure.
@@ -64,7 +64,7 @@ pub struct Return {
 /// may not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Who gets messages. Fixed.
+    /// Which consumers receive messages. Fixed.
     pub mode: Mode,
     /// Messages of one key go to one consumer at a time, in their order; priorities of messages do not matter then. Fixed.
     pub key_order: bool,

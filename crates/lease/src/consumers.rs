@@ -1,4 +1,4 @@
-//! Who wants messages, how many more, and whose turn it is.
+//! Consumers of a queue: their credit, and the order in which they are served.
 
 use crate::config::Mode;
 use crate::error::LeaseError;
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// A consumer, in the numbers of the host.
+/// A consumer, by the host's id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConsumerId(pub u64);
 
@@ -26,26 +26,26 @@ pub struct Share {
     pub counts: bool,
 }
 
-/// What a consumer wants. The default one takes all it can get.
+/// Settings of a consumer. The default has no limits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConsumerConfig {
     /// Higher ones get messages first, as long as they have credit. Does not matter with key order.
     pub priority: i32,
     /// Of consumers with one priority that of the lowest rank is the active one.
     pub rank: u64,
-    /// Messages that it holds at the most; 0 for any number.
+    /// Maximum unsettled messages; 0 for no limit.
     pub prefetch: u32,
-    /// Bytes that it holds at the most, unless one message has more; 0 for any number.
+    /// Maximum unsettled bytes, unless a single message has more; 0 for no limit.
     pub prefetch_bytes: u64,
     /// Messages that it may get before it is given more permits; `None` for any number. A consumer that only pulls has none.
     pub permits: Option<u64>,
     /// Bytes that it may get before it is given permits for them, unless one message has more; 0 for any number.
     pub window_bytes: u64,
-    /// How long it holds messages before they are handed out again; `None`: until it returns them or leaves. Milliseconds.
+    /// How long it holds messages before they are redelivered; `None`: until it returns them or detaches. Milliseconds.
     pub lease_ms: Option<u64>,
-    /// Messages are settled when they are handed out.
+    /// Messages are settled on delivery.
     pub settles: bool,
-    /// There may be no other consumer. Those that only pull do not count.
+    /// The consumer is exclusive: no other may attach. Consumers that only pull do not count.
     pub exclusive: bool,
     /// It only asks for messages ([`crate::Queue::acquire`]) and waits for none: it is never the active one, and blocks no other consumer.
     pub pulls: bool,
@@ -55,7 +55,7 @@ pub struct ConsumerConfig {
     pub share: Option<Share>,
 }
 
-/// What a consumer has room for.
+/// The remaining credit of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Room {
     pub(crate) messages: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Consumer {
     pub(crate) held_bytes: u64,
     /// Bytes of its window that are used.
     pub(crate) window_used: u64,
-    /// It keeps what it has and gets no more.
+    /// It keeps its leases and receives no more messages.
     pub(crate) stopped: bool,
     /// It is in its level's ring.
     queued: bool,
@@ -132,7 +132,7 @@ pub(crate) struct Consumers {
     by_id: BTreeMap<ConsumerId, u32>,
     /// The highest first.
     levels: Vec<Level>,
-    /// The only one that gets messages, where it is only one.
+    /// The active consumer, if only one receives messages.
     active: Option<u32>,
     joined: u64,
 }
@@ -223,7 +223,7 @@ impl Consumers {
         self.choose(mode);
     }
 
-    /// Chooses the active one, where there is one.
+    /// Chooses the active consumer, in modes that have one.
     pub(crate) fn choose(&mut self, mode: Mode) {
         let Mode::SingleActive { preempts } = mode else { return };
         let stays = self.active.and_then(|slot| self.get(slot)).is_some_and(|consumer| !consumer.stopped);
@@ -239,7 +239,7 @@ impl Consumers {
         }
     }
 
-    /// A consumer may have got room: it waits for its turn.
+    /// A consumer may have new credit: it joins its ring.
     pub(crate) fn queue_up(&mut self, slot: u32, mode: Mode) {
         if matches!(mode, Mode::SingleActive { .. }) && self.active != Some(slot) {
             return;
@@ -278,7 +278,7 @@ impl Consumers {
         }
     }
 
-    /// The one whose turn it is has no room.
+    /// The consumer whose turn it is has no credit.
     pub(crate) fn step_down(&mut self, slot: u32) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.ring.front() == Some(&slot)) {
             level.ring.pop_front();

@@ -1,5 +1,5 @@
-//! Handing out messages to competing consumers: acknowledged one by one, given back, held for a time, tried so often, delayed, dead.
-//! AMQP queues, Pulsar's shared subscriptions, Kafka's share groups and RocketMQ's pop are skins of this.
+//! Delivery to competing consumers: individual acknowledgement, requeue, visibility timeout, redelivery limit, delay, dead-lettering.
+//! AMQP queues, Pulsar's shared subscriptions, Kafka's share groups and RocketMQ's pop map to it.
 //!
 //! Layer 4. Knows no protocol, no I/O and no clock. A [`Queue`] is one queue, or one subscription on a log; a log may have many. Messages
 //! are offsets; their content is read from the log by the sender of the delivery.
@@ -11,15 +11,15 @@
 //!   all settled    s settled  x held  ~ delayed  . ready    ready ahead of its commit
 //! ```
 //!
-//! Everything is kept as ranges: what costs memory is a hole, a lease, a message that came back, not the length of the queue.
+//! All state is kept as ranges: memory is proportional to holes, leases and requeued messages, not to the length of the queue.
 //!
 //! **Three kinds of state.** *Applied* changes by [`Queue::apply`] and [`Queue::appended`] alone and is what a checkpoint holds: what is
 //! settled, what messages have behind them, and what they are. *Tail* is what was changed by commands since: it goes into the next
 //! [`Queue::take_record`], one record however many messages it concerns, and counts as done until then. *Soft* are consumers,
-//! their credit and leases, and the order in which messages are next; after a crash whatever is not settled is ready again.
+//! their credit and leases, and the order in which messages are next; after a crash every unsettled message is ready again.
 //!
 //! **How a host uses it.** Chunks, entries and records of the log go in, then [`Queue::become_writer`]. Consumers come, entries are appended, and
-//! [`Queue::grant`] says what to send to whom. A reply to [`Queue::settle`] waits for the number of its record: [`Queue::take_record`]
+//! [`Queue::grant`] returns the deliveries per consumer. A reply to [`Queue::settle`] waits for the number of its record: [`Queue::take_record`]
 //! is called for each flush, and once [`Queue::apply`] says that number, the reply leaves. [`Queue::on_deadline`] is called at
 //! [`Queue::next_deadline_ms`]; [`Queue::take_dead_letters`] says what to move elsewhere, [`Queue::wants`] what to describe,
 //! [`Queue::take_freed`] under which limit that queues share others may go on.

@@ -44,7 +44,7 @@
 //! Every frame header says how far the log was flushed when the frame was built (`durable_upto`). A start walks over all
 //! frames. Where one does not verify, it looks behind it: if any later header says that the place was flushed, this is
 //! damage and the start is refused, unless a checkpoint covers the whole file (`journal/passed.rs`); otherwise it was never
-//! promised what was there, and the tail is cut. What verifies but
+//! acknowledged, and the tail is cut. What verifies but
 //! was not known to be flushed is copied into a new file and flushed before it is used (`journal/recover.rs`).
 
 mod build;
@@ -89,7 +89,7 @@ use polylogue_types::{Index, Term};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Where the log stands.
+/// The state of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogView {
     /// The first index that can be read.
@@ -108,7 +108,7 @@ pub struct LogView {
     pub epoch: Option<Term>,
 }
 
-/// A sealed file that the journal has let go of.
+/// A sealed file that left the journal.
 #[derive(Clone, Debug)]
 pub struct AdoptedFile {
     /// What was in it.
@@ -141,13 +141,13 @@ impl Journal {
         recover::open(env, config, from, visit).map(|inner| Journal { inner })
     }
 
-    /// What opening found.
+    /// The result of opening.
     #[must_use]
     pub fn recovery(&self) -> &Recovery {
         &self.inner.recovery
     }
 
-    /// Says who hears of commits. Once, before the first [`Journal::acquire`]; later calls change nothing.
+    /// Sets the sink of commits. Once, before the first [`Journal::acquire`]; later calls change nothing.
     pub fn attach(&self, sink: Arc<dyn CommitSink>) {
         // A second sink would miss what the first one has heard.
         let _ = self.inner.sink.set(sink);
@@ -185,12 +185,12 @@ impl Journal {
         self.inner.write_prompt();
     }
 
-    /// Writes what is due, and says whether it did anything.
+    /// Writes due proposals. Returns whether it did any work.
     pub fn write_step(&self) -> bool {
         self.inner.write_step()
     }
 
-    /// Flushes what is due and delivers what is committed, and says whether it did anything.
+    /// Flushes due frames and delivers committed ones. Returns whether it did any work.
     pub fn flush_step(&self) -> bool {
         self.inner.flush_step()
     }
@@ -207,7 +207,7 @@ impl Journal {
         self.inner.next_deadline_ns()
     }
 
-    /// Where the log stands.
+    /// The state of the log.
     #[must_use]
     pub fn view(&self) -> LogView {
         self.inner.view()
@@ -222,7 +222,7 @@ impl Journal {
         self.inner.read(from, max_bytes)
     }
 
-    /// Says that a checkpoint and segments cover everything up to `upto`: a `Purged` record is written; when it is
+    /// Releases the log that a checkpoint and segments cover, up to `upto`: a `Purged` record is written; when it is
     /// durable, a background step recycles the files that hold nothing else.
     ///
     /// # Errors
@@ -285,7 +285,7 @@ impl Journal {
 /// `Fenced` afterwards.
 impl Journal {
     /// Writes frames at given indexes. They can be read when this returns; `flushed` is called when they are durable.
-    /// The sink does not hear of them.
+    /// They are not delivered to the sink.
     ///
     /// # Errors
     /// `Invalid` for an index that is not the next one or a term that goes back; `StorageFull`, and then nothing of
@@ -304,7 +304,7 @@ impl Journal {
         self.inner.follow(frames)
     }
 
-    /// Makes void what is above `index` (`None`: everything). Durable when it returns.
+    /// Truncates the log above `index` (`None`: everything). Durable when it returns.
     ///
     /// # Errors
     /// `Invalid` below what is purged; `Stopped`; `StorageFull`.
@@ -321,7 +321,7 @@ impl Journal {
         self.inner.purge(index, term)
     }
 
-    /// Remembers a vote. Durable when it returns.
+    /// Records a vote. Durable when it returns.
     ///
     /// # Errors
     /// `Stopped`; `StorageFull`.
@@ -335,7 +335,7 @@ impl Journal {
         self.inner.write.lock().local.vote
     }
 
-    /// Remembers how far the log is committed. Durable with the next flush; starts none.
+    /// Records the commit index. Durable with the next flush; starts none.
     ///
     /// # Errors
     /// `Stopped`; `StorageFull`.

@@ -1,4 +1,4 @@
-//! What is proposed, and what becomes of it.
+//! Proposals and their outcomes.
 
 use super::config::Durability;
 use crate::error::ErrorKind;
@@ -119,7 +119,7 @@ impl Proposal {
     }
 }
 
-/// Why a proposal was not taken; nothing of it is in the log. It comes back, so that a busy queue can be tried again.
+/// A refused proposal, none of which is in the log, with the reason. It is returned, so that the caller can retry when the queue was busy.
 #[derive(Debug)]
 pub struct Refused {
     /// `Busy`, `Fenced`, `Stopped`, `StorageFull`, or `Invalid` for a proposal that breaks a bound or its own rules.
@@ -136,7 +136,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What became of a proposal.
+/// The outcome of a proposal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// It is in the log, in the frame with this index (its last one), and committed in its class.
@@ -147,7 +147,7 @@ pub enum Outcome {
     Unknown,
 }
 
-/// Hears what is committed.
+/// Receives committed frames and outcomes.
 pub trait CommitSink: Send + Sync {
     /// Frames with an index in log order, each exactly once, and the outcomes of proposals in the order in which they were
     /// proposed, each exactly once. A proposal's outcome comes with its last frame, or after it.
