@@ -18,7 +18,7 @@ pub enum By {
     Consumer(ConsumerId),
     /// The caller holds the lease.
     Lease(LeaseId),
-    /// Anybody's: they may be held or not, by whomever. What is settled already is passed over.
+    /// Messages held by any consumer, or by none. Settled ones are skipped.
     Anyone,
 }
 

@@ -151,7 +151,7 @@ impl World {
                 _ => return,
             }
         }
-        panic!("a conflict without anybody else");
+        panic!("a conflict without a concurrent change");
     }
 
     fn document(&mut self, scope: SettingsScope, value: u8) {
@@ -172,7 +172,7 @@ impl World {
                 _ => return,
             }
         }
-        panic!("a conflict without anybody else");
+        panic!("a conflict without a concurrent change");
     }
 
     fn configure_all(&mut self, value: u8) {

@@ -510,7 +510,7 @@ fn what_is_in_parts_already_asks_for_a_checkpoint_too() {
     assert!(!world.timers.wants_checkpoint());
 }
 
-/// A frame reported a time at which a bucket was to be opened, and a part that was read before anybody looked at the clock had that forgotten.
+/// A frame reported a time at which a bucket was to be opened, and a part that was read before the next look at the clock lost that.
 #[test]
 fn a_bucket_is_opened_although_a_frame_told_of_its_time_first() {
     let mut world = World::new();

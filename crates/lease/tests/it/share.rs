@@ -72,7 +72,7 @@ fn a_lock_that_runs_out_counts_and_can_be_renewed() {
     assert_eq!((world.counts().held, world.counts().ready), (1, 1));
     let refused_at = |offset| refused(offset, Refusal::NotHeld);
     assert_eq!(world.queue.settle(0, 1, By::Consumer(member), world.now), refused_at(0));
-    // Even before anybody looked at the time.
+    // Even before the time is advanced.
     world.now += LOCK_MS;
     assert_eq!(world.queue.settle(1, 1, By::Consumer(member), world.now), refused(1, Refusal::Expired));
     world.wait(0);

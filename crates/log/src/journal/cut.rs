@@ -23,7 +23,7 @@ pub(crate) struct JournalCut {
 /// Cuts several journals at one moment. What was acknowledged by any of them before the call is before its cut, and what is before one
 /// cut has no cause behind another. No journal may be named twice. Blocks no thread for longer than it takes to list the files.
 pub(crate) fn cut_all(journals: &[&Journal]) -> Vec<JournalCut> {
-    // Whatever is acknowledged, or shown to anybody, went through a pipeline first. So with all of these held nothing new can be, and
+    // Whatever is acknowledged, or visible to a reader, went through a pipeline first. So with all of these held nothing new can be, and
     // what has been is before their ends.
     let pipelines: Vec<_> = journals.iter().map(|journal| journal.inner.pipeline.lock()).collect();
     let cut = |(journal, end): (&&Journal, Durable)| {

@@ -39,7 +39,7 @@ pub(crate) struct Group {
     class: Option<Durability>,
     /// It is nothing but a mark: no mark follows it.
     pub(crate) mark: bool,
-    /// The journal ended before anybody knew what became of it.
+    /// The journal ended before the outcome was known.
     pub(crate) abandoned: bool,
     /// When the first proposal in it came, or when it was written. Monotonic nanoseconds.
     pub(crate) since_ns: u64,

@@ -15,7 +15,7 @@ pub(crate) enum Step {
     Pull(Pick, u64),
     /// From a message that is held on, so many are settled by their holder, if it holds them all.
     Settle(Pick, u64),
-    /// From any message on, by anybody.
+    /// From any message on, by any caller.
     SettleAny(Pick, u64),
     SettleTo(Pick),
     /// Of the entry of any message those are settled of which a bit of the number, over and over, is 0.
