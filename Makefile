@@ -13,8 +13,8 @@ COMPARE ?=
 CARGO ?= cargo
 RELEASE := target/release
 DEBUG := target/debug
-# Where everything is built once and thrown away, what makes the next build faster only makes this one slower, and nobody debugs what
-# was built.
+# Where everything is built once and thrown away, what makes the next build faster only makes this one slower, and what was built is
+# never debugged.
 ifeq ($(CI),true)
 export CARGO_INCREMENTAL := 0
 export CARGO_PROFILE_DEV_DEBUG := 0
@@ -52,6 +52,7 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) build -q --locked --workspace --bin xtask --example fuzz_seeds
 	$(DEBUG)/xtask codegen kafka --check
+	$(DEBUG)/xtask words
 	for lock in $$(git ls-files '*/Cargo.lock'); do \
 	    $(CARGO) metadata --locked --format-version 1 --manifest-path "$${lock%.lock}.toml" >/dev/null; \
 	done

@@ -3,6 +3,7 @@
 
 mod codegen;
 mod mutants;
+mod words;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -13,9 +14,11 @@ const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
   codegen kafka [--check]   write the Kafka codec from Kafka's message descriptors;
                             with --check: compare only, and fail on a difference
   mutants [NAME...]         build the tree with each seeded bug of tests/mutants and see
-                            that it is found";
+                            that it is found
+  words                     report words and phrases in comments, messages and docs that
+                            leave a reader guessing; fail when there are any";
 
-/// What a command gives: an exit code, or why it could not do its work.
+/// The result of a command: an exit code, or the error that stopped it.
 type Outcome = Result<ExitCode, Box<dyn Error>>;
 
 fn main() -> ExitCode {
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
     let outcome = match args.as_slice() {
         ["codegen", rest @ ..] => codegen::run(rest),
         ["mutants", names @ ..] => mutants::run(names),
+        ["words"] => words::run(),
         _ => usage(),
     };
     outcome.unwrap_or_else(|error| {

@@ -163,7 +163,7 @@ fn is_found(mutant: &Mutant, tree: &Path) -> Result<Option<String>, Box<dyn Erro
 mod tests {
     use super::*;
 
-    /// Every edit must find its text: a mutant that no longer applied went unnoticed until the next run of all mutants, days later.
+    /// A seeded bug that no longer builds would be noticed only at the next run of all of them, days later.
     #[test]
     fn each_edit_finds_its_text() {
         let mut wrong = Vec::new();

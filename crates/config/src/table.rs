@@ -3,18 +3,18 @@
 use super::value::OptionKind;
 use polylogue_types::limits;
 
-/// The part of the configuration file an option stands in.
+/// The section of the configuration file that has an option.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Section {
     /// Listeners, connections, the process.
     Server,
     /// Certificates of listeners that speak TLS.
     Tls,
-    /// Tokens of others as logins.
+    /// Tokens of an identity provider as logins.
     OAuth,
     /// The log and what is stored.
     Log,
-    /// What AMQP clients see.
+    /// What the broker offers AMQP clients, and their limits.
     Amqp,
     /// Kafka's broker settings, under Kafka's names.
     Kafka,
@@ -42,15 +42,15 @@ impl Section {
 /// One option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionDef {
-    /// Where it stands.
+    /// Its section.
     pub section: Section,
-    /// Its name within the section; the unit comes last.
+    /// The name within the section; the unit comes last.
     pub name: &'static str,
     /// The type of its value, with its bounds.
     pub kind: OptionKind,
-    /// The value that holds when nothing is said, in canonical form.
+    /// The value when no source sets one, in canonical form.
     pub default: &'static str,
-    /// What it does, in a sentence or two.
+    /// Its effect, in a sentence or two.
     pub doc: &'static str,
 }
 
@@ -92,31 +92,32 @@ pub(super) const DATA: OptionDef = server(
     "data",
     OptionKind::Path,
     "./polylogue-data",
-    "The data directory. It is created when it is missing; one process at a time may use it.",
+    "The data directory. It is created when it is missing. One process at a time may use it.",
 );
 pub(super) const LISTEN: OptionDef = server(
     "listen",
     OptionKind::Addresses,
     "kafka=127.0.0.1:9092,http=127.0.0.1:9600",
-    "Where each protocol listens: PROTOCOL=HOST:PORT, several with commas between or as a list. Protocols are kafka, http, \
-     amqp (RabbitMQ's AMQP 0-9-1), rabbitmq-http (its management API) and rabbitmq-metrics (its metrics for Prometheus); with +tls behind the name it is spoken over TLS. Port 0 takes a free port and prints it. Given on the command line it replaces the whole list.",
+    "Where each protocol listens: PROTOCOL=HOST:PORT, several with commas between or as a list. Protocols are kafka, http, amqp (RabbitMQ's AMQP \
+     0-9-1), rabbitmq-http (its management API) and rabbitmq-metrics (its metrics for Prometheus); with +tls behind the name the listener speaks \
+     TLS. Port 0 takes a free port and prints it. On the command line it replaces the whole list.",
 );
 pub(super) const ADVERTISE: OptionDef = server(
     "advertise",
     OptionKind::Addresses,
     "",
-    "The address that clients are told to connect to: PROTOCOL=HOST:PORT, the first of a protocol for its first listener \
-     and so on; port 0 stands for the listener's own. Without one clients are told the listener's address, or, where that \
-     is a wildcard such as 0.0.0.0, the address at which their connection arrived. Of http and rabbitmq-http it is a name under which requests \
+    "The address that the broker advertises to clients: PROTOCOL=HOST:PORT, the first of a protocol for its first listener \
+     and so on; port 0 is the listener's own. Without one the broker advertises the listener's address, or, where that \
+     is a wildcard such as 0.0.0.0, the address at which the connection arrived. For http and rabbitmq-http it is a name under which requests \
      without a login may reach the listener.",
 );
 pub(super) const LOGIN: OptionDef = server(
     "login",
     OptionKind::OneOf(&["auto", "always", "never"]),
     "auto",
-    "Where clients of kafka, http and rabbitmq-metrics have to say who they are (SASL; HTTP basic authentication): at listeners that are not on a loopback \
-     address, and for requests of http and rabbitmq-metrics that a proxy passed on (auto), at all (always), or at none (never: all clients that reach \
-     them may do everything). amqp and rabbitmq-http always ask.",
+    "Which listeners of kafka, http and rabbitmq-metrics require a login (SASL; HTTP basic authentication): those that are not on a loopback \
+     address, and requests of http and rabbitmq-metrics that a proxy passed on (auto), all (always), or none (never: every client that reaches \
+     them may do everything). amqp and rabbitmq-http always require one.",
 );
 pub(super) const GUEST: OptionDef = server(
     "guest",
@@ -124,86 +125,89 @@ pub(super) const GUEST: OptionDef = server(
     "auto",
     "The user guest of RabbitMQ, whose password is public. A new data directory gets it unless its first start makes an administrator (auto), in \
      any case (on), or never (off). It logs in over amqp and rabbitmq-http only, from a loopback address to a listener on a loopback address; \
-     with off not even there, in directories that have it too.",
+     with off not even there, also in directories that have it.",
 );
 pub(super) const CONNECTIONS_MAX: OptionDef = server(
     "connections_max",
     OptionKind::Count { min: 1, max: 1_000_000 },
     "10000",
-    "Connections of clients at a time over all listeners but http, rabbitmq-http and rabbitmq-metrics; further ones are closed at once.",
+    "Connections of clients at a time over all listeners but http, rabbitmq-http and rabbitmq-metrics; further ones are closed immediately.",
 );
 pub(super) const CONNECTION_REQUESTS_MAX: OptionDef = server(
     "connection_requests_max",
     OptionKind::Count { min: 1, max: 10_000 },
     "16",
-    "Requests of one connection in work at a time; its further input waits.",
+    "Requests of one connection in progress at a time; its further input waits.",
 );
 pub(super) const INFLIGHT_BYTES_MAX: OptionDef = server(
     "inflight_bytes_max",
     OptionKind::Bytes { min: 16 * MIB, max: TIB },
     "256MiB",
-    "Requests in work over all connections. A request waits for what it takes when it is decoded before it is taken in. A \
-     quarter is kept for requests that take at most 64 KiB or have at most 4 KiB; the rest must hold the largest request \
-     (kafka.socket.request.max.bytes). Requests of one user that carry no messages (who has not logged in is the user of its address) may take a quarter \
-     of each part, those of one connection a quarter of that; further ones wait. While others wait, a connection that holds more than its share of it is closed when its \
-     request arrives, waits or is answered too slowly.",
+    "Memory of requests in progress, over all connections. Before a request is read, it waits for the memory that it takes when decoded. A quarter \
+     is kept for requests that take at most 64 KiB or have at most 4 KiB; the rest must hold the largest request (kafka.socket.request.max.bytes). \
+     Requests of one user that carry no messages (without a login, the address counts as the user) may take a quarter of each part, those of one \
+     connection a quarter of that; further ones wait. While others wait, a connection that holds more than its share is closed when its request \
+     arrives, waits or is answered too slowly.",
 );
 pub(super) const GROUP_BYTES_MAX: OptionDef = server(
     "group_bytes_max",
     OptionKind::Bytes { min: MIB, max: TIB },
     "128MiB",
-    "What groups of Kafka's clients and their committed offsets may hold in memory, as an estimate: an offset 64 bytes and its text, a topic with \
-     offsets and a group 640 bytes each. What would make it more is refused (COORDINATOR_NOT_AVAILABLE); what is there can be committed anew.",
+    "Memory of Kafka's consumer groups and their committed offsets, as an estimate: an offset 64 bytes and its text, a topic with offsets and a \
+     group 640 bytes each. Commits and joins beyond it are refused (COORDINATOR_NOT_AVAILABLE); offsets that exist can be committed again.",
 );
 pub(super) const GROUP_BYTES_PER_USER_MAX: OptionDef = server(
     "group_bytes_per_user_max",
     OptionKind::Bytes { min: MIB, max: TIB },
     "64MiB",
-    "Of that, what the groups of one user may hold: those in which the user was the first to commit or to join. Who has not logged in is one user. \
-     More is refused: commits with INVALID_COMMIT_OFFSET_SIZE, joins with GROUP_MAX_SIZE_REACHED.",
+    "The part of server.group_bytes_max that the groups of one user may hold: those in which the user was the first to commit or to join. All clients \
+     without a login are one user. Beyond it commits are refused with INVALID_COMMIT_OFFSET_SIZE, joins with GROUP_MAX_SIZE_REACHED.",
 );
 pub(super) const OUTPUT_BYTES_MAX: OptionDef = server(
     "output_bytes_max",
     OptionKind::Bytes { min: 16 * MIB, max: TIB },
     "256MiB",
-    "Responses in memory that clients have not taken yet, over all connections. One connection may hold a sixteenth of it \
-     before its reads wait. From the half on, reads get at most 64 KiB and a client that takes nothing for a second is closed; \
-     beyond all of it, so is one that takes less than 256 KiB a second. An answer that may be long whatever its request (all \
-     topics, all groups) is made when it fits into half of it with the others of its kind; a client that takes nothing of one for \
-     a second, while others wait for that room, is closed.",
+    "Memory of responses that clients have not received yet, over all connections. One connection may hold a sixteenth of it \
+     before its reads wait. From half of it on, reads get at most 64 KiB and a client that receives nothing for a second is closed; \
+     beyond all of it, so is one that receives less than 256 KiB a second. A response whose length does not depend on its request (all \
+     topics, all groups) is built when it fits into half of it with the others of its kind; a client that receives nothing of one for \
+     a second, while others wait for that memory, is closed.",
 );
 pub(super) const MEMORY_LIMIT_BYTES: OptionDef = server(
     "memory_limit_bytes",
     OptionKind::Bytes { min: 0, max: TIB },
     "0",
-    "When the process takes more memory than this, pages of files not counted, publishers of RabbitMQ's clients are told to wait \
-     (connection.blocked). 0: six tenths of what the machine has, or its control group (version 2).",
+    "The memory high watermark: when the process takes more memory than this, without pages of files, the memory alarm is raised and AMQP publishers are \
+     blocked (connection.blocked). 0: six tenths of the memory of the machine, or of its control group (version 2).",
 );
 pub(super) const WRITE_STALL_MS_MAX: OptionDef = server(
     "write_stall_ms_max",
     OptionKind::Millis { min: 100, max: DAY_MS },
     "1m",
-    "A connection is closed when its client takes nothing of what waits for it for this long. AMQP's heartbeats do not prolong that: by \
-     default such a client goes after one heartbeat (60 s), and one from which nothing comes after two. A shorter time finds dead consumers \
-     sooner (RabbitMQ's is 15 s), a longer one gives paused ones more.",
+    "A connection is closed when its client receives none of the bytes that wait for it for this long. AMQP's heartbeats do not prolong that: by \
+     default such a client is closed after one heartbeat (60 s), and one that sends nothing after two. A shorter time finds dead consumers \
+     sooner (RabbitMQ's is 15 s), a longer one lets paused consumers live.",
 );
 pub(super) const WORKER_THREADS: OptionDef = server(
     "worker_threads",
     OptionKind::Count { min: 0, max: 1_024 },
     "0",
-    "Threads that serve connections; 0 for one a core.",
+    "Threads that serve connections; 0 for one per core.",
 );
 pub(super) const HTTP_CONNECTIONS_MAX: OptionDef = server(
     "http_connections_max",
     OptionKind::Count { min: 1, max: 100_000 },
     "512",
-    "Connections to all http listeners at a time, and as many to all of rabbitmq-http and to all of rabbitmq-metrics; of further ones 64 wait for ten seconds, eight of an address, and are then told 503. One that says nothing for 5 seconds is closed. /healthz and /readyz are answered whether there is a place or not.",
+    "Connections to all http listeners at a time, and as many to all of rabbitmq-http and to all of rabbitmq-metrics; of further ones 64 wait for \
+     ten seconds, eight of an address, and then get the status 503. A connection that sends nothing for 5 seconds is closed. /healthz and /readyz \
+     are answered even when no place is free.",
 );
 pub(super) const HTTP_CONNECTIONS_PER_IP_MAX: OptionDef = server(
     "http_connections_per_ip_max",
     OptionKind::Count { min: 1, max: 100_000 },
     "256",
-    "Connections to the http listeners at a time from one address, and as many to rabbitmq-http and to rabbitmq-metrics; further ones get the status 503. While fewer than a quarter of the places are free it is an eighth of http_connections_max at the most.",
+    "Connections to the http listeners at a time from one address, and as many to rabbitmq-http and to rabbitmq-metrics; further ones get the \
+     status 503. While fewer than a quarter of the places are free it is an eighth of http_connections_max at the most.",
 );
 pub(super) const HTTP_BODIES_PER_IP_MAX: OptionDef = server(
     "http_bodies_per_ip_max",
@@ -215,8 +219,8 @@ pub(super) const HTTP_BODY_MS_MAX: OptionDef = server(
     "http_body_ms_max",
     OptionKind::Millis { min: 100, max: DAY_MS },
     "10s",
-    "How long the body of a request to http and rabbitmq-http may take to come, and a millisecond more for each 64 bytes of it; then it gets the status \
-     408 and its connection is closed. A request may take 30 seconds in all.",
+    "How long the body of a request to http and rabbitmq-http may take to arrive, and a millisecond more for each 64 bytes of it; then the request \
+     gets the status 408 and its connection is closed. A request may take 30 seconds in all.",
 );
 pub(super) const HTTP_BODY_BYTES_MAX: OptionDef = server(
     "http_body_bytes_max",
@@ -234,7 +238,7 @@ pub(super) const SHUTDOWN_MS_MAX: OptionDef = server(
     "shutdown_ms_max",
     OptionKind::Millis { min: 0, max: DAY_MS },
     "10s",
-    "How long a stop waits for requests in work before it closes their connections.",
+    "How long a shutdown waits for requests in progress before it closes their connections.",
 );
 pub(super) const LOG_FILTER: OptionDef = server(
     "log_filter",
@@ -250,8 +254,8 @@ pub(super) const TLS_CERTIFICATE: OptionDef = tls(
     "certificate",
     OptionKind::OptionalPath,
     "",
-    "The certificates of this server, its own first (PEM). Listeners with +tls want it. All files of TLS are looked at each second and read anew \
-     when they have changed.",
+    "The certificate chain of this server, its own certificate first (PEM). Listeners with +tls need it. All files of TLS are checked each second \
+     and reloaded when they have changed.",
 );
 pub(super) const TLS_KEY: OptionDef = tls(
     "key",
@@ -263,16 +267,20 @@ pub(super) const TLS_CLIENT_AUTH: OptionDef = tls(
     "client_auth",
     OptionKind::OneOf(&["none", "request", "require"]),
     "none",
-    "Whether clients show a certificate of their own: they are not asked (none), asked (request; one that they show has to be right), or have to \
-     (require). Who they are is said by their login, or by tls.principal_mapping_rules.",
+    "Whether clients present a certificate: they are not asked (none), asked (request; a certificate that they present has to be valid), or have to \
+     (require). Their user comes from their login, or from tls.principal_mapping_rules.",
 );
-pub(super) const TLS_CLIENT_CA: OptionDef =
-    tls("client_ca", OptionKind::OptionalPath, "", "Certificates of who signs those of clients (PEM).");
+pub(super) const TLS_CLIENT_CA: OptionDef = tls(
+    "client_ca",
+    OptionKind::OptionalPath,
+    "",
+    "Certificates of the authorities that sign clients' certificates (PEM).",
+);
 pub(super) const TLS_REVOKED: OptionDef = tls(
     "revoked",
     OptionKind::OptionalPath,
     "",
-    "Lists of clients' certificates that count no longer (PEM), one of each who signs them.",
+    "Certificate revocation lists for clients' certificates (PEM), one of each authority.",
 );
 pub(super) const TLS_HANDSHAKE_MS_MAX: OptionDef = tls(
     "handshake_ms_max",
@@ -284,67 +292,68 @@ pub(super) const TLS_PRINCIPALS: OptionDef = tls(
     "principal_mapping_rules",
     OptionKind::OptionalText,
     "",
-    "Who clients are by their certificates, as Kafka's ssl.principal.mapping.rules: RULE:pattern/replacement/ (L or U behind it for small or \
-     capital letters) and DEFAULT for the whole subject, with commas between; the first that means a subject decides. Kafka's clients then need no \
-     other login, and AMQP's may log in by EXTERNAL. Empty: certificates say who may come, and not who it is.",
+    "Maps the subject of a client's certificate to a user, as Kafka's ssl.principal.mapping.rules: RULE:pattern/replacement/ (L or U behind it for \
+     small or capital letters) and DEFAULT for the whole subject, with commas between; the first rule that matches decides. Kafka's clients then \
+     need no other login, and AMQP's may log in by EXTERNAL. Empty: certificates decide who may connect, and name no user.",
 );
 pub(super) const OAUTH_JWKS: OptionDef = oauth(
     "jwks",
     OptionKind::OptionalText,
     "",
-    "The keys with which tokens are signed, a JSON Web Key Set: a file, which is looked at each second, or where it is fetched from \
-     (https://..., or http:// on this machine). With it tokens (JWT) are logins: SASL OAUTHBEARER for Kafka's clients, as the password for AMQP's, bearer \
-     authentication over HTTP. Empty: they are not.",
+    "The keys with which tokens are signed, a JSON Web Key Set: a file, which is checked each second, or the address from which it is fetched \
+     (https://..., or http:// on this machine). With it tokens (JWT) are logins: SASL OAUTHBEARER for Kafka's clients, as the password for AMQP's, \
+     bearer authentication over HTTP. Empty: they are not.",
 );
 pub(super) const OAUTH_JWKS_CA: OptionDef = oauth(
     "jwks_ca",
     OptionKind::OptionalPath,
     "",
-    "Certificates of who signs that of the server from which keys are fetched (PEM). Empty: those that the system knows.",
+    "Certificates of the authorities for the server from which keys are fetched (PEM). Empty: those of the system.",
 );
 pub(super) const OAUTH_JWKS_REFRESH_MS: OptionDef = oauth(
     "jwks_refresh_ms",
     OptionKind::Millis { min: 1_000, max: DAY_MS },
     "5m",
-    "How often keys are fetched. They are fetched too, at most once in ten seconds, when a token is signed with one that is not known.",
+    "How often keys are fetched. They are also fetched, at most once in ten seconds, when a token is signed with an unknown key.",
 );
 pub(super) const OAUTH_ISSUER: OptionDef = oauth(
     "issuer",
     OptionKind::OptionalText,
     "",
-    "Who has to have given out a token (its claim iss). Empty: anybody who has one of the keys.",
+    "The required issuer of a token (its claim iss). Empty: any issuer that has one of the keys.",
 );
 pub(super) const OAUTH_AUDIENCE: OptionDef = oauth(
     "audience",
     OptionKind::OptionalText,
     "",
-    "Whom a token has to be for (its claim aud; RabbitMQ's resource_server_id). Empty: anybody.",
+    "The required audience of a token (its claim aud; RabbitMQ's resource_server_id). Empty: any.",
 );
 pub(super) const OAUTH_NAME_CLAIM: OptionDef =
-    oauth("name_claim", OptionKind::Text, "sub", "The claim of a token that has the name of its bearer.");
+    oauth("name_claim", OptionKind::Text, "sub", "The claim of a token that holds the user's name.");
 pub(super) const OAUTH_SCOPE_CLAIM: OptionDef = oauth(
     "scope_claim",
     OptionKind::Text,
     "scope",
-    "The claim of a token that has its scopes: a text with spaces between, or a list.",
+    "The claim of a token that holds its scopes: a text with spaces between them, or a list.",
 );
 pub(super) const OAUTH_SCOPE_PREFIX: OptionDef = oauth(
     "scope_prefix",
     OptionKind::OptionalText,
     "",
-    "Scopes count that begin with this, without it. Empty: the audience with a dot behind it, or, where there is none, nothing.",
+    "The prefix of scopes for this broker; it is removed, and scopes without it are ignored. Empty: the audience and a dot, or, without an \
+     audience, no prefix.",
 );
 pub(super) const OAUTH_ADMINISTRATOR_SCOPE: OptionDef = oauth(
     "administrator_scope",
     OptionKind::Text,
     "tag:administrator",
-    "The scope that makes the bearer of a token an administrator, without the prefix.",
+    "The scope that makes a token's user an administrator, without the prefix.",
 );
 pub(super) const OAUTH_CLOCK_SKEW_MS_MAX: OptionDef = oauth(
     "clock_skew_ms_max",
     OptionKind::Millis { min: 0, max: 600_000 },
     "30s",
-    "How far the clock of who gives out tokens may be from this machine's.",
+    "How far the clock of the token's issuer may be from this machine's.",
 );
 pub(super) const DURABILITY: OptionDef = log(
     "durability",
@@ -357,7 +366,7 @@ pub(super) const SYNC_SHARDS: OptionDef = log(
     "sync_shards",
     OptionKind::Count { min: 1, max: 64 },
     "1",
-    "Journals of durability `sync` that flush side by side. New topics are spread over them. More than one pays only \
+    "Journals of durability `sync` that flush in parallel. New topics are spread over them. More than one helps only \
      on disks that flush in parallel.",
 );
 pub(super) const JOURNAL_FILE_BYTES: OptionDef = log(
@@ -378,45 +387,45 @@ pub(super) const CHECKPOINT_BYTES_MAX: OptionDef = log(
     "checkpoint_bytes_max",
     OptionKind::Bytes { min: MIB, max: TIB },
     "64MiB",
-    "How much journal a start may have to replay before a checkpoint is written.",
+    "A checkpoint is written when a start would have to replay this much of the journal.",
 );
 pub(super) const DISK_RESERVE_BYTES: OptionDef = log(
     "disk_reserve_bytes",
     OptionKind::Bytes { min: 16 * MIB, max: TIB },
     "256MiB",
-    "When less disk space than this is free, messages are refused; reading, commits and deletes go on.",
+    "When less disk space than this is free, messages are refused; reads, commits and deletions continue.",
 );
 pub(super) const DISK_FREE_LIMIT_BYTES: OptionDef = log(
     "disk_free_limit_bytes",
     OptionKind::Bytes { min: 16 * MIB, max: TIB },
     "512MiB",
-    "When less disk space than this is free, publishers of RabbitMQ's clients are told to wait (connection.blocked). It has no effect \
+    "When less disk space than this is free, the disk alarm is raised and AMQP publishers are blocked (connection.blocked). It has no effect \
      below disk_reserve_bytes.",
 );
 pub(super) const BACKUP_BYTES_PER_SEC: OptionDef = log(
     "backup_bytes_per_sec",
     OptionKind::Bytes { min: MIB, max: TIB },
     "128MiB",
-    "How fast `polylogue backup` may read at the most, a second. While messages come in it is slower: twice as fast as they come, and at least 32 MiB.",
+    "Bytes a second that `polylogue backup` may read. While messages arrive it reads twice as fast as they arrive, and at least 32 MiB a second.",
 );
 pub(super) const BACKUP_MS_MAX: OptionDef = log(
     "backup_ms_max",
     OptionKind::Millis { min: 1_000, max: DAY_MS },
     "12h",
-    "How long a backup may take. So long it keeps what is merged, trimmed or deleted meanwhile from giving its room back; it is broken off sooner when the disk \
-     is short of room, or when nobody has taken anything of it for a minute.",
+    "How long a backup may take. Until it ends, space of merged, trimmed or deleted messages is not freed. It is aborted earlier when disk space \
+     is low, or when its client has read nothing for a minute.",
 );
 pub(super) const ASYNC_FLUSH_MS_MAX: OptionDef = log(
     "async_flush_ms_max",
     OptionKind::Millis { min: 1, max: DAY_MS },
     "1s",
-    "How long an acknowledged message of durability `async` stays unflushed at the most.",
+    "The longest that an acknowledged message of durability `async` stays unflushed.",
 );
 pub(super) const LAZY_FLUSH_MS_MAX: OptionDef = log(
     "lazy_flush_ms_max",
     OptionKind::Millis { min: 1, max: DAY_MS },
     "10ms",
-    "How long a record that nobody waits for (acks=0) stays unflushed at the most.",
+    "The longest that a record without a waiting client (acks=0) stays unflushed.",
 );
 pub(super) const PARTITIONS_MAX: OptionDef = log(
     "partitions_max",
@@ -428,7 +437,7 @@ pub(super) const MEMORY_PARTITION_BYTES_MAX: OptionDef = log(
     "memory_partition_bytes_max",
     OptionKind::Bytes { min: 64 * KIB, max: TIB },
     "16MiB",
-    "What a partition of durability `memory` keeps; its oldest messages go first.",
+    "The size of a partition of durability `memory`; its oldest messages are removed first.",
 );
 pub(super) const READER_THREADS: OptionDef =
     log("reader_threads", OptionKind::Count { min: 1, max: 256 }, "2", "Threads that read old messages from disk.");
@@ -442,23 +451,23 @@ pub(super) const TAIL_CACHE_BYTES_MAX: OptionDef = log(
     "tail_cache_bytes_max",
     OptionKind::Bytes { min: 0, max: TIB },
     "0",
-    "What that may grow to, over all journals, while readers are farther behind than it reaches and not farther than it may reach. What was kept \
-     for a reader that has not come by for 20 seconds is given back. 0: a sixteenth of what the machine has, or its control group (version 2), \
-     and at most 512 MiB.",
+    "The size to which log.tail_cache_bytes may grow, over all journals, while readers are farther behind than it reaches and would be served by \
+     the larger cache. Messages kept for a reader that has not read for 20 seconds are evicted. 0: a sixteenth of the memory of the machine, or of \
+     its control group (version 2), and at most 512 MiB.",
 );
 pub(super) const READ_CACHE_BYTES: OptionDef = log(
     "read_cache_bytes",
     OptionKind::Bytes { min: 0, max: TIB },
     "64MiB",
-    "For each journal: what was read back of its files in pieces of 1 MiB, kept in memory for other partitions and readers of the same place, \
-     as far as responses and new reads leave it. Taken only while there are readers behind; what was not used for 20 seconds is given back. \
-     Below 1 MiB each batch is read by itself.",
+    "For each journal: pieces of 1 MiB read back from its files and kept in memory for other partitions and readers of the same place, \
+     as far as responses and new reads leave memory for it. Used only while readers are behind; pieces not used for 20 seconds are evicted. \
+     Below 1 MiB each batch is read separately.",
 );
 pub(super) const INDEX_CACHE_BYTES: OptionDef = log(
     "index_cache_bytes",
     OptionKind::Bytes { min: 64 * KIB, max: TIB },
     "4MiB",
-    "Pieces of segment indexes kept in memory, and as much again of indexes of what is not in segments yet.",
+    "Pieces of segment indexes kept in memory, and as much again of indexes of journal files that are not merged yet.",
 );
 pub(super) const OPEN_SEGMENTS_MAX: OptionDef =
     log("open_segments_max", OptionKind::Count { min: 1, max: 100_000 }, "128", "Segment files held open at a time.");
@@ -472,8 +481,8 @@ pub(super) const MERGE_PRELOAD_BYTES: OptionDef = log(
     "merge_preload_bytes",
     OptionKind::Bytes { min: 0, max: TIB },
     "512MiB",
-    "What a merge of many small batches brings into the page cache of the system before it begins, at most an eighth of what the machine has, or \
-     its control group (version 2). Beyond that each batch is read from the disk by itself. 0: all of them are.",
+    "How much a merge of many small batches loads into the system's page cache before it begins, at most an eighth of the memory of the machine, or \
+     of its control group (version 2). Beyond that each batch is read from the disk separately. 0: all of them are.",
 );
 pub(super) const MERGE_MS_MAX: OptionDef = log(
     "merge_ms_max",
@@ -491,27 +500,27 @@ pub(super) const AMQP_PRODUCT: OptionDef = amqp(
     "product",
     OptionKind::Text,
     "RabbitMQ",
-    "What the server says that it is. Clients go by it: kombu, and so Celery, uses RabbitMQ's extensions only where it is RabbitMQ.",
+    "The product name in connection.start. Clients depend on it: kombu, and so Celery, uses RabbitMQ's extensions only with RabbitMQ.",
 );
 pub(super) const AMQP_VERSION: OptionDef = amqp(
     "version",
     OptionKind::Text,
     "4.2.0",
-    "Its version, three numbers: clients and tools compare it with RabbitMQ's to know what the server can do. From 4.3.0 on delivery limits, \
-     priorities of quorum queues and late acknowledgements follow the rules of RabbitMQ 4.3, else those of 4.2.",
+    "The version in connection.start, three numbers: clients and tools derive the server's features from it as from RabbitMQ's. From 4.3.0 on \
+     delivery limits, priorities of quorum queues and late acknowledgements follow the rules of RabbitMQ 4.3, else those of 4.2.",
 );
 pub(super) const AMQP_CLUSTER_NAME: OptionDef = amqp(
     "cluster_name",
     OptionKind::Text,
     "polylogue",
-    "The name of the cluster that clients, tools and links of federation are shown, as long as nobody sets another one through the \
-     management API. `polylogue` stands for `polylogue@` and the cluster's id, which no two brokers have.",
+    "The cluster name that clients, tools and federation links see, unless another one is set through the \
+     management API. `polylogue` means `polylogue@` and the cluster's id, which is unique.",
 );
 pub(super) const AMQP_HEARTBEAT_SECONDS: OptionDef = amqp(
     "heartbeat_seconds",
     OptionKind::Count { min: 0, max: 65_535 },
     "60",
-    "The heartbeat that is proposed to clients; 0 for none. The client decides.",
+    "The heartbeat interval that the server proposes; 0 for none. The client decides.",
 );
 pub(super) const AMQP_FRAME_BYTES_MAX: OptionDef = amqp(
     "frame_bytes_max",
@@ -529,30 +538,31 @@ pub(super) const AMQP_ACK_MS_MAX: OptionDef = amqp(
     "ack_ms_max",
     OptionKind::Millis { min: 1_000, max: 365 * DAY_MS },
     "30m",
-    "How long a consumer may take to acknowledge a message before its channel is closed (RabbitMQ's consumer_timeout), where neither \
-     its queue nor a policy says otherwise. With `version` from 4.3.0 on only quorum queues mind, and cancel the consumer.",
+    "How long a consumer may take to acknowledge a message before its channel is closed (RabbitMQ's consumer_timeout), unless \
+     its queue or a policy sets another. With `version` from 4.3.0 on it applies to quorum queues only, and the consumer is cancelled.",
 );
 pub(super) const AMQP_PUBLISH_CREDIT: OptionDef = amqp(
     "publish_credit",
     OptionKind::Count { min: 0, max: 1_000_000 },
     "2000",
-    "How many messages a connection may publish without confirms before the queues that they go to have given credit for them (RabbitMQ's \
+    "How many messages a connection may publish without confirms before their queues have granted credit for them (RabbitMQ's \
      credit_flow_default_credit); 0 for any number. A queue that has waiting consumers, and grows by more than twice as many messages or by 8 MiB, \
-     withholds credit: publishers are slowed to what its consumers take. Publishers with confirms and transactions are not.",
+     withholds credit: publishers are slowed to the rate of its consumers. Publishers with confirms and transactions are not slowed.",
 );
 pub(super) const AMQP_PUBLISH_CREDIT_MS_MAX: OptionDef = amqp(
     "publish_credit_ms_max",
     OptionKind::Millis { min: 1, max: DAY_MS },
     "100ms",
-    "The longest that a queue withholds credit: so fast may a connection publish without confirms however slow the consumers are, by default \
-     20,000 messages a second.",
+    "The longest that a queue withholds credit. It bounds the slowdown: by default a connection may publish 20,000 messages \
+     a second without confirms, however slow the consumers are.",
 );
 pub(super) const AMQP_UNSENT_BYTES_MAX: OptionDef = amqp(
     "unsent_bytes_max",
     OptionKind::Bytes { min: 0, max: 64 * MIB },
     "128KiB",
-    "Bytes that the system keeps for a client that takes less than it is sent; what else there is for it stays in its queues, where others may \
-     have it. 0 for as many as the system likes, usually 4 MiB: tens of thousands of small messages, which are old when they come.",
+    "Bytes in the socket's send buffer for a client that receives more slowly than the broker sends; further messages stay in their queues, where \
+     other consumers may receive them. 0 for the system's own limit, usually 4 MiB: tens of thousands of small messages, which are old when they \
+     arrive.",
 );
 /// An entry of the log holds such a message, with names and with properties of the largest frame.
 const AMQP_MESSAGE_BYTES_MOST: u64 = 96 * MIB;
@@ -560,21 +570,22 @@ pub(super) const AMQP_MESSAGE_BYTES_MAX: OptionDef = amqp(
     "message_bytes_max",
     OptionKind::Bytes { min: KIB, max: AMQP_MESSAGE_BYTES_MOST },
     "16MiB",
-    "The largest body of a message that clients publish (RabbitMQ's max_message_size); a larger one closes its channel.",
+    "The largest body of a published message (RabbitMQ's max_message_size); a larger one closes its channel.",
 );
 pub(super) const AMQP_BODY_MS_MAX: OptionDef = amqp(
     "body_ms_max",
     OptionKind::Millis { min: 1_000, max: DAY_MS },
     "1m",
-    "How long the body of a message may take to come once its header is there, and a millisecond more for each 16 bytes of it; then its channel is \
-     closed. While memory is short (server.memory_limit_bytes) it has a sixth of that, and its connection is closed. RabbitMQ waits for ever.",
+    "How long the body of a message may take to arrive after its header, and a millisecond more for each 16 bytes of it; then its channel is \
+     closed. While the memory alarm is raised (server.memory_limit_bytes) it has a sixth of that, and its connection is closed. RabbitMQ waits for \
+     ever.",
 );
 pub(super) const AMQP_ANONYMOUS_USER: OptionDef = amqp(
     "anonymous_user",
     OptionKind::OptionalText,
     "",
-    "The user as whom clients log in that say no name, by the mechanism ANONYMOUS (RabbitMQ's anonymous_login_user, which is guest there); \
-     empty for nobody, and then the mechanism is not offered. No password is asked for: `guest` still logs in from this machine only.",
+    "The user of clients that log in without a name, by the mechanism ANONYMOUS (RabbitMQ's anonymous_login_user, which is guest there). \
+     Empty: the mechanism is not offered. No password is asked for: `guest` still logs in from this machine only.",
 );
 pub(super) const AMQP_CLASSIC_DELIVERY: OptionDef = amqp(
     "classic_delivery",
@@ -584,7 +595,7 @@ pub(super) const AMQP_CLASSIC_DELIVERY: OptionDef = amqp(
      for the flush either way.",
 );
 
-/// All options of our own, in the order in which they are shown. Kafka's settings follow them.
+/// All of polylogue's own options, in the order of `polylogue config`. Kafka's settings follow them.
 pub const OPTIONS: &[&OptionDef] = &[
     &DATA,
     &LISTEN,

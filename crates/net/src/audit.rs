@@ -40,7 +40,7 @@ impl Audit {
     #[must_use]
     pub fn new(broker: Arc<dyn BrokerHandle>, registry: &mut Registry) -> Audit {
         let (written, left_out) = (Counter::default(), Counter::default());
-        registry.register("audit_lines", "Lines about changes that somebody made", written.clone());
+        registry.register("audit_lines", "Lines of the audit log about changes", written.clone());
         let text = "Changes about which there is no line because there were too many in a second";
         registry.register("audit_lines_left_out", text, left_out.clone());
         let lines = Mutex::new(Lines::new(LINES_PER_SECOND_MAX - REFUSED_PER_SECOND_MAX));

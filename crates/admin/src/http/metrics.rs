@@ -70,7 +70,7 @@ pub(super) async fn starting() -> Result<Response, Failure> {
 }
 
 fn tell_ready(registry: &mut Registry, ready: bool) {
-    registry.register("ready", "Whether it serves", ConstGauge::new(i64::from(ready)));
+    registry.register("ready", "Whether the broker serves clients", ConstGauge::new(i64::from(ready)));
 }
 
 /// What is not counted but asked for.
@@ -81,25 +81,33 @@ fn now(app: &App) -> Registry {
         registry.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)));
     };
     let (used, waiting) = app.net.lanes.load();
-    gauge("request_memory_bytes", "Memory of requests in work", used);
+    gauge("request_memory_bytes", "Memory of requests in progress", used);
     gauge("request_memory_waiting", "Connections that wait for memory for a request", waiting);
-    gauge("response_memory_bytes", "Memory of responses that clients have not taken", app.net.output.bytes());
-    gauge("read_memory_bytes", "Memory that reads on their way may take", app.net.output.asked());
-    gauge("answer_memory_bytes", "Memory of answers that may be long, in work or not taken", app.net.answers.bytes());
-    gauge("answer_memory_waiting", "Connections that wait for room for a long answer", app.net.answers.waiting());
-    gauge("console_sessions", "People who are logged in at the console, at most 1,024", app.tokens.lock().len());
+    gauge("response_memory_bytes", "Memory of responses that clients have not received", app.net.output.bytes());
+    gauge("read_memory_bytes", "Memory reserved for reads in progress", app.net.output.asked());
+    gauge(
+        "answer_memory_bytes",
+        "Memory of responses of unbounded length, in progress or not received",
+        app.net.answers.bytes(),
+    );
+    gauge(
+        "answer_memory_waiting",
+        "Connections that wait for memory for a response of unbounded length",
+        app.net.answers.waiting(),
+    );
+    gauge("console_sessions", "Sessions of the console, at most 1,024", app.tokens.lock().len());
     let topics = app.broker.catalog().topics();
     gauge("topics", "Topics", topics.len());
     gauge("partitions", "Partitions of all topics", topics.iter().map(|topic| topic.partitions.len()).sum());
     let quotas = app.directory.quotas();
     gauge("quotas", "Users and client ids that have quotas, at most 100,000", quotas.table_len());
-    gauge("quota_buckets", "Clients whose use of a quota is remembered, at most 65,536", quotas.bucket_count());
+    gauge("quota_buckets", "Clients with a tracked use of a quota, at most 65,536", quotas.bucket_count());
     gauge("acls", "Bindings of access control lists, at most 100,000", app.directory.acl_count());
     let throttled = Family::<QuotaLabel, Counter>::default();
     for kind in QuotaKind::ALL {
         throttled.get_or_create(&QuotaLabel { quota: kind.key() }).inc_by(quotas.throttled(kind));
     }
-    registry.register("throttled", "How often clients were told to wait, by the key of the quota", throttled);
+    registry.register("throttled", "How often clients were throttled, by the key of the quota", throttled);
     let status = app.broker.status();
     for stage in status.stages {
         let name = format!("{}_duration", stage.name);

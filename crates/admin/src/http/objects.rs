@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicU64;
 pub(super) const OBJECTS_MAX: usize = 1_000;
 /// How that is shown.
 pub(super) const LEFT_OUT: &str =
-    "Pairs of a group and a topic, topics and queues that are not told of: of each kind at most 1,000 are";
+    "Pairs of a group and a topic, topics and queues left out of this answer, which has at most 1,000 of each kind";
 
 /// What is asked for.
 #[derive(Debug, Default, Deserialize)]
@@ -115,7 +115,7 @@ async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
         "Messages that a group has not read, of all partitions of a topic",
         messages,
     );
-    let text = "How old the first message is that a group has not read, of the partition where that is longest ago";
+    let text = "Age of the first message that a group has not read, of the partition where it is oldest";
     registry.register_with_unit("group_lag", text, Unit::Seconds, seconds);
     Ok(left_out)
 }
@@ -159,9 +159,9 @@ async fn queues(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
         }
     }
     let names = [
-        ("queue_ready", "Messages of a queue that a consumer could have now"),
-        ("queue_unsettled", "Messages of a queue that consumers have and did not settle"),
-        ("queue_delayed", "Messages of a queue that wait for their time"),
+        ("queue_ready", "Messages of a queue that are ready for a consumer"),
+        ("queue_unsettled", "Messages of a queue that are delivered and unacknowledged"),
+        ("queue_delayed", "Messages of a queue that are delayed"),
         ("queue_consumers", "Consumers of a queue"),
     ];
     for ((name, text), family) in names.into_iter().zip(families) {

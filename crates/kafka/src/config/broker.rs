@@ -50,7 +50,7 @@ pub const BROKER_SETTINGS: &[BrokerSetting] = &[
         Kind::Boolean,
         "false",
         Valid::Any,
-        "Whether whoever has logged in may do everything to a resource that no access control list is about.",
+        "Whether every user who has logged in may do everything to a resource without access control lists.",
     ),
     setting(
         "auto.create.topics.enable",

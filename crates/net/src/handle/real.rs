@@ -89,10 +89,10 @@ impl Figures {
 /// Over all journals.
 fn stages(broker: &Broker) -> Vec<Stage> {
     let names = [
-        ("journal_queue", "How long the first message of a group that somebody waits for was in a journal's queue"),
-        ("journal_write", "How long building and writing the frames of a group took"),
-        ("journal_flush", "How long a flush took"),
-        ("journal_deliver", "How long applying a group and answering whoever waits for it took"),
+        ("journal_queue", "Time in a journal's queue of the first message of a group that has a waiter"),
+        ("journal_write", "Time to build and write the frames of a group"),
+        ("journal_flush", "Time of a flush"),
+        ("journal_deliver", "Time to apply a group and answer its waiters"),
     ];
     let mut all = names.map(|(name, help)| Stage { name, help, times: Default::default() });
     for journal in broker.shards().iter().filter_map(|shard| shard.journal.as_ref()) {

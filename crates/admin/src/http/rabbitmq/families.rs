@@ -226,9 +226,9 @@ fn channel_exchange(traffic: &Traffic, text: &mut Text, prefix: &str) {
 
 fn channel_queue(traffic: &Traffic, text: &mut Text, prefix: &str) {
     for (name, help, what) in [
-        ("get_ack", "Messages that somebody got who acknowledges", QueueCount::GotManualAck),
-        ("get", "Messages that somebody got who does not acknowledge", QueueCount::GotAutoAck),
-        ("get_empty", "How often somebody got nothing", QueueCount::GotNothing),
+        ("get_ack", "Messages received by basic.get with manual acknowledgement", QueueCount::GotManualAck),
+        ("get", "Messages received by basic.get with automatic acknowledgement", QueueCount::GotAutoAck),
+        ("get_empty", "basic.get requests that found the queue empty", QueueCount::GotNothing),
         ("messages_delivered_ack", "Messages delivered to consumers who acknowledge", QueueCount::ConsumedManualAck),
         ("messages_delivered", "Messages delivered to consumers who do not acknowledge", QueueCount::ConsumedAutoAck),
         ("messages_redelivered", "Messages delivered that had been delivered before", QueueCount::Redelivered),
@@ -297,9 +297,9 @@ fn global_of_queues(traffic: &Traffic, text: &mut Text) {
         ),
         ("delivered_consume_manual_ack", "Messages delivered to consumers who acknowledge", &[ConsumedManualAck]),
         ("delivered_consume_auto_ack", "Messages delivered to consumers who do not acknowledge", &[ConsumedAutoAck]),
-        ("delivered_get_manual_ack", "Messages that somebody got who acknowledges", &[GotManualAck]),
-        ("delivered_get_auto_ack", "Messages that somebody got who does not acknowledge", &[GotAutoAck]),
-        ("get_empty", "How often somebody got nothing", &[GotNothing]),
+        ("delivered_get_manual_ack", "Messages received by basic.get with manual acknowledgement", &[GotManualAck]),
+        ("delivered_get_auto_ack", "Messages received by basic.get with automatic acknowledgement", &[GotAutoAck]),
+        ("get_empty", "basic.get requests that found the queue empty", &[GotNothing]),
         ("redelivered", "Messages delivered that had been delivered before", &[QueueCount::Redelivered]),
         ("acknowledged", "Messages that were acknowledged", &[QueueCount::Acknowledged]),
     ];
@@ -338,7 +338,7 @@ pub(super) fn infos(text: &mut Text, prefix: &str, queues: &Queues) {
     }
 }
 
-/// How many queues are not shown.
+/// Queues left out of the answer.
 pub(super) fn left_out(text: &mut Text, queues: &Queues) {
     if let Queues::Each(_, left_out) = queues {
         text.one(Kind::Gauge, "polylogue_objects_left_out", LEFT_OUT, left_out);
@@ -356,7 +356,7 @@ pub(super) fn identity(app: &App, text: &mut Text, endpoint: &str) {
         ("product_name", &settings.product),
         ("product_version", &settings.version),
     ];
-    let help = "1, with the version of RabbitMQ whose behaviour AMQP clients are told, and what it is that runs in the place of Erlang";
+    let help = "1, with the version of RabbitMQ that AMQP clients see, and the runtime in the place of Erlang";
     text.family(Kind::Untyped, "rabbitmq_build_info", help).with(&labels, 1);
     let labels: [(&str, &str); 4] = [
         ("rabbitmq_node", &node),
