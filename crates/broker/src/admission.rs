@@ -107,7 +107,7 @@ impl Admission {
         }
     }
 
-    /// The next waiter whose bytes are free, with its bytes taken; `None` ends the handing out.
+    /// The next waiter whose bytes are free, with its bytes taken; `None` ends the loop.
     fn next_due(&self) -> Option<(usize, Wake)> {
         let mut state = self.state.lock();
         let fits = state.waiting.front().is_some_and(|(bytes, _)| state.used + bytes <= self.bytes_max);

@@ -454,7 +454,7 @@ impl Inner {
         }
         let mut state = shard.state.lock();
         keep_unsettled(&state, &mut trims);
-        trims.extend(limits.iter().filter_map(|(id, _)| Some((*id, kept_for_nobody(&state, *id)?))));
+        trims.extend(limits.iter().filter_map(|(id, _)| Some((*id, start_without_kept(&state, *id)?))));
         for (partition, offset) in trims.into_iter().take(TRIMS_PER_LOOK_MAX) {
             // What is refused now is found again at the next look.
             let record = BrokerRecord::LogStart { partition, offset };
@@ -712,7 +712,7 @@ fn keep_unsettled(state: &ShardState, trims: &mut Vec<(PartitionId, Offset)>) {
 }
 
 /// Where a queue begins that kept what was settled and does so no more. Of others each record of what is settled says it.
-fn kept_for_nobody(state: &ShardState, id: PartitionId) -> Option<Offset> {
+fn start_without_kept(state: &ShardState, id: PartitionId) -> Option<Offset> {
     let host = state.queues.hosts.get(&id).filter(|host| !host.keeps_settled)?;
     let floor = Offset(host.lease.floor());
     state.partitions.get(&id).is_some_and(|p| p.log_start < floor).then_some(floor)

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machines::{Expects, Machines, Outbox};
 use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
-use crate::queues::{Consumers, Directs, Mover};
+use crate::queues::{Consumers, DeadLetterMover, Directs};
 use crate::readers::Readers;
 use crate::reserve::Reserve;
 use crate::room::{Alarm, HeldPublishes};
@@ -68,7 +68,7 @@ pub(crate) struct Inner {
     /// Where consumers of queues are.
     pub(crate) consumers: Mutex<Consumers>,
     /// Who moves dead messages, and those on their way. Taken after a shard's state.
-    pub(crate) mover: Mutex<Mover>,
+    pub(crate) mover: Mutex<DeadLetterMover>,
     pub(crate) directs: Mutex<Directs>,
     /// Wakes the timer thread when a machine's deadline may have become earlier.
     pub(crate) timer: (Mutex<bool>, Condvar),

@@ -36,7 +36,7 @@ mod stream;
 pub(crate) mod view;
 
 pub(crate) use attach::Consumers;
-pub(crate) use dead::Mover;
+pub(crate) use dead::DeadLetterMover;
 pub(crate) use direct::Directs;
 pub(crate) use host::{QueueHost, Queues};
 pub(crate) use pump::lease_ms;

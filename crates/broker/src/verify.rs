@@ -155,7 +155,7 @@ fn repair_identity(env: &Env, dir: &Path) -> Result<Option<String>> {
             CopyState::Damaged(why) => (read.identity, format!("{why}: written anew from the other one")),
         },
         Err(e) if e.kind == ErrorKind::Damaged => {
-            let Some(identity) = told_by_journals(env, dir)? else { return Err(e) };
+            let Some(identity) = identity_from_journals(env, dir)? else { return Err(e) };
             (identity, format!("{e}: written anew from what the journals' files say"))
         }
         Err(e) => return Err(e),
@@ -165,42 +165,42 @@ fn repair_identity(env: &Env, dir: &Path) -> Result<Option<String>> {
 }
 
 /// Whose directory this is by the headers of the journals' files; `None` where there are none, or where they disagree.
-fn told_by_journals(env: &Env, dir: &Path) -> Result<Option<Identity>> {
-    let mut told = None;
+fn identity_from_journals(env: &Env, dir: &Path) -> Result<Option<Identity>> {
+    let mut identity = None;
     for (_, path) in shards_of(env, dir)? {
         let Ok(report) = check::journal(env, &path) else { return Ok(None) };
         let Some(journal) = report.identity else { continue };
         let (cluster_id, node, directory_id) = (journal.cluster, journal.node, journal.directory);
         // What of it an earlier version could still read is not known.
         let one = Identity { cluster_id, node, directory_id, layout: LAYOUT_VERSION };
-        if *told.get_or_insert(one) != one {
+        if *identity.get_or_insert(one) != one {
             return Ok(None);
         }
     }
-    Ok(told)
+    Ok(identity)
 }
 
 /// Starts a broker on the directory as it is, without changing it.
 fn try_start(env: &Env, config: &BrokerConfig, machines: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Result<()> {
-    let told = Arc::new(Told::default());
-    let env = Env { disk: Arc::new(Overlay::new(env.disk.clone())), fatal: told.clone(), ..env.clone() };
+    let fatal = Arc::new(FatalRecorder::default());
+    let env = Env { disk: Arc::new(Overlay::new(env.disk.clone())), fatal: fatal.clone(), ..env.clone() };
     let broker = Broker::open(env, config.clone(), machines)?;
     // What a start proposes is written and applied, as it would be.
     for _ in 0..START_STEPS_MAX {
-        if told.is_fatal() || !(broker.log_step(Work::Write) | broker.log_step(Work::Flush)) {
+        if fatal.is_fatal() || !(broker.log_step(Work::Write) | broker.log_step(Work::Flush)) {
             break;
         }
     }
     drop(broker);
-    let said = told.0.lock().take();
-    said.map_or(Ok(()), |why| Err(Error::new(ErrorKind::Damaged, why)))
+    let message = fatal.0.lock().take();
+    message.map_or(Ok(()), |why| Err(Error::new(ErrorKind::Damaged, why)))
 }
 
 /// Notes what would have ended the process.
 #[derive(Debug, Default)]
-struct Told(Mutex<Option<String>>);
+struct FatalRecorder(Mutex<Option<String>>);
 
-impl Fatal for Told {
+impl Fatal for FatalRecorder {
     fn fatal(&self, why: &str) {
         self.0.lock().get_or_insert_with(|| why.to_owned());
     }

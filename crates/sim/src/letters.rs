@@ -426,8 +426,8 @@ impl Letters {
                 _ => {}
             }
         }
-        for (told, delivery) in session.deliveries() {
-            match self.book.delivered(queue, &delivery, told, epoch) {
+        for (received, delivery) in session.deliveries() {
+            match self.book.delivered(queue, &delivery, received, epoch) {
                 Ok(letter) => consumer.held.push((delivery, letter.text)),
                 Err(why) => oracle.violation(format!("{}: {} {why}", NAMES[queue], delivery.first)),
             }
@@ -447,7 +447,7 @@ impl Letters {
             settle(broker);
         }
         if quiet <= QUIET_S {
-            oracle.violation("messages that nobody refuses go round for ever".to_owned());
+            oracle.violation("messages that no consumer rejects are dead-lettered in a cycle".to_owned());
         }
         let mut there: BTreeMap<String, usize> = BTreeMap::new();
         for (at, queue) in CONSUMERS.into_iter().enumerate() {
@@ -458,7 +458,7 @@ impl Letters {
             settle(broker);
             self.take_mail(at, queue, broker, oracle);
             if self.consumers[at].id.is_none() {
-                oracle.violation(format!("nobody can consume from {}", NAMES[queue]));
+                oracle.violation(format!("no consumer can attach to {}", NAMES[queue]));
             }
             for (_, text) in self.consumers[at].held.drain(..) {
                 *there.entry(text).or_default() += 1;

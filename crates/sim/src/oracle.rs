@@ -224,14 +224,14 @@ impl Oracle {
 
     /// A client learned where the partition begins: never before where it began once, nor where it was not asked to.
     pub fn start_told(&mut self, place: &Place, offset: i64) {
-        let (told, asked) = self.partitions.entry(place.clone()).or_default().start;
-        if offset < told {
-            self.violation(format!("{place:?}: the log start went back from {told} to {offset}"));
+        let (reported, asked) = self.partitions.entry(place.clone()).or_default().start;
+        if offset < reported {
+            self.violation(format!("{place:?}: the log start went back from {reported} to {offset}"));
         } else if offset > asked && !self.damaged {
             self.violation(format!("{place:?}: the log begins at {offset}, and {asked} was asked for at the most"));
         }
         // Of what is fenced because of damage it cannot be said that it was deleted.
-        self.partitions.entry(place.clone()).or_default().start.0 = told.max(offset.min(asked));
+        self.partitions.entry(place.clone()).or_default().start.0 = reported.max(offset.min(asked));
     }
 
     /// The partition begins here or later.
@@ -379,18 +379,18 @@ mod tests {
 
     #[test]
     fn a_log_start_goes_forward_as_far_as_was_asked() {
-        let told = |offsets: &[i64]| {
+        let violations = |offsets: &[i64]| {
             found(|o| {
                 o.trims(&place(), 3);
                 offsets.iter().for_each(|offset| o.start_told(&place(), *offset));
             })
         };
-        assert_eq!(told(&[0, 2, 3, 3]), 0);
-        assert_eq!(told(&[2, 1]), 1, "back");
-        assert_eq!(told(&[4]), 1, "too far");
+        assert_eq!(violations(&[0, 2, 3, 3]), 0);
+        assert_eq!(violations(&[2, 1]), 1, "back");
+        assert_eq!(violations(&[4]), 1, "too far");
         let none = BTreeSet::new();
         let kept = content(&[(1, "p-2")]);
-        assert_ne!(found(|o| o.final_content(&place(), 1, &kept, &none)), 0, "deleted, and nobody asked");
+        assert_ne!(found(|o| o.final_content(&place(), 1, &kept, &none)), 0, "deleted without a request");
         let deleted = found(|o| {
             o.trims(&place(), 1);
             o.final_content(&place(), 1, &kept, &none);

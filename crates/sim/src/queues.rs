@@ -402,7 +402,7 @@ impl Queues {
             let Some(counts) = self.counts.get_mut(queue) else { continue };
             take_mail(&mut consumer, &mut self.known, counts, broker, oracle);
             if consumer.id.is_none() {
-                oracle.violation(format!("nobody can consume from {}", NAMES[queue]));
+                oracle.violation(format!("no consumer can attach to {}", NAMES[queue]));
             }
             let Some(known) = self.known.get(queue) else { continue };
             let mut there = BTreeSet::new();
@@ -508,7 +508,7 @@ fn take_mail(
         }
         // Of several of one text it is unknown which one this is.
         let is_one = known.get(&text).is_some_and(|known| known.sent < 2);
-        if let Err(what) = counts.told(&text, &delivery, oracle.damaged || !is_one)
+        if let Err(what) = counts.check(&text, &delivery, oracle.damaged || !is_one)
             && is_one
         {
             oracle.violation(format!("{name}: {text:?} at {} {what}", delivery.first));

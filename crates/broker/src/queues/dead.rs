@@ -32,10 +32,10 @@ const REFUSED_BYTES_MAX: u64 = 16 << 20;
 
 /// The dead-letter mover's session, and the messages that it has not answered.
 #[derive(Debug, Default)]
-pub(crate) struct Mover {
+pub(crate) struct DeadLetterMover {
     session: Option<(SessionId, Arc<dyn ReplySink>)>,
     /// What each message counts for. Bytes.
-    told: Map<(PartitionId, u64), u64>,
+    delivered: Map<(PartitionId, u64), u64>,
     of_queue: Map<PartitionId, u64>,
     bytes: u64,
     /// Queues that found no room, each once, in the order in which they came.
@@ -48,7 +48,7 @@ pub(crate) struct Mover {
 #[derive(Debug, Default)]
 struct Refused {
     /// What each counts for, by its number. Bytes.
-    told: Map<u64, u64>,
+    delivered: Map<u64, u64>,
     bytes: u64,
     next: u64,
 }
@@ -56,18 +56,18 @@ struct Refused {
 impl Refused {
     /// A number for one more, if there is room.
     fn take(&mut self, bytes: u64) -> Option<u64> {
-        if self.told.len() >= REFUSED_MAX || self.bytes.saturating_add(bytes) > REFUSED_BYTES_MAX {
+        if self.delivered.len() >= REFUSED_MAX || self.bytes.saturating_add(bytes) > REFUSED_BYTES_MAX {
             return None;
         }
         self.next += 1;
-        self.told.insert(self.next, bytes);
+        self.delivered.insert(self.next, bytes);
         self.bytes += bytes;
         Some(self.next)
     }
 }
 
 /// Dead messages of a queue, on their way to `DeadLetters`.
-pub(crate) struct Burying {
+pub(crate) struct DeadBatch {
     queue: PartitionId,
     sink: Arc<dyn ReplySink>,
     /// What is left to read, in order.
@@ -75,12 +75,12 @@ pub(crate) struct Burying {
     ready: Vec<DeadMessage>,
 }
 
-impl Mover {
+impl DeadLetterMover {
     /// How many more messages and bytes of a queue may be delivered now. A queue without room is notified when there is some.
     fn room(&mut self, queue: PartitionId) -> Option<(Arc<dyn ReplySink>, u64, u64)> {
         let (_, sink) = self.session.as_ref()?;
         let of_queue = QUEUE_MESSAGES_MAX.saturating_sub(self.of_queue.get(&queue).copied().unwrap_or(0));
-        let messages = of_queue.min(MESSAGES_MAX.saturating_sub(self.told.len() as u64));
+        let messages = of_queue.min(MESSAGES_MAX.saturating_sub(self.delivered.len() as u64));
         let bytes = BYTES_MAX.saturating_sub(self.bytes).min(BATCH_BYTES_MAX);
         if messages > 0 && bytes > 0 {
             return Some((sink.clone(), messages, bytes));
@@ -95,14 +95,14 @@ impl Mover {
     /// The queues whose turn it is after so many messages were answered.
     fn take_waiting(&mut self, answered: usize) -> Vec<PartitionId> {
         // When nothing is on its way any more no other event would look at the others.
-        let count = if self.told.is_empty() { self.waiting.len() } else { answered.min(self.waiting.len()) };
+        let count = if self.delivered.is_empty() { self.waiting.len() } else { answered.min(self.waiting.len()) };
         let queues: Vec<_> = self.waiting.drain(..count).collect();
         queues.iter().for_each(|queue| _ = self.waits.remove(queue));
         queues
     }
 
     fn note(&mut self, queue: PartitionId, offset: u64, bytes: u64) {
-        match self.told.insert((queue, offset), bytes) {
+        match self.delivered.insert((queue, offset), bytes) {
             None => *self.of_queue.entry(queue).or_default() += 1,
             Some(before) => self.bytes -= before,
         }
@@ -112,12 +112,12 @@ impl Mover {
     /// One that was refused was answered: it is forgotten.
     fn refused_answered(&mut self, offset: Offset) {
         let number = offset.0 ^ DeadMessage::refused(0).0;
-        self.refused.bytes -= self.refused.told.remove(&number).unwrap_or(0);
+        self.refused.bytes -= self.refused.delivered.remove(&number).unwrap_or(0);
     }
 
     /// A message was answered; whether it had been delivered.
     fn answered(&mut self, queue: PartitionId, offset: u64) -> bool {
-        let Some(bytes) = self.told.remove(&(queue, offset)) else { return false };
+        let Some(bytes) = self.delivered.remove(&(queue, offset)) else { return false };
         self.bytes -= bytes;
         if let Some(count) = self.of_queue.get_mut(&queue) {
             *count -= 1;
@@ -131,7 +131,7 @@ impl Mover {
     /// A session is gone, which may be the one that moves.
     pub(crate) fn gone(&mut self, session: SessionId) {
         if self.session.as_ref().is_some_and(|(mover, _)| *mover == session) {
-            *self = Mover::default();
+            *self = DeadLetterMover::default();
         }
     }
 }
@@ -145,7 +145,7 @@ fn dead_reason(reason: Reason) -> DeadReason {
     }
 }
 
-impl Burying {
+impl DeadBatch {
     fn took(&mut self, bytes: Option<Bytes>) {
         let Some((offset, reason)) = self.unread.pop_front() else { return };
         let reason = dead_reason(reason);
@@ -193,17 +193,17 @@ impl Burying {
 
 impl Inner {
     /// Takes what of a queue is dead and to be moved, as far as there is room for it.
-    pub(crate) fn look_at_dead(&self, state: &mut ShardState, queue: PartitionId) -> Option<Burying> {
+    pub(crate) fn take_dead_batch(&self, state: &mut ShardState, queue: PartitionId) -> Option<DeadBatch> {
         let host = state.queues.hosts.get_mut(&queue)?;
         // Also where there is nothing to tell of now: the timer would wake up for it again and again.
-        if let Some(at_ms) = host.bury_ms {
+        if let Some(at_ms) = host.dead_retry_ms {
             if at_ms > lease_ms(self.env.clock.now_ms()) {
                 return None;
             }
-            host.bury_ms = None;
+            host.dead_retry_ms = None;
             state.queues.schedule(queue);
         }
-        let host = state.queues.hosts.get_mut(&queue).filter(|host| host.lease.has_dead() && !host.burying)?;
+        let host = state.queues.hosts.get_mut(&queue).filter(|host| host.lease.has_dead() && !host.delivering_dead)?;
         let mut mover = self.mover.lock();
         let (sink, messages_max, bytes_max) = mover.room(queue)?;
         let mut letters = Vec::new();
@@ -219,21 +219,21 @@ impl Inner {
         if unread.is_empty() {
             return None;
         }
-        host.burying = true;
-        Some(Burying { queue, sink, unread, ready: Vec::new() })
+        host.delivering_dead = true;
+        Some(DeadBatch { queue, sink, unread, ready: Vec::new() })
     }
 
     /// Reads bodies of dead messages and tells of them; from a reader's thread where the disk is needed.
-    pub(crate) fn bury(&self, shard: &Arc<Shard>, mut burying: Burying) {
-        let unread = burying.read_in_memory(shard);
-        burying.send();
+    pub(crate) fn deliver_dead(&self, shard: &Arc<Shard>, mut delivering_dead: DeadBatch) {
+        let unread = delivering_dead.read_in_memory(shard);
+        delivering_dead.send();
         if !unread {
-            return buried(shard, burying.queue);
+            return dead_delivered(shard, delivering_dead.queue);
         }
         self.read_and_pump(shard, move |inner, shard| {
-            let failed = burying.read_all(inner, shard);
-            burying.send();
-            buried(shard, burying.queue);
+            let failed = delivering_dead.read_all(inner, shard);
+            delivering_dead.send();
+            dead_delivered(shard, delivering_dead.queue);
             if failed > 0 {
                 // What failed makes room, perhaps for queues of other shards: the timer looks at them.
                 inner.wake_waiting(failed);
@@ -257,7 +257,8 @@ impl Inner {
 
     /// A session moves dead messages from now on: it receives all there are.
     pub(crate) fn move_dead(&self, origin: &Origin) {
-        *self.mover.lock() = Mover { session: Some((origin.session, origin.sink.clone())), ..Mover::default() };
+        *self.mover.lock() =
+            DeadLetterMover { session: Some((origin.session, origin.sink.clone())), ..DeadLetterMover::default() };
         for shard in self.all_shards() {
             let mut state = shard.state.lock();
             let dead: Vec<_> =
@@ -265,7 +266,7 @@ impl Inner {
             for queue in dead {
                 if let Some(host) = state.queues.hosts.get_mut(&queue) {
                     host.lease.dead_letter_failed(0, u64::MAX);
-                    host.bury_ms = None;
+                    host.dead_retry_ms = None;
                 }
                 state.queues.touch(queue);
             }
@@ -303,7 +304,7 @@ impl Inner {
     }
 
     /// Tells of messages that full queues refused. What there is no room for, or no session to tell of, is dropped.
-    pub(crate) fn bury_refused(&self, refused: Vec<(PartitionId, Bytes)>) {
+    pub(crate) fn deliver_refused(&self, refused: Vec<(PartitionId, Bytes)>) {
         let mut mover = self.mover.lock();
         let sink = mover.session.as_ref().map(|(_, sink)| sink.clone());
         let mut letters = Vec::with_capacity(refused.len());
@@ -336,7 +337,7 @@ impl Inner {
             DeadFate::Moved => _ = host.lease.dead_lettered(offset.0, 1),
             DeadFate::Later(ms) => {
                 host.lease.dead_letter_failed(offset.0, 1);
-                host.bury_ms = Some(lease_ms(self.env.clock.now_ms()).saturating_add(ms));
+                host.dead_retry_ms = Some(lease_ms(self.env.clock.now_ms()).saturating_add(ms));
             }
         }
         state.queues.touch(queue);
@@ -344,10 +345,10 @@ impl Inner {
 }
 
 /// A queue's dead messages are on their way: more of them may be looked for.
-fn buried(shard: &Shard, queue: PartitionId) {
+fn dead_delivered(shard: &Shard, queue: PartitionId) {
     let mut state = shard.state.lock();
     if let Some(host) = state.queues.hosts.get_mut(&queue) {
-        host.burying = false;
+        host.delivering_dead = false;
     }
     state.queues.touch(queue);
 }

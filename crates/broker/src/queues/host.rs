@@ -100,9 +100,9 @@ pub(crate) struct QueueHost {
     /// Of messages before this it is known what of them is their body; `None` while the log is asked.
     pub(super) sized_to: Option<u64>,
     /// A thread tells of dead messages.
-    pub(crate) burying: bool,
+    pub(crate) delivering_dead: bool,
     /// Dead messages could not be moved: none is delivered before. Wall time, milliseconds.
-    pub(crate) bury_ms: Option<u64>,
+    pub(crate) dead_retry_ms: Option<u64>,
     /// Credit that its publishers wait for.
     pub(crate) withholding: Withholding,
 }
@@ -189,8 +189,8 @@ impl QueueHost {
             deadline_ms: None,
             describing: false,
             sized_to: Some(0),
-            burying: false,
-            bury_ms: None,
+            delivering_dead: false,
+            dead_retry_ms: None,
             withholding: Withholding::default(),
         }
     }
@@ -300,7 +300,7 @@ impl QueueHost {
         self.life = self.life.wrapping_add(1);
         self.early.clear();
         self.sized_to = Some(0);
-        self.bury_ms = None;
+        self.dead_retry_ms = None;
         (self.recorded, self.applied, self.hurried_to) = (0, 0, 0);
         let mut recipients: Vec<_> = self.recipients.iter().collect();
         recipients.sort_by_key(|(id, _)| **id);
@@ -504,7 +504,7 @@ impl Queues {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         // What is asked of the log wakes the queue when it is answered.
         let next = if host.describing { host.lease.next_alarm_ms() } else { host.lease.next_deadline_ms() };
-        let next = next.into_iter().chain(host.bury_ms).chain(host.withholding.next_deadline_ms()).min();
+        let next = next.into_iter().chain(host.dead_retry_ms).chain(host.withholding.next_deadline_ms()).min();
         let next = next.filter(|_| host.lease.is_writer());
         if next != host.deadline_ms {
             if let Some(before) = host.deadline_ms.take() {

@@ -59,14 +59,14 @@ impl Default for Planned {
 }
 
 /// What of a request found no room while the rest of it did: it waits for room, and the request for it.
-struct Left {
+struct Remainder {
     request: PublishRequest,
     positions: Vec<u32>,
 }
 
-impl Left {
+impl Remainder {
     /// The messages of which nothing is on its way, for want of room. They count as written until it is known.
-    fn take(request: &PublishRequest, results: &mut [Result<(), PublishError>], proposed: &[u32]) -> Option<Left> {
+    fn take(request: &PublishRequest, results: &mut [Result<(), PublishError>], proposed: &[u32]) -> Option<Remainder> {
         const FULL: Result<(), PublishError> = Err(PublishError::Unavailable(Unavailable::StorageFull));
         let (mut messages, mut positions) = (Vec::new(), Vec::new());
         for ((position, message), result) in (0u32..).zip(&request.messages).zip(results) {
@@ -77,7 +77,7 @@ impl Left {
             }
         }
         let request = PublishRequest { messages, ..*request };
-        (!positions.is_empty()).then_some(Left { request, positions })
+        (!positions.is_empty()).then_some(Remainder { request, positions })
     }
 
     /// As a part of the request that it is of.
@@ -156,7 +156,7 @@ impl Inner {
             refused.extend(outcome.refused);
             proposed.extend(outcome.proposed);
         }
-        let left = Left::take(&request, &mut results, &proposed);
+        let left = Remainder::take(&request, &mut results, &proposed);
         if proposed.is_empty() && left.is_some() {
             drop(states);
             return Err(Box::new((origin, request)));
@@ -183,7 +183,7 @@ impl Inner {
             self.hold_rest(origin, request);
         }
         if !refused.is_empty() {
-            self.bury_refused(refused);
+            self.deliver_refused(refused);
         }
         if let Some((origin, results)) = answer {
             origin.reply(Reply::Publish(results));
@@ -466,9 +466,9 @@ mod tests {
     #[test]
     fn of_a_request_that_found_room_in_part_the_rest_waits_and_is_told_with_it() {
         let recorder = Arc::new(Recorder::default());
-        for (last, told) in [(Ok(()), Ok(())), (FULL, FULL)] {
+        for (last, reported) in [(Ok(()), Ok(())), (FULL, FULL)] {
             let mut results = vec![Ok(()), FULL, FULL, Err(PublishError::QueueFull)];
-            let left = Left::take(&request(&["a", "b", "c", "d"]), &mut results, &[0, 2]).expect("b is left");
+            let left = Remainder::take(&request(&["a", "b", "c", "d"]), &mut results, &[0, 2]).expect("b is left");
             assert_eq!(results, [Ok(()), Ok(()), FULL, Err(PublishError::QueueFull)], "a part of c is on its way");
             let origin = Origin { sink: recorder.clone(), session: SessionId(1), token: 7 };
             let whole: Arc<PendingPublish> = Arc::new(Pending::new(origin, results, 2));
@@ -478,9 +478,9 @@ mod tests {
             assert!(recorder.replies.lock().is_empty(), "the first is not written yet");
             whole.part_done(&[], None);
             let Some((7, Reply::Publish(results))) = recorder.replies.lock().pop() else { panic!("no answer") };
-            assert_eq!(results, [Ok(()), told, FULL, Err(PublishError::QueueFull)]);
+            assert_eq!(results, [Ok(()), reported, FULL, Err(PublishError::QueueFull)]);
         }
         let mut results = vec![Ok(()), Err(PublishError::UnknownQueue)];
-        assert!(Left::take(&request(&["a", "b"]), &mut results, &[0]).is_none());
+        assert!(Remainder::take(&request(&["a", "b"]), &mut results, &[0]).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Handing out: from a queue's lease engine to sessions, with the bodies, in order.
+//! DeliveryBatch out: from a queue's lease engine to sessions, with the bodies, in order.
 
 use crate::broker::Inner;
 use crate::queues::QueueHost;
@@ -27,10 +27,10 @@ const READ_BYTES_MAX: usize = 1 << 20;
 pub(crate) const READ_AGAIN_MS: u64 = 1_000;
 
 /// Messages of a queue on their way to sessions. The thread that holds it is the only one that pumps the queue.
-pub(crate) struct Handing {
+pub(crate) struct DeliveryBatch {
     queue: PartitionId,
     /// What is left to read, in order.
-    grants: VecDeque<Wanted>,
+    grants: VecDeque<GrantedMessage>,
     ready: Vec<Ready>,
 }
 
@@ -43,7 +43,7 @@ struct Ready {
 }
 
 /// One message that was handed out.
-struct Wanted {
+struct GrantedMessage {
     recipient: Recipient,
     grant: Grant,
     offset: u64,
@@ -51,7 +51,7 @@ struct Wanted {
     early: Option<(u64, Bytes)>,
 }
 
-impl Wanted {
+impl GrantedMessage {
     fn delivery(&self, queue: PartitionId, entry: u64, bytes: Bytes) -> Delivery {
         let Grant { consumer, tally, redelivered, lease, bytes: bytes_each, .. } = self.grant;
         Delivery {
@@ -108,10 +108,10 @@ impl Inner {
         }
         loop {
             let mut granted = Vec::new();
-            let (handing, uncertain, unmeasured, burying, turns) = {
+            let (batch, uncertain, unmeasured, delivering_dead, turns) = {
                 let mut state = shard.state.lock();
                 let Some(id) = state.queues.next_due() else { break };
-                let handing = self.look_at_queue(shard, &mut state, id);
+                let batch = self.look_at_queue(shard, &mut state, id);
                 if let Some(host) = state.queues.hosts.get_mut(&id) {
                     freed.extend(host.lease.take_freed());
                     granted = self.look_at_credit(host);
@@ -121,7 +121,7 @@ impl Inner {
                 }
                 let uncertain = self.look_at_times(&mut state, id);
                 let unmeasured = self.look_at_sizes(&mut state, id);
-                (handing, uncertain, unmeasured, self.look_at_dead(&mut state, id), state.turns(id))
+                (batch, uncertain, unmeasured, self.take_dead_batch(&mut state, id), state.turns(id))
             };
             granted.into_iter().for_each(|waiter| waiter.answer(None));
             self.take_turns(shard, turns);
@@ -131,18 +131,18 @@ impl Inner {
             if let Some(unmeasured) = unmeasured {
                 self.describe_sizes(shard, unmeasured);
             }
-            if let Some(burying) = burying {
-                self.bury(shard, burying);
+            if let Some(delivering_dead) = delivering_dead {
+                self.deliver_dead(shard, delivering_dead);
             }
-            if let Some(handing) = handing {
-                self.hand_over(shard, handing);
+            if let Some(batch) = batch {
+                self.hand_over(shard, batch);
             }
         }
         self.wake_for_queues(shard);
     }
 
     /// Takes what a queue hands out now.
-    fn look_at_queue(&self, shard: &Shard, state: &mut ShardState, id: PartitionId) -> Option<Handing> {
+    fn look_at_queue(&self, shard: &Shard, state: &mut ShardState, id: PartitionId) -> Option<DeliveryBatch> {
         let now_ms = lease_ms(self.env.clock.now_ms());
         let host = state.queues.hosts.get_mut(&id)?;
         if host.pumping || host.attaching > 0 {
@@ -152,11 +152,11 @@ impl Inner {
         let mut grants = Vec::new();
         let given = host.lease.grant(now_ms, GRANT_MESSAGES_MAX, &mut grants);
         host.again = given >= GRANT_MESSAGES_MAX;
-        let handing = Some(Handing::new(id, host, &grants)).filter(|handing| !handing.grants.is_empty());
-        host.pumping = handing.is_some();
+        let batch = Some(DeliveryBatch::new(id, host, &grants)).filter(|batch| !batch.grants.is_empty());
+        host.pumping = batch.is_some();
         shard.record_queue(state, id);
         state.queues.schedule(id);
-        handing
+        batch
     }
 
     /// Takes the publishers whose credit a queue withholds no longer.
@@ -167,19 +167,19 @@ impl Inner {
     }
 
     /// Reads bodies and sends them; from a reader's thread where the disk is needed.
-    fn hand_over(&self, shard: &Arc<Shard>, mut handing: Handing) {
-        let unread = handing.read_in_memory(shard);
-        handing.settle_read(shard);
-        handing.send();
+    fn hand_over(&self, shard: &Arc<Shard>, mut batch: DeliveryBatch) {
+        let unread = batch.read_in_memory(shard);
+        batch.settle_read(shard);
+        batch.send();
         if !unread {
-            return self.handed_over(shard, handing.queue);
+            return self.handed_over(shard, batch.queue);
         }
         self.read_and_pump(shard, move |inner, shard| {
-            handing.read_all(inner, shard);
-            handing.drop_stale(shard);
-            handing.settle_read(shard);
-            handing.send();
-            inner.handed_over(shard, handing.queue);
+            batch.read_all(inner, shard);
+            batch.drop_stale(shard);
+            batch.settle_read(shard);
+            batch.send();
+            inner.handed_over(shard, batch.queue);
         });
     }
 
@@ -265,19 +265,19 @@ impl Inner {
     }
 }
 
-impl Handing {
+impl DeliveryBatch {
     /// Messages that were granted, one by one, with what is known of them without reading.
-    pub(crate) fn new(queue: PartitionId, host: &QueueHost, grants: &[Grant]) -> Handing {
+    pub(crate) fn new(queue: PartitionId, host: &QueueHost, grants: &[Grant]) -> DeliveryBatch {
         let mut wanted = VecDeque::new();
         for grant in grants {
             let Some(recipient) = host.recipients.get(&grant.consumer.0) else { continue };
             for offset in grant.first_offset..grant.first_offset + u64::from(grant.count) {
                 let early = host.early_body(offset);
                 let (recipient, life) = (recipient.clone(), host.life);
-                wanted.push_back(Wanted { recipient, grant: *grant, offset, life, early });
+                wanted.push_back(GrantedMessage { recipient, grant: *grant, offset, life, early });
             }
         }
-        Handing { queue, grants: wanted, ready: Vec::new() }
+        DeliveryBatch { queue, grants: wanted, ready: Vec::new() }
     }
 
     /// What was read.
@@ -337,14 +337,14 @@ impl Handing {
     /// asked of the system for it.
     fn in_a_row(&self) -> usize {
         let first = self.grants.front().map_or(0, |wanted| wanted.offset);
-        let follows = |(wanted, offset): &(&Wanted, u64)| wanted.early.is_none() && wanted.offset == *offset;
+        let follows = |(wanted, offset): &(&GrantedMessage, u64)| wanted.early.is_none() && wanted.offset == *offset;
         self.grants.iter().zip(first..).take(READ_ENTRIES_MAX).take_while(follows).count()
     }
 
     /// An entry was read. Whether the next consumer had a message of it; perhaps others had, too.
     fn took_entry(&mut self, entry: &EntryAt) -> bool {
         let (base, end) = (entry.location.base.0, entry.location.end.0);
-        let is_in = |wanted: &Wanted| wanted.early.is_none() && (base..end).contains(&wanted.offset);
+        let is_in = |wanted: &GrantedMessage| wanted.early.is_none() && (base..end).contains(&wanted.offset);
         let before = self.grants.len();
         while self.grants.front().is_some_and(is_in) {
             self.took(Some((base, entry.bytes.clone())));
@@ -432,7 +432,7 @@ fn give_credit_back(host: &mut QueueHost, delivery: &Delivery) {
 
 impl Shard {
     /// A message that cannot be read: it is `gone` for good and settled, or goes back to its place for a while.
-    fn give_back(&self, queue: PartitionId, wanted: &Wanted, gone: bool, now_ms: u64) {
+    fn give_back(&self, queue: PartitionId, wanted: &GrantedMessage, gone: bool, now_ms: u64) {
         let mut state = self.state.lock();
         // What is not committed yet is not in the store, and is not gone for that.
         let committed = state.partitions.get(&queue).is_some_and(|p| wanted.offset < p.high_watermark.0);

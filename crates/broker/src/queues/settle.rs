@@ -4,7 +4,7 @@ use crate::broker::Inner;
 use crate::pending::{Pending, PendingSettle};
 use crate::queues::expiry::Uncertain;
 use crate::queues::host::Waiter;
-use crate::queues::pump::{Handing, lease_ms};
+use crate::queues::pump::{DeliveryBatch, lease_ms};
 use crate::queues::{QueueHost, Queues, note_shard};
 use crate::shard::Shard;
 use crate::sink::Origin;
@@ -147,9 +147,9 @@ impl Inner {
             };
             match taking {
                 Err(why) => return origin.reply(Reply::Take(Err(why))),
-                Ok(Taking::Had(handing, ready)) => return self.hand_taken(shard, origin, handing, ready, reads),
-                Ok(Taking::Uncertain(uncertain)) if self.describe_awaited(shard, &uncertain, reads) => {}
-                Ok(Taking::Uncertain(_)) => {
+                Ok(TakeOutcome::Had(batch, ready)) => return self.hand_taken(shard, origin, batch, ready, reads),
+                Ok(TakeOutcome::Uncertain(uncertain)) if self.describe_awaited(shard, &uncertain, reads) => {}
+                Ok(TakeOutcome::Uncertain(_)) => {
                     return self.read_and_pump(shard, move |inner, shard| inner.take_in(shard, origin, take, true));
                 }
             }
@@ -157,16 +157,16 @@ impl Inner {
     }
 
     /// Answers with what was taken, and how many are ready after it.
-    fn hand_taken(&self, shard: &Arc<Shard>, origin: Origin, mut handing: Handing, ready: u64, reads: bool) {
-        if !handing.read_in_memory(shard) {
-            handing.settle_read(shard);
-            return origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
+    fn hand_taken(&self, shard: &Arc<Shard>, origin: Origin, mut batch: DeliveryBatch, ready: u64, reads: bool) {
+        if !batch.read_in_memory(shard) {
+            batch.settle_read(shard);
+            return origin.reply(Reply::Take(Ok(Taken { deliveries: batch.take_ready(), ready })));
         }
         let read = move |inner: &Inner, shard: &Arc<Shard>| {
-            handing.read_all(inner, shard);
-            handing.drop_stale(shard);
-            handing.settle_read(shard);
-            origin.reply(Reply::Take(Ok(Taken { deliveries: handing.take_ready(), ready })));
+            batch.read_all(inner, shard);
+            batch.drop_stale(shard);
+            batch.settle_read(shard);
+            origin.reply(Reply::Take(Ok(Taken { deliveries: batch.take_ready(), ready })));
         };
         if reads { read(self, shard) } else { self.read_and_pump(shard, read) }
     }
@@ -188,15 +188,15 @@ impl Inner {
 }
 
 /// What came of asking a queue for messages.
-enum Taking {
+enum TakeOutcome {
     /// These, or none; and how many are ready after it.
-    Had(Handing, u64),
+    Had(DeliveryBatch, u64),
     /// Whether there are any is known when it is known whether these have expired.
     Uncertain(Uncertain),
 }
 
 /// Hands messages of a queue to a consumer that asks.
-fn take_from(host: &mut QueueHost, take: Take, now_ms: u64) -> Result<Taking, SettleError> {
+fn take_from(host: &mut QueueHost, take: Take, now_ms: u64) -> Result<TakeOutcome, SettleError> {
     let want = Acquire { messages_max: u64::from(take.messages_max), bytes_max: u64::MAX, lease_ms: None };
     let mut grants = Vec::new();
     let consumer = polylogue_lease::ConsumerId(take.consumer.0);
@@ -204,7 +204,7 @@ fn take_from(host: &mut QueueHost, take: Take, now_ms: u64) -> Result<Taking, Se
     if grants.is_empty()
         && let Some(uncertain) = Uncertain::of(take.queue, host, now_ms)
     {
-        return Ok(Taking::Uncertain(uncertain));
+        return Ok(TakeOutcome::Uncertain(uncertain));
     }
-    Ok(Taking::Had(Handing::new(take.queue, host, &grants), host.counts().ready))
+    Ok(TakeOutcome::Had(DeliveryBatch::new(take.queue, host, &grants), host.counts().ready))
 }

@@ -131,13 +131,13 @@ fn of_two_changes_at_the_same_time_none_is_lost() {
     let first = node.start(alter(vec![configure(&topic, &[], &[("a", "1")])]));
     // The first is not committed yet, and counts.
     let second = node.start(alter(vec![configure(&topic, &[], &[("b", "2")])]));
-    let conflict = node.client.replies.lock().remove(&second).expect("told at once");
+    let conflict = node.client.replies.lock().remove(&second).expect("an immediate answer");
     let current = Current { settings: settings(&[("a", "1")]), partitions: 1 };
     assert_eq!(altered(conflict), Err(AlterError::Conflict(current)));
     let third = node.start(alter(vec![configure(&topic, &[("a", "1")], &[("a", "1"), ("b", "2")])]));
     let grown = node.start(alter(vec![grow(&topic, 1, 2)]));
     let late = node.start(alter(vec![grow(&topic, 1, 5)]));
-    let conflict = node.client.replies.lock().remove(&late).expect("told at once");
+    let conflict = node.client.replies.lock().remove(&late).expect("an immediate answer");
     assert!(matches!(altered(conflict), Err(AlterError::Conflict(Current { partitions: 2, .. }))));
     node.drive();
     for token in [first, third, grown] {
@@ -364,12 +364,12 @@ fn what_partitions_hold_is_told() {
     assert_eq!(sizes.partitions, [Some(size), None]);
     assert_eq!(sizes.directory, "/data");
     assert!(sizes.free_bytes.is_some());
-    let Reply::DescribeProducers(told) = node.ask_now(Request::DescribeProducers(vec![a, PartitionId(7)])) else {
+    let Reply::DescribeProducers(producers) = node.ask_now(Request::DescribeProducers(vec![a, PartitionId(7)])) else {
         panic!()
     };
-    let producer = told[0].as_ref().unwrap()[0];
+    let producer = producers[0].as_ref().unwrap()[0];
     assert_eq!((producer.id, producer.epoch, producer.last_sequence), (ProducerId(7), 0, 2), "not what is on its way");
-    assert_eq!(told[1], Err(ProducersError::UnknownPartition));
+    assert_eq!(producers[1], Err(ProducersError::UnknownPartition));
     node.drive();
     assert!(node.client.replies.lock().contains_key(&token));
 }

@@ -182,7 +182,7 @@ fn it_is_broken_off_for_want_of_room_by_time_when_nobody_takes_it_and_at_the_end
     };
     let mut backup = node.broker.begin_backup().expect("begun");
     wait(61_000);
-    assert!(why(&mut backup).text.contains("nobody has taken anything"));
+    assert!(why(&mut backup).text.contains("has read nothing"));
     drop(backup);
 
     let mut backup = node.broker.begin_backup().expect("begun");

@@ -99,7 +99,7 @@ fn a_watch_fires_when_its_partition_grows_and_not_before() {
     node.append(entry(a, "x")).unwrap();
     assert_eq!(*node.client.events.lock(), [watch]);
     let late = node.start(Request::Watch(WatchRequest { seen: vec![(a, Offset(0))], followed: None }));
-    assert_eq!(*node.client.events.lock(), [watch, late], "what has happened already is told at once");
+    assert_eq!(*node.client.events.lock(), [watch, late], "past events are reported immediately");
 }
 
 #[test]

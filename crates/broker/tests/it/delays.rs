@@ -471,7 +471,7 @@ fn times_that_can_be_read_nowhere_are_found_again_in_the_log() {
             let at = now + DAY_MS + i * 100;
             assert!((at..=at + 10).contains(when), "m{i} {} ms late", when - at);
         }
-        assert!(rig.node().broker.failures()["timers"].last.contains("index"), "nobody was told");
+        assert!(rig.node().broker.failures()["timers"].last.contains("index"), "the failure was not reported");
         // The checkpoint is whole again.
         rig.node().background();
         rig.crash();
@@ -498,12 +498,12 @@ fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
     let (mut rig, at) = with_lost_part(12);
     rig.world.disk.inject(Fault::from(FaultOp::Write, 1, FaultKind::NoSpace));
     while !rig.node().broker.failures().contains_key("timers") {
-        assert!(rig.now_ms() < at, "nobody read the part");
+        assert!(rig.now_ms() < at, "the part was not read");
         rig.world.clock.advance_ms(HOUR_MS);
         rig.node().broker.tick();
         rig.node().broker.read_step();
     }
-    assert!(rig.node().broker.read_step(), "nobody looks for the times");
+    assert!(rig.node().broker.read_step(), "no reader looks up the times");
     // What was inserted has no waiter: it is written a little later. A look for more finds nothing, and no writer.
     rig.world.clock.advance_ms(100);
     while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
@@ -532,7 +532,7 @@ fn a_repair_that_meets_a_passing_fault_begins_again() {
         rig.world.disk.inject(Fault::from(FaultOp::Read, 1, FaultKind::Io).under(journal));
     }
     while !is_broken(&mut rig) {
-        assert!(rig.now_ms() < at, "nobody looked for the times");
+        assert!(rig.now_ms() < at, "no reader looked up the times");
         rig.world.clock.advance_ms(HOUR_MS);
         rig.node().drive();
     }
@@ -647,5 +647,5 @@ fn what_cannot_be_asked_expires_a_little_later() {
     rig.world.disk.inject(Fault::from(FaultOp::Read, 1, FaultKind::Io));
     rig.run_until(at + 5_000);
     assert_eq!(rig.counts().ready, 0);
-    assert!(rig.node().broker.failures().contains_key("expiry"), "nobody was told");
+    assert!(rig.node().broker.failures().contains_key("expiry"), "the failure was not reported");
 }

@@ -253,7 +253,7 @@ fn hunt(furnished: &Furnished, seed: u64, samples: u64, flips: u64) {
     let mut wrong = Vec::new();
     for n in 0..samples {
         let disk = furnished.world.disk.fork(n);
-        let mut told = String::new();
+        let mut damage = String::new();
         for flip in 0..flips {
             let (path, at) = match flip {
                 0 => &places[rng.below(places.len() as u64) as usize],
@@ -261,9 +261,9 @@ fn hunt(furnished: &Furnished, seed: u64, samples: u64, flips: u64) {
             };
             let at = at[rng.below(at.len() as u64) as usize];
             disk.flip_bit(path, at, rng.below(8) as u8).unwrap();
-            told.push_str(&format!("{} at {at}; ", path.display()));
+            damage.push_str(&format!("{} at {at}; ", path.display()));
         }
-        wrong.extend(judge(furnished, &disk).err().map(|why| format!("{told}: {why}")));
+        wrong.extend(judge(furnished, &disk).err().map(|why| format!("{damage}: {why}")));
     }
     assert!(wrong.is_empty(), "{} of {samples}: {}", wrong.len(), wrong.join("\n"));
 }

@@ -90,7 +90,7 @@ fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
             let doomed = node.create("doomed", 1, TopicConfig::default()).partitions[0].id;
             settle(&world, &node);
             let before = free(&world);
-            let told = format!("{size} MiB, {}", if clean { "stopped" } else { "killed" });
+            let case = format!("{size} MiB, {}", if clean { "stopped" } else { "killed" });
             // A little of what stays comes first, so that it is in the oldest file.
             let stays = if before > 6 * MIB { node.append(entry(kept, "stays")).is_ok() } else { false };
             fill(&world, &mut node, &[doomed]);
@@ -103,7 +103,7 @@ fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
                 // Above the reserve the next file may be made ahead.
                 assert!(
                     now + 128 * 1024 >= least.min(4 * MIB),
-                    "{told}: restart {restart} left {now} of {least} bytes free"
+                    "{case}: restart {restart} left {now} of {least} bytes free"
                 );
                 least = least.min(now);
             }
@@ -113,17 +113,17 @@ fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
             // The file that is written to, the next one, and what is not worth it.
             assert!(
                 after + 3 * FILE_BYTES >= before,
-                "{told}: {before} bytes were free, and {after} are after the deletion"
+                "{case}: {before} bytes were free, and {after} are after the deletion"
             );
-            assert!(node.broker.is_disk_full() == (after < 4 * MIB), "{told}");
+            assert!(node.broker.is_disk_full() == (after < 4 * MIB), "{case}");
             node = again(&world, node, clean);
             settle(&world, &node);
-            assert!(free(&world) + FILE_BYTES / 2 >= before, "{told}: {} after one more restart", free(&world));
+            assert!(free(&world) + FILE_BYTES / 2 >= before, "{case}: {} after one more restart", free(&world));
             if stays {
-                assert_eq!(node.text(kept, 0), "stays", "{told}");
+                assert_eq!(node.text(kept, 0), "stays", "{case}");
             }
             if before > 8 * MIB {
-                assert!(node.append(entry(kept, "more")).is_ok(), "{told}");
+                assert!(node.append(entry(kept, "more")).is_ok(), "{case}");
             }
             assert_eq!(world.fatal().reason(), None);
         }

@@ -95,14 +95,14 @@ fn machine(ask: Ask) -> Request {
 }
 
 /// What the machine learned of a queue that it closes: consumers and ready messages.
-fn told(reply: Reply) -> Result<(u64, u64), (u64, u64)> {
+fn counts_of(reply: Reply) -> Result<(u64, u64), (u64, u64)> {
     let Reply::Machine(Ok(reply)) = reply else { panic!("{reply:?}") };
     let held = |counts: QueueCounts| (counts.consumers, counts.ready);
     reply.downcast::<Result<QueueCounts, QueueCounts>>().unwrap().map(held).map_err(held)
 }
 
 fn close(node: &mut Node, queue: PartitionId, only: CloseIf) -> Result<(u64, u64), (u64, u64)> {
-    told(node.ask_now(machine(Ask::Close(queue, only))))
+    counts_of(node.ask_now(machine(Ask::Close(queue, only))))
 }
 
 fn attach(node: &mut Node, queue: PartitionId) -> Result<ConsumerId, AttachError> {
@@ -140,7 +140,7 @@ fn nobody_comes_to_a_queue_that_was_found_without_consumers() {
     // Who takes no more is no consumer, whatever it holds.
     node.ask(Request::Stop(consumer));
     let deleted = node.ask(machine(Ask::Delete(queue, UNUSED, "q")));
-    assert_eq!(told(deleted), Ok((0, 0)));
+    assert_eq!(counts_of(deleted), Ok((0, 0)));
     assert_eq!(*node.client.detached.lock(), [consumer]);
     assert_eq!(close(&mut node, queue, UNUSED), Ok((0, 0)), "there is none any more");
 }
@@ -183,7 +183,7 @@ fn a_queue_whose_deletion_is_lost_is_open_again() {
     }
     let consumer = attach(&mut node, queue).expect("it is there");
     node.start(Request::Detach(consumer));
-    assert_eq!(told(node.ask(machine(Ask::Delete(queue, UNUSED, "q")))), Ok((0, 0)));
+    assert_eq!(counts_of(node.ask(machine(Ask::Delete(queue, UNUSED, "q")))), Ok((0, 0)));
     assert_eq!(attach(&mut node, queue), Err(AttachError::UnknownQueue));
     assert!(node.broker.catalog().topic("q").is_none());
 }

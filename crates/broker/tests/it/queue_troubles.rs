@@ -199,7 +199,7 @@ fn dead_messages_to_be_tried_again_do_not_keep_the_timer_awake_while_others_are_
     log_only(&node);
     assert!(node.broker.next_tick_ms() > node.broker.now().monotonic_ms);
     node.drive();
-    assert_eq!(node.client.dead.lock().len(), 3, "both are told, the first one again");
+    assert_eq!(node.client.dead.lock().len(), 3, "both are reported, the first one again");
 }
 
 /// What the disk did not give made room of which no waiter was notified.
@@ -215,12 +215,12 @@ fn dead_messages_that_cannot_be_read_make_room_for_those_of_other_queues() {
     node.broker.read_step();
     world.disk.clear_faults();
     node.drive();
-    let mut told = [0; 17];
+    let mut reported = [0; 17];
     for dead in node.client.dead.lock().iter() {
-        told[queues.iter().position(|queue| *queue == dead.queue).unwrap()] += 1;
+        reported[queues.iter().position(|queue| *queue == dead.queue).unwrap()] += 1;
     }
-    told.sort_unstable();
-    assert_eq!((told[0], &told[1..]), (0, &[256; 16][..]), "the first one waits a second");
+    reported.sort_unstable();
+    assert_eq!((reported[0], &reported[1..]), (0, &[256; 16][..]), "the first one waits a second");
 }
 
 /// One publisher whose messages went to very many queues made a proposal that no frame holds: the shard lost its writer, and everybody's
@@ -265,7 +265,7 @@ fn a_message_for_more_queues_than_a_proposal_holds_reaches_all_of_them() {
 #[derive(Debug)]
 struct Slow {
     broker: Weak<Broker>,
-    told: Mutex<Vec<String>>,
+    events: Mutex<Vec<String>>,
     delete: bool,
 }
 
@@ -281,11 +281,11 @@ impl ReplySink for Slow {
             // Messages are committed on another thread.
             while broker.log_step(Work::Write) | broker.log_step(Work::Flush) {}
         }
-        self.told.lock().push("attached".into());
+        self.events.lock().push("attached".into());
     }
 
     fn event(&self, event: Event) {
-        self.told.lock().push(match event {
+        self.events.lock().push(match event {
             Event::Deliver(_) => "delivered".into(),
             Event::Detached(_) => "detached".into(),
             other => format!("{other:?}"),
@@ -321,15 +321,15 @@ fn a_consumer_is_told_that_it_is_there_before_anything_else() {
         let queue = broker.catalog().topic("q").unwrap().partitions[0].id;
         let request = PublishRequest { messages: vec![message(&[queue], "x")], ack: Ack::Committed, patient: false };
         broker.submit(&sink, session, 2, Request::Publish(request));
-        let slow = Arc::new(Slow { broker: Arc::downgrade(&broker), told: Mutex::default(), delete });
+        let slow = Arc::new(Slow { broker: Arc::downgrade(&broker), events: Mutex::default(), delete });
         let other: Arc<dyn ReplySink> = slow.clone();
         let consumer = ConsumerSpec { settles: true, ..ConsumerSpec::default() };
         broker.submit(&other, broker.new_session(), 1, Request::Attach(Attach { queue, consumer }));
         go();
-        let told = std::mem::take(&mut *slow.told.lock());
-        let after = told.iter().position(|what| what == "attached").map(|at| told[at + 1..].to_vec());
+        let events = std::mem::take(&mut *slow.events.lock());
+        let after = events.iter().position(|what| what == "attached").map(|at| events[at + 1..].to_vec());
         let expected = if delete { "detached" } else { "delivered" };
-        assert_eq!(after, Some(vec![expected.to_owned()]), "{told:?}");
+        assert_eq!(after, Some(vec![expected.to_owned()]), "{events:?}");
     }
 }
 

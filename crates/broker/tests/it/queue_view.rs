@@ -291,7 +291,7 @@ fn retention_that_comes_keeps_what_is_settled_from_then_on() {
     q.publish(&world, &mut node, &["a", "b", "c"]);
     let got = consume(&mut node, q.queue);
     settle(&mut node, &got[..1], Settle::Accept);
-    assert_eq!(log_start(&node, q.queue), 1, "nobody keeps it");
+    assert_eq!(log_start(&node, q.queue), 1, "no consumer keeps it");
     q.keep_for(&mut node, Some(60_000));
     settle(&mut node, &got[1..2], Settle::Accept);
     pass(&world, &node, 5);

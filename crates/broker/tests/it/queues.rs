@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use crate::node;
-use crate::queues_dead::{answer, told};
+use crate::queues_dead::{answer, take_dead};
 
 use bytes::Bytes;
 use node::{Node, message, texts};
@@ -143,9 +143,9 @@ fn after_a_crash_only_messages_that_were_handed_out_are_redelivered() {
         node.drive();
         node.attach(queue, ConsumerSpec::default()).unwrap();
         let got = node.delivered();
-        let told: Vec<_> = texts(&got).into_iter().zip(got.iter().map(|d| d.redelivered)).collect();
+        let received: Vec<_> = texts(&got).into_iter().zip(got.iter().map(|d| d.redelivered)).collect();
         let expected = [("high", true), ("low", false), ("late", false), ("parked", false)];
-        assert_eq!(told, expected.map(|(text, again)| (text.to_owned(), again)), "early: {early}");
+        assert_eq!(received, expected.map(|(text, again)| (text.to_owned(), again)), "early: {early}");
     }
 }
 
@@ -316,7 +316,7 @@ fn what_a_full_queue_refuses_may_be_dead_and_never_was_there() {
     let offsets: Vec<_> = letters.iter().map(|letter| letter.offset.0).collect();
     answer(&mut node, queue, &offsets, DeadFate::Later(1));
     world.clock.advance_ms(10);
-    assert_eq!(told(&node), [], "nobody keeps them");
+    assert_eq!(take_dead(&node), [], "no mover keeps them");
     let counts = node.counts(queue);
     assert_eq!((counts.ready, counts.dead), (1, 0));
     // What is on its way has a bound, and room comes back with the answers.
@@ -496,12 +496,12 @@ fn what_goes_to_all_of_its_queues_or_none_leaves_no_copies() {
         let all = vec![first, moved(&[limited]), second, moved(&[other])];
         let expected = if i == 0 { [Ok(()), Ok(()), full, Ok(())] } else { [full, full, full, Ok(())] };
         assert_eq!(node.publish(all), expected);
-        assert_eq!((told(&node), node.counts(limited).ready), (vec![], 2));
+        assert_eq!((take_dead(&node), node.counts(limited).ready), (vec![], 2));
         assert_eq!(node.counts(other).ready, if i == 0 { 2 } else { 1 });
     }
     // Others publish as before.
     assert_eq!(node.publish(vec![message(&[limited, others[0]], "m")]), [full]);
-    assert_eq!((told(&node).len(), node.counts(others[0]).ready), (1, 3));
+    assert_eq!((take_dead(&node).len(), node.counts(others[0]).ready), (1, 3));
 }
 
 /// That one of a message's queues was gone hid that another one refused it, where it came later in the message.
@@ -580,9 +580,9 @@ fn what_is_sent_without_a_queue_reaches_its_consumer_now_or_never() {
         (there[0], got)
     };
     assert_eq!(send(to, None), (true, 0), "only asked");
-    assert_eq!(send(DirectAddress { secret: to.secret ^ 1, ..to }, Some(1)), (false, 0), "somebody guesses");
+    assert_eq!(send(DirectAddress { secret: to.secret ^ 1, ..to }, Some(1)), (false, 0), "a guessed secret");
     assert_eq!(send(to, Some(5 << 20)), (true, 1), "one may be large");
-    assert_eq!(send(to, Some(1)), (false, 0), "nobody has taken it yet");
+    assert_eq!(send(to, Some(1)), (false, 0), "not taken yet");
     node.start(Request::Credit(to.consumer, Credit { messages: 1, bytes: 0 }));
     for _ in 0..1_000 {
         let message = Direct { to, bytes: Some(Bytes::from_static(b"x")) };

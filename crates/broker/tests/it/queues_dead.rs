@@ -11,7 +11,7 @@ use polylogue_env::sim::SimWorld;
 use polylogue_types::{Offset, PartitionId};
 
 /// What came of dead messages since it was asked last: offsets, reasons and bodies.
-pub(crate) fn told(node: &Node) -> Vec<(u64, DeadReason, String)> {
+pub(crate) fn take_dead(node: &Node) -> Vec<(u64, DeadReason, String)> {
     node.drive();
     let dead = std::mem::take(&mut *node.client.dead.lock());
     dead.into_iter().map(|d| (d.offset.0, d.reason, String::from_utf8(d.bytes.to_vec()).unwrap())).collect()
@@ -32,11 +32,11 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     node.attach(queue, ConsumerSpec::default()).unwrap();
     let got = node.delivered();
     node.settle(&got[..2], Settle::Reject);
-    assert_eq!((told(&node), node.counts(queue).dead), (vec![], 2), "no session moves them");
+    assert_eq!((take_dead(&node), node.counts(queue).dead), (vec![], 2), "no session moves them");
     node.start(Request::MoveDead);
     let expected = [(0, DeadReason::Rejected, "a".to_owned()), (1, DeadReason::Rejected, "b".to_owned())];
-    assert_eq!(told(&node), expected);
-    assert_eq!(told(&node), [], "once");
+    assert_eq!(take_dead(&node), expected);
+    assert_eq!(take_dead(&node), [], "once");
     answer(&mut node, queue, &[1], DeadFate::Moved);
     node.settle(&got[2..], Settle::Accept);
     assert_eq!(node.counts(queue), QueueCounts { dead: 1, dead_bytes: 1, consumers: 1, ..QueueCounts::default() });
@@ -45,7 +45,7 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     let mut node = Node::open(&world, |_| {});
     assert_eq!(node.counts(queue).dead, 1);
     node.start(Request::MoveDead);
-    assert_eq!(told(&node), expected[..1]);
+    assert_eq!(take_dead(&node), expected[..1]);
     answer(&mut node, queue, &[0], DeadFate::Moved);
     assert_eq!(node.counts(queue), QueueCounts::default());
     // No request waits for the record: it goes with the next one.
@@ -69,7 +69,7 @@ fn a_rejection_hastens_the_flush_of_a_message_that_nobody_has_confirmed() {
         let settlements = vec![settlement(&got[0], Settle::Reject)];
         node.start(Request::Settle(SettleRequest { settlements, wait: false }));
         // No time passes.
-        assert_eq!(told(&node), [(at, DeadReason::Rejected, "x".to_owned())]);
+        assert_eq!(take_dead(&node), [(at, DeadReason::Rejected, "x".to_owned())]);
         answer(&mut node, queue, &[at], DeadFate::Moved);
     }
 }
@@ -84,9 +84,9 @@ fn what_expires_fails_too_often_or_is_too_much_is_dead_for_that_reason() {
     let mut short = message(&[expires], "short");
     short.queues[0].expires_at = Some(node.broker.now().wall_ms + 100);
     node.publish(vec![short]);
-    assert_eq!(told(&node), []);
+    assert_eq!(take_dead(&node), []);
     world.clock.advance_ms(200);
-    assert_eq!(told(&node), [(0, DeadReason::Expired, "short".to_owned())]);
+    assert_eq!(take_dead(&node), [(0, DeadReason::Expired, "short".to_owned())]);
     let limited = node.queue("limited", QueueSettings { length_max: Some(1), early: true, ..dead.clone() });
     node.publish(vec![message(&[limited], "one")]);
     node.start(Request::Publish(PublishRequest {
@@ -94,7 +94,7 @@ fn what_expires_fails_too_often_or_is_too_much_is_dead_for_that_reason() {
         ack: Ack::Committed,
         patient: false,
     }));
-    assert_eq!(told(&node), [(0, DeadReason::MaxLength, "one".to_owned())]);
+    assert_eq!(take_dead(&node), [(0, DeadReason::MaxLength, "one".to_owned())]);
     let failing = node.queue("failing", QueueSettings { failures_max: Some(2), ..dead });
     node.publish(vec![message(&[failing], "poison")]);
     node.attach(failing, ConsumerSpec::default()).unwrap();
@@ -102,7 +102,7 @@ fn what_expires_fails_too_often_or_is_too_much_is_dead_for_that_reason() {
         let got = node.delivered();
         node.settle(&got, Settle::Return { counts: true, delay_ms: 0 });
     }
-    assert_eq!(told(&node), [(0, DeadReason::DeliveryLimit, "poison".to_owned())]);
+    assert_eq!(take_dead(&node), [(0, DeadReason::DeliveryLimit, "poison".to_owned())]);
 }
 
 #[test]
@@ -113,18 +113,18 @@ fn what_could_not_be_moved_is_told_again_after_its_time_and_by_another_session_a
     let settings = QueueSettings { dead_letters: true, length_max: Some(0), ..QueueSettings::default() };
     let queue = node.queue("q", settings);
     node.publish(vec![message(&[queue], "a"), message(&[queue], "b")]);
-    assert_eq!(told(&node).len(), 2);
+    assert_eq!(take_dead(&node).len(), 2);
     answer(&mut node, queue, &[0], DeadFate::Later(500));
-    assert_eq!(told(&node), []);
+    assert_eq!(take_dead(&node), []);
     node.publish(vec![message(&[queue], "c")]);
-    assert_eq!(told(&node), [], "not before the first one");
+    assert_eq!(take_dead(&node), [], "not before the first one");
     world.clock.advance_ms(600);
-    let texts: Vec<_> = told(&node).into_iter().map(|(_, _, text)| text).collect();
+    let texts: Vec<_> = take_dead(&node).into_iter().map(|(_, _, text)| text).collect();
     assert_eq!(texts, ["a", "c"], "the second one is still on its way");
     let gone = std::mem::replace(&mut node.session, node.broker.new_session());
     node.broker.session_gone(gone);
     node.start(Request::MoveDead);
-    assert_eq!(told(&node).len(), 3);
+    assert_eq!(take_dead(&node).len(), 3);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_queue_may_go_while_its_dead_messages_are_on_their_way() {
     let settings = QueueSettings { dead_letters: true, length_max: Some(1), ..QueueSettings::default() };
     let queue = node.queue("q", settings);
     node.publish(["a", "b", "c"].map(|text| message(&[queue], text)).to_vec());
-    assert_eq!(told(&node).len(), 2);
+    assert_eq!(take_dead(&node).len(), 2);
     assert!(matches!(node.ask(Request::Purge(queue)), Reply::Purge(Ok(1))), "what is dead is no message of the queue");
     assert_eq!(node.counts(queue).dead, 2);
     node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("q".into())] }));

@@ -35,8 +35,8 @@ impl StateMachine for Ledger {
             let record = Bytes::from(vec![0; bytes]);
             effects.proposals.push(Proposal { record, replies: Vec::new() });
         }
-        let told: Box<dyn Any + Send> = Box::new((self.proposed, self.lost));
-        effects.proposals.last_mut().unwrap().replies.push((caller, told));
+        let reply: Box<dyn Any + Send> = Box::new((self.proposed, self.lost));
+        effects.proposals.last_mut().unwrap().replies.push((caller, reply));
     }
     fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
     fn apply(&mut self, _: &[u8], _: TimestampMs) -> Result<(), String> {
@@ -80,7 +80,7 @@ fn write(records: &[usize]) -> Request {
 }
 
 /// The number of the record, and how often the writer was lost.
-fn told(reply: Reply) -> Result<(u64, u64), Unavailable> {
+fn written(reply: Reply) -> Result<(u64, u64), Unavailable> {
     let Reply::Machine(reply) = reply else { panic!("{reply:?}") };
     reply.map(|reply| *reply.downcast::<(u64, u64)>().unwrap())
 }
@@ -113,13 +113,13 @@ fn a_record_over_the_limit_is_refused_alone() {
     let before = term(&mut node);
     let others = node.start(write(&[10]));
     let refused = node.ask_now(write(&[10, limits::REQUEST_BYTES_MAX + 1, 10]));
-    assert_eq!(told(refused), Err(Unavailable::TooLarge));
+    assert_eq!(written(refused), Err(Unavailable::TooLarge));
     let after = node.start(write(&[10, 10]));
     node.drive();
-    let taken = |token| told(node.client.replies.lock().remove(&token).expect("an answer"));
+    let taken = |token| written(node.client.replies.lock().remove(&token).expect("an answer"));
     assert_eq!([taken(others), taken(after)], [Ok((1, 0)), Ok((3, 0))]);
     pass(&world, &node);
-    assert_eq!(told(node.ask(write(&[10]))), Ok((4, 0)), "all or none of the records of a call");
+    assert_eq!(written(node.ask(write(&[10]))), Ok((4, 0)), "all or none of the records of a call");
     assert_eq!(term(&mut node), before);
 }
 
@@ -131,7 +131,7 @@ fn fill_queue(node: &mut Node) -> Vec<Token> {
             let token = node.start(write(&[bytes]));
             match node.client.replies.lock().remove(&token) {
                 None => waiting.push(token),
-                Some(reply) => break told(reply),
+                Some(reply) => break written(reply),
             }
             assert!(waiting.len() < 1_000_000, "the queue is bounded");
         };
@@ -159,7 +159,7 @@ fn a_full_queue_refuses_what_comes_and_keeps_what_it_has() {
     node.drive();
     for (n, token) in (1..).zip(waiting) {
         let reply = node.client.replies.lock().remove(&token).expect("an answer");
-        assert_eq!(told(reply), Ok((n, 0)), "what was taken is committed");
+        assert_eq!(written(reply), Ok((n, 0)), "what was taken is committed");
     }
     pass(&world, &node);
     assert_eq!(term(&mut node), before);
@@ -209,7 +209,7 @@ fn a_full_disk_refuses_what_comes_and_keeps_the_writer() {
     let mut node = open(&world, |config| config.disk_reserve_bytes = 4 * MIB);
     let mut count = 0;
     let refused = loop {
-        match told(node.ask(write(&[RECORD_BYTES]))) {
+        match written(node.ask(write(&[RECORD_BYTES]))) {
             Ok((number, 0)) => count = number,
             other => break other,
         }
@@ -225,6 +225,6 @@ fn a_full_disk_refuses_what_comes_and_keeps_the_writer() {
     pass(&world, &node);
     node.background();
     pass(&world, &node);
-    assert_eq!(told(node.ask(write(&[RECORD_BYTES]))), Ok((count + 1, 0)));
+    assert_eq!(written(node.ask(write(&[RECORD_BYTES]))), Ok((count + 1, 0)));
     assert_eq!(term(&mut node), before);
 }

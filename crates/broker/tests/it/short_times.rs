@@ -171,7 +171,7 @@ fn what_comes_back_after_its_life_is_dead_at_once() {
             let lives = rig.now_ms() + wait_ms;
             rig.publish("held", |target| target.expires_at = Some(lives as i64));
             rig.pass(wait_ms + 50);
-            let Some((_, _, Did::Delivered(held))) = rig.did.pop() else { panic!("nobody has it") };
+            let Some((_, _, Did::Delivered(held))) = rig.did.pop() else { panic!("not delivered") };
             assert!(rig.did.is_empty(), "who holds it keeps it: {:?}", rig.did);
             rig.settle(&held, Settle::Return { counts: false, delay_ms: 0 });
             let due = BTreeMap::from([("held".to_owned(), rig.now_ms())]);

@@ -294,7 +294,7 @@ fn a_reader_far_behind_reads_from_the_disk_in_order_while_others_read_the_end() 
         node.write(stream, 1_000 + round..1_001 + round);
         let got = node.delivered();
         let (old, new): (Vec<_>, Vec<_>) = got.into_iter().partition(|d| d.consumer == behind);
-        assert_eq!(offsets(&new), [1_000 + round], "a reader behind holds nobody up");
+        assert_eq!(offsets(&new), [1_000 + round], "a slow reader does not delay the others");
         assert!(new.iter().all(|d| d.consumer == at_end));
         node.settle(&old, Settle::Accept);
         seen.extend(texts(&old));

@@ -63,7 +63,7 @@ pub(super) struct Text {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Moving {
     /// Times that the mover received it.
-    told: u32,
+    reported: u32,
     /// Times that it was confirmed that the message is where it goes, and it has not said so yet.
     arrived: u32,
     /// Times that it said that it could not move it.
@@ -132,12 +132,12 @@ impl Book {
         self.copies.get_mut(&(queue, offset)).ok_or_else(String::new)
     }
 
-    /// A message was handed out at the time `told`. Returns what it is.
+    /// A message was delivered at the time `received`. Returns the letter.
     pub(super) fn delivered(
         &mut self,
         queue: usize,
         delivery: &Delivery,
-        told: u64,
+        received: u64,
         epoch: i32,
     ) -> Result<Letter, Wrong> {
         let life = self.lives.get_mut(queue).ok_or_else(String::new)?;
@@ -151,7 +151,7 @@ impl Book {
             return Ok(letter);
         }
         let copy = self.copy(queue, delivery.first.0, &delivery.bytes, epoch)?;
-        if copy.gone.is_some_and(|gone| gone < told) {
+        if copy.gone.is_some_and(|gone| gone < received) {
             return Err("was settled, refused or moved, and is handed out again".into());
         }
         let at = (queue, delivery.first.0);
@@ -162,18 +162,18 @@ impl Book {
         if self.published.contains(&at) {
             self.texts.get_mut(&letter.text).into_iter().for_each(|text| text.doubtful = true);
         }
-        self.history_is_right(queue, &letter, told)?;
+        self.history_is_right(queue, &letter, received)?;
         Ok(letter)
     }
 
     /// Whether a history can be that of a message that is handed out in a queue, as its consumers know.
-    fn history_is_right(&mut self, queue: usize, letter: &Letter, told: u64) -> Result<(), Wrong> {
+    fn history_is_right(&mut self, queue: usize, letter: &Letter, received: u64) -> Result<(), Wrong> {
         let (dying, grave) = (queue & !1, queue | 1);
-        let Some(text) = self.texts.get(&letter.text) else { return Err("nobody sent it".into()) };
+        let Some(text) = self.texts.get(&letter.text) else { return Err("no publisher sent it".into()) };
         let (there, rejected) = letter.died_in(NAMES[dying], DeadReason::Rejected);
         let (in_grave, _) = letter.died_in(NAMES[grave], DeadReason::Rejected);
         let round = there == in_grave + i64::from(is_grave(queue));
-        let least = text.rejected.iter().filter(|at| **at < told && !text.doubtful).count() as i64;
+        let least = text.rejected.iter().filter(|at| **at < received && !text.doubtful).count() as i64;
         if there != rejected || !round || !(least..=text.rejects).contains(&rejected) {
             return Err(format!("was refused {least} to {} times, and says {letter:?}", text.rejects));
         }
@@ -241,8 +241,8 @@ impl Book {
         // What another writer lost may have been handed out since, where that is not committed.
         let rejecting = rejecting || (self.writer_lost && !is_committed(queue));
         let moving = self.moving.entry((queue, offset)).or_default();
-        moving.told += 1;
-        if moving.told > 1 + moving.later && !self.writer_lost {
+        moving.reported += 1;
+        if moving.reported > 1 + moving.later && !self.writer_lost {
             return Err(format!("{text:?} is dead twice: {moving:?}"));
         }
         let expires_at = self.sent.get(&(queue, dead.bytes.clone())).and_then(|sent| sent.expires_at);

@@ -26,8 +26,8 @@ impl Count {
     }
 
     /// Whether it may be shown now.
-    fn may_be(self, told: u16, damaged: bool) -> bool {
-        (damaged || self.least <= told) && told <= self.most
+    fn may_be(self, reported: u16, damaged: bool) -> bool {
+        (damaged || self.least <= reported) && reported <= self.most
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Counts {
 
 impl Counts {
     /// A message was handed out. Whether what it says is right; what would have been, if not.
-    pub(super) fn told(&mut self, text: &str, delivery: &Delivery, damaged: bool) -> Result<(), String> {
+    pub(super) fn check(&mut self, text: &str, delivery: &Delivery, damaged: bool) -> Result<(), String> {
         let Delivery { life, returned, failed, .. } = *delivery;
         match self.life {
             // What was on its way to a consumer when the writer was lost.
@@ -72,9 +72,9 @@ impl Counts {
         let tally = self.tallies.entry(text.to_owned()).or_insert(self.unseen);
         let right = tally.returned.may_be(returned, damaged) && tally.failed.may_be(failed, damaged);
         let expected = *tally;
-        for (count, told) in tally.both().into_iter().zip([returned, failed]) {
-            (count.least, count.most) = (told, told);
-            count.sure = count.sure.min(told);
+        for (count, reported) in tally.both().into_iter().zip([returned, failed]) {
+            (count.least, count.most) = (reported, reported);
+            count.sure = count.sure.min(reported);
         }
         self.checked += u64::from(returned > 0);
         if right { Ok(()) } else { Err(format!("came back {returned} times and failed {failed}, not {expected:?}")) }

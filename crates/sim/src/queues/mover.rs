@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub(super) struct Mover {
     session: Option<Session>,
     /// What it received of the queue where messages die, and of others.
-    told: Vec<DeadMessage>,
+    received: Vec<DeadMessage>,
     others: Vec<DeadMessage>,
     /// What is on its way to the queue of the dead under a token.
     open: BTreeMap<Token, Vec<(DeadMessage, String)>>,
@@ -43,8 +43,8 @@ impl Mover {
     /// Its session, and what it received of other queues than `own`.
     pub(super) fn others(&mut self, own: PartitionId) -> Option<(&mut Session, Vec<DeadMessage>)> {
         let session = self.session.as_mut()?;
-        let (told, others): (Vec<_>, Vec<_>) = session.dead().into_iter().partition(|dead| dead.queue == own);
-        self.told.extend(told);
+        let (received, others): (Vec<_>, Vec<_>) = session.dead().into_iter().partition(|dead| dead.queue == own);
+        self.received.extend(received);
         self.others.extend(others);
         Some((session, std::mem::take(&mut self.others)))
     }
@@ -63,7 +63,7 @@ impl Mover {
         self.attach(broker, order);
         let others = self.others(own).map(|(_, others)| others);
         self.others = others.unwrap_or_default();
-        let Mover { session: Some(session), told, open, .. } = self else { return 0 };
+        let Mover { session: Some(session), received, open, .. } = self else { return 0 };
         let mut outcomes = Vec::new();
         for (_, token, reply) in session.replies() {
             let (Some(messages), Reply::Publish(results)) = (open.remove(&token), reply) else { continue };
@@ -78,22 +78,22 @@ impl Mover {
             requests += 1;
             session.ask(broker, Request::DeadMoved(outcomes));
         }
-        let told = std::mem::take(told);
-        if told.is_empty() {
+        let received = std::mem::take(received);
+        if received.is_empty() {
             return requests;
         }
         let (mut messages, mut sent) = (Vec::new(), Vec::new());
-        for told in told {
-            let text = String::from_utf8_lossy(&told.bytes).into_owned();
-            if !dying.get(&text).is_some_and(|known| known.dying) || told.reason != DeadReason::Rejected {
-                oracle.violation(format!("{text:?} is dead for {:?}, and nobody refused it", told.reason));
+        for letter in received {
+            let text = String::from_utf8_lossy(&letter.bytes).into_owned();
+            if !dying.get(&text).is_some_and(|known| known.dying) || letter.reason != DeadReason::Rejected {
+                oracle.violation(format!("{text:?} is dead for {:?}, but no consumer rejected it", letter.reason));
             }
             dead.entry(text.clone()).or_default().sent += 1;
             messages.push(message(
                 vec![Target { queue: to, priority: None, expires_at: None, deliver_at: None }],
-                told.bytes.clone(),
+                letter.bytes.clone(),
             ));
-            sent.push((told, text));
+            sent.push((letter, text));
         }
         let token =
             session.ask(broker, Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));

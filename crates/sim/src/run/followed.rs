@@ -132,8 +132,8 @@ impl World {
         let partition = response.responses.into_iter().flat_map(|t| t.partitions).next();
         let partition = partition.ok_or("a fetch response without the partition")?;
         if partition.error_code != 0 || partition.high_watermark != end as i64 {
-            let (error, told) = (partition.error_code, partition.high_watermark);
-            return Err(format!("{place:?} at the follower, offset {from} of {end}: error {error}, end {told}"));
+            let (error, reported) = (partition.error_code, partition.high_watermark);
+            return Err(format!("{place:?} at the follower, offset {from} of {end}: error {error}, end {reported}"));
         }
         let values = clients::values_of(partition.records.and_then(Records::into_bytes).unwrap_or_default())?;
         if values.is_empty() != (from == end) || values.iter().any(|(offset, _)| *offset >= end as i64) {
