@@ -1,25 +1,24 @@
-//! Memory permits: a request gets one for its bytes before it is taken in, and gives it back when its reply is written.
+//! Memory permits: a request gets a permit for its bytes before it is read, and returns it when its reply is written.
 //!
-//! The bound holds over all connections. A request for more than there is waits in line; none is overtaken, so that a
-//! large request is not starved by small ones.
+//! The bound holds over all connections. Requests wait in FIFO order, so that small ones do not starve a large one.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Called once when the permit can be had.
+/// Called once when the permit is granted.
 type Wake = Box<dyn FnOnce(Permit) + Send>;
 
 struct State {
     used: usize,
     waiting: VecDeque<(usize, Wake)>,
-    /// A thread hands out what was given back. A waiter that is gone drops its permit at once, inside of that: were it to hand
-    /// out in turn, a line of such waiters would be as deep a recursion.
+    /// A thread is granting returned bytes. A waiter whose connection is gone drops its permit within that call: if the drop granted permits itself,
+    /// a line of such waiters would recurse without bound.
     handing_out: bool,
 }
 
-/// The process-wide bound on bytes of requests in work.
+/// The process-wide bound on bytes of requests in progress.
 #[derive(Clone)]
 pub struct Admission {
     bytes_max: usize,
@@ -37,7 +36,7 @@ impl fmt::Debug for Admission {
     }
 }
 
-/// Bytes that were admitted; given back when dropped.
+/// Admitted bytes; returned when dropped.
 pub struct Permit {
     admission: Admission,
     bytes: usize,
@@ -50,7 +49,7 @@ impl fmt::Debug for Permit {
 }
 
 impl Admission {
-    /// A bound of so many bytes.
+    /// Returns a bound of `bytes`.
     #[must_use]
     pub fn new(bytes_max: usize) -> Admission {
         Admission {
@@ -59,8 +58,7 @@ impl Admission {
         }
     }
 
-    /// A permit at once, or none. A request larger than the whole bound counts as the whole bound: it gets its turn
-    /// alone.
+    /// Returns a permit if it is available now. A request larger than the bound counts as the whole bound, and runs alone.
     #[must_use]
     pub fn try_admit(&self, bytes: usize) -> Option<Permit> {
         let bytes = bytes.min(self.bytes_max);
@@ -72,8 +70,7 @@ impl Admission {
         Some(Permit { admission: self.clone(), bytes })
     }
 
-    /// A permit at once or later: `wake` is called with it, here or on the thread that gives bytes back. A caller that does
-    /// not want it any more drops it.
+    /// Grants a permit now or later: `wake` is called with it, here or on the thread that returns bytes. A caller that no longer needs it drops it.
     pub fn admit(&self, bytes: usize, wake: Wake) {
         let bytes = bytes.min(self.bytes_max);
         {
@@ -87,7 +84,7 @@ impl Admission {
         wake(Permit { admission: self.clone(), bytes });
     }
 
-    /// Bytes in use and requests waiting, for metrics.
+    /// Returns the bytes in use and the number of waiting requests, for metrics.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
         let state = self.state.lock();
@@ -121,7 +118,7 @@ impl Admission {
 }
 
 impl Permit {
-    /// Gives back what it has above so many bytes. A permit never grows.
+    /// Returns the part of the permit above `bytes`. A permit never grows.
     pub fn shrink_to(&mut self, bytes: usize) {
         let over = self.bytes.saturating_sub(bytes);
         if over > 0 {
@@ -161,7 +158,7 @@ mod tests {
         assert_eq!(admission.load(), (0, 0));
     }
 
-    /// Each was a step of a recursion once, which ended the process.
+    /// Each dropped waiter was one level of recursion, until the stack overflowed.
     #[test]
     fn a_long_line_of_waiters_that_are_gone_is_passed_over() {
         let admission = Admission::new(100);

@@ -1,4 +1,4 @@
-//! What goes on beside requests: deadlines, retention, checkpoints, merges, room on the disk, taking a lost writer anew.
+//! Background work: deadlines, retention, checkpoints, merges, disk space, and recovery of a lost writer.
 //!
 //! Two threads in a running broker; the simulator calls [`Broker::tick`] and [`Broker::background_step`] itself.
 
@@ -21,50 +21,50 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The longest that the timer thread sleeps. Milliseconds.
+/// The longest sleep of the timer thread. Milliseconds.
 const TIMER_MS_MAX: u64 = 500;
-/// Calls of machines for deadlines that have passed, in one turn of the timer; the rest follows at once in the next one.
+/// Calls of machines for passed deadlines per turn of the timer; the rest follows in the next turn, without a wait.
 const DEADLINES_PER_TICK_MAX: usize = 256;
-/// How often free room on the disk is looked at. Milliseconds.
+/// Interval of checks of the free disk space. Milliseconds.
 const ROOM_CHECK_MS: u64 = 500;
-/// How often silent producers are looked for. Milliseconds.
+/// Interval of checks for idle producers. Milliseconds.
 const PRODUCER_CHECK_MS: u64 = 600_000;
-/// Producers of whom one record says that they are forgotten, unless one partition has more.
+/// Producers that one record expires at most, unless a single partition has more.
 const EXPIRED_AT_ONCE_MAX: usize = 4_096;
-/// How often it is looked which of what was read back is not used any more. Milliseconds.
+/// Interval of checks for unused data that was read back from disk. Milliseconds.
 const UNUSED_READS_MS: u64 = 10_000;
-/// Retention looks no more often than this. Milliseconds.
+/// Minimum interval of retention checks. Milliseconds.
 const RETENTION_LOOK_MS: u64 = 1_000;
-/// How often retention looks at a partition while its messages live, where `retention_check_ms` would be too late for that.
+/// Retention checks of a partition per retention time, if `retention_check_ms` would be too long an interval.
 const LOOKS_PER_RETENTION: u64 = 10;
-/// Log starts that one look of retention moves at the most; the rest has its turn at the next.
+/// Log starts that one retention check moves at most; the next check does the rest.
 const TRIMS_PER_LOOK_MAX: usize = 4096;
 
-/// Below this no file of the journal is ended before it is full. Bytes.
+/// Journal files are not ended early when less than this is free. Bytes.
 const SEAL_FREE_BYTES_MIN: u64 = 4 << 20;
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// How long the inflow of a journal is measured before its rate counts. Nanoseconds.
+/// Period over which the inflow of a journal is measured. Nanoseconds.
 const INFLOW_NS: u64 = NS_PER_S;
-/// A journal that grows more slowly has no publishers whom background writes would disturb. Bytes a second.
+/// Inflow below which background writes run without regard to publishers. Bytes per second.
 pub(crate) const QUIET_BYTES_PER_SEC: u64 = 1 << 20;
-/// The slowest pace of background writes, unless a slower one is configured. Bytes a second.
+/// The slowest pace of background writes, unless a slower one is configured. Bytes per second.
 pub(crate) const MERGE_BYTES_PER_SEC_MIN: u64 = 32 << 20;
-/// What readers who are behind take of a shard before it counts. Bytes.
+/// Cold reads of a shard below this amount are ignored. Bytes.
 const COLD_READS_BYTES_MIN: u64 = 1 << 20;
-/// And how long it counts. Nanoseconds.
+/// Time for which a cold read counts. Nanoseconds.
 const COLD_READS_NS: u64 = NS_PER_S / 2;
-/// What a merge brings into memory takes so much less of its pace than what it writes.
+/// Divisor of the bytes that a merge preloads, in comparison with bytes written, for the pace.
 const PRELOAD_COST: u64 = 4;
-/// Sealed journal from which merges make haste, in times of what makes a merge due.
+/// Sealed journal at which merges run at full pace, as a multiple of the amount that makes a merge due.
 const MERGES_BEHIND_MAX: u64 = 3;
 
-/// When things are due, in monotonic milliseconds, and what is under way.
+/// Due times, in monotonic milliseconds, and work in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     room_ms: u64,
     retention_ms: u64,
-    /// When retention looked last.
+    /// Time of the last retention check.
     retention_looked_ms: u64,
     producers_ms: u64,
     reads_ms: u64,
@@ -75,17 +75,17 @@ pub(crate) struct Due {
     cold_reads: Map<ShardId, ColdReads>,
 }
 
-/// What readers who are behind take of a shard.
+/// Cold reads of a shard (readers behind the cached part of the log).
 #[derive(Clone, Copy, Debug, Default)]
 struct ColdReads {
-    /// The store's counter when it last counted. Bytes.
+    /// The store's counter at the last time that cold reads counted. Bytes.
     counted: u64,
-    /// When that was, if it was.
+    /// The last time that cold reads counted.
     at_ns: Option<u64>,
 }
 
 impl ColdReads {
-    /// Whether they are reading, by the store's counter.
+    /// Returns whether cold reads are in progress, by the store's counter.
     fn go_on(&mut self, now_ns: u64, bytes: u64) -> bool {
         if bytes.saturating_sub(self.counted) >= COLD_READS_BYTES_MIN {
             (self.counted, self.at_ns) = (bytes, Some(now_ns));
@@ -94,11 +94,11 @@ impl ColdReads {
     }
 }
 
-/// How fast a journal grows, looked at about once a second.
+/// Growth rate of a journal, sampled about once a second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Inflow {
     since_ns: u64,
-    /// The journal's counter then. Bytes.
+    /// The journal's byte counter at the last sample.
     written: u64,
     bytes_per_sec: u64,
 }
@@ -114,17 +114,17 @@ impl Inflow {
     }
 }
 
-/// How the store's index over a shard's journal grows. It can only shrink by merges, and these take whole files that a checkpoint
-/// covers: with small entries it reaches its bound long before a file is full.
+/// Growth of the store's index over a shard's journal. Only merges shrink it, and they take whole files that a checkpoint covers: with small entries
+/// the index reaches its bound long before a file is full.
 #[derive(Clone, Copy, Debug, Default)]
 struct IndexGrowth {
-    /// Its size at the last checkpoint, or after a merge since then. Bytes.
+    /// Size at the last checkpoint, or after a merge since then. Bytes.
     base: usize,
-    /// The current file was ended since the last checkpoint, because of the growth.
+    /// The current file was ended because of index growth since the last checkpoint.
     sealed: bool,
 }
 
-/// What the index asks for before it has reached its bound.
+/// What the index needs before it reaches its bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum IndexDemand {
     Nothing,
@@ -134,7 +134,7 @@ enum IndexDemand {
 }
 
 impl IndexGrowth {
-    /// What is to be done at a size of `bytes`, when merges begin at `bytes_max`.
+    /// Returns what an index of `bytes` needs if merges start at `bytes_max`.
     fn look(&mut self, bytes: usize, bytes_max: usize) -> IndexDemand {
         self.base = self.base.min(bytes);
         let grown = bytes - self.base;
@@ -151,10 +151,10 @@ impl IndexGrowth {
 }
 
 impl Broker {
-    /// Starts the journals' threads, the readers and the background.
+    /// Starts the threads of the journals, the readers and the background work.
     ///
     /// # Errors
-    /// `Io` when the system has no threads to give.
+    /// `Io` if the system cannot start a thread.
     pub fn start(&self) -> Result<()> {
         let inner = &self.inner;
         let failed = |e: std::io::Error| Error::new(ErrorKind::Io, format!("cannot start a thread: {e}"));
@@ -172,24 +172,23 @@ impl Broker {
         Ok(())
     }
 
-    /// Does what is due by the clock. Cheap when nothing is.
+    /// Does the work that is due. Costs little if none is.
     pub fn tick(&self) {
         self.inner.tick();
     }
 
-    /// When [`Broker::tick`] wants to be called next, in monotonic milliseconds of [`Broker::now`].
+    /// The next time that [`Broker::tick`] must be called, in monotonic milliseconds of [`Broker::now`].
     #[must_use]
     pub fn next_tick_ms(&self) -> u64 {
         self.inner.next_tick_ms()
     }
 
-    /// Does one bounded piece of background work; `false` when there was none.
+    /// Does one bounded piece of background work. Returns `false` if there was none.
     pub fn background_step(&self) -> bool {
         self.inner.background_step()
     }
 
-    /// One piece of work of every shard's log and of the readers, for a broker without threads; `false` when there was
-    /// none.
+    /// Does one step of every shard's log and of the readers, for a broker without threads. Returns `false` if there was none.
     pub fn log_step(&self, work: Work) -> bool {
         let mut did = false;
         for shard in self.inner.all_shards() {
@@ -203,14 +202,12 @@ impl Broker {
         self.inner.readers.step()
     }
 
-    /// Drops the reads that wait: what is left to do for a broker without threads whose process is said to have died. They hold it, and it
-    /// them.
+    /// Drops the queued reads of a broker without threads when the simulator kills its process. The reads and the broker own each other.
     pub fn forget_reads(&self) {
         self.inner.readers.stop();
     }
 
-    /// Stops taking requests, flushes, writes a checkpoint and ends the threads. What was proposed before is committed
-    /// and answered.
+    /// Stops accepting requests, flushes, writes a checkpoint and ends the threads. Earlier proposals are committed and replied to.
     pub fn shutdown(&self) {
         let inner = &self.inner;
         inner.stopping.store(true, Ordering::Release);
@@ -269,7 +266,7 @@ impl Inner {
     }
 
     pub(crate) fn next_tick_ms(&self) -> u64 {
-        // Deadlines of machines are the writer's.
+        // Only the writer runs the deadlines of machines.
         let deadline = self.machines.lock().next_deadline_ms().filter(|_| self.leads()).unwrap_or(u64::MAX);
         let queues = self.next_queue_ms();
         let due = self.due.lock();
@@ -312,8 +309,7 @@ impl Inner {
         }
     }
 
-    /// Proposes that producers are forgotten that were silent for too long: so much of it at once that neither this nor applying it holds the
-    /// shard's lock for long.
+    /// Proposes the expiry of idle producers. Bounded per record, so that neither this nor its application holds the shard's lock for long.
     fn expire_producers(&self, shard: &Shard, before_ms: TimestampMs) {
         let mut known: Vec<(PartitionId, usize)> = {
             let state = shard.state.lock();
@@ -338,7 +334,7 @@ impl Inner {
                 continue;
             }
             let record = BrokerRecord::Expired { before_ms, partitions }.encode();
-            // What is refused now is found again at the next look.
+            // A refused expiry is found again by the next check.
             if shard.propose_own(&mut state, BROKER_PARTITION, record.into(), Urgency::Lazy).is_err() {
                 return;
             }
@@ -358,7 +354,7 @@ impl Inner {
         }
     }
 
-    /// A shard whose writer was lost (a full disk) gets a new one as soon as everything before is settled.
+    /// Gives a shard whose writer was lost (disk full) a new writer when all earlier proposals have an outcome.
     fn take_lost_writers(&self) {
         for shard in self.all_shards() {
             let settled = {
@@ -368,7 +364,7 @@ impl Inner {
             if settled && let Ok(term) = shard.log.acquire() {
                 let mut outbox = Outbox::new();
                 {
-                    // No topic comes or goes meanwhile.
+                    // No topic is created or deleted meanwhile.
                     let meta = self.shard_if_open(self.meta_shard);
                     let _no_events = meta.as_ref().map(|meta| meta.applying.lock());
                     let _no_commits = (shard.id != self.meta_shard).then(|| shard.applying.lock());
@@ -380,16 +376,15 @@ impl Inner {
         }
     }
 
-    /// The shard has a new term: tails start again from what is applied, and leader epochs grow. `retaken`: a writer before
-    /// was lost, and the machines hear of it before anything can be proposed in the new term, because what they count
-    /// on is void.
+    /// Starts a new term of the shard: tails restart from applied state, and leader epochs grow. `retaken`: an earlier writer was lost; the machines
+    /// are notified before the first proposal of the new term, because their proposed state is void.
     pub(crate) fn take_term(&self, shard: &Arc<Shard>, term: Term, retaken: Option<&mut Outbox>) {
         let mut machines = self.machines.lock();
         machines.meta.set_term(shard.id, term);
         {
             let mut state = shard.state.lock();
             state.term = term;
-            // One that was on its way when the writer was lost may never come.
+            // A cut that was proposed when the writer was lost may never be committed.
             state.cut_proposed = state.cut;
             for partition in state.partitions.values_mut() {
                 partition.reset_tail();
@@ -410,7 +405,7 @@ impl Inner {
         if self.recovered.load(Ordering::Acquire)
             && let Err(e) = self.reconcile(shard, &machines.meta)
         {
-            // Nothing may be proposed before partitions are open that the last writer was about to open: the next writer tries again.
+            // The partitions that the last writer was about to open must be opened before anything is proposed; the next writer tries again.
             shard.state.lock().lost = true;
             self.gauges.background_failed("openings", &e.text);
         }
@@ -423,15 +418,14 @@ impl Inner {
         drop(machines);
     }
 
-    /// Proposes new log starts for what time and size no longer keep, of the partitions whose turn has come since the look
-    /// before.
+    /// Proposes new log starts by retention time and size, for the partitions that are due since the last check.
     fn retain(&self, shard: &Shard, since: Range<u64>) {
         let limits: Vec<(PartitionId, Retention)> = {
             let state = shard.renewed(self.config.resolver.as_ref());
             if !state.proposes() {
                 return;
             }
-            // A ring of frames forgets, whatever the topic wants.
+            // A ring of frames drops its oldest frames, whatever the topic's retention is.
             let forgets = shard.class == Durability::Memory;
             let its_turn = |config: &TopicConfig| {
                 let every_ms = look_every_ms(config, self.config.retention_check_ms);
@@ -447,7 +441,7 @@ impl Inner {
         };
         let mut trims = shard.store.retention_scan(self.env.clock.now_ms(), limits.iter().copied());
         if shard.class == Durability::Memory {
-            // What left the ring of frames is gone; the log start says so.
+            // Frames dropped from the ring are gone: the log start follows.
             trims.extend(limits.iter().filter_map(|(id, _)| shard.store.partition_stats(*id).map(|s| (*id, s.first))));
             let state = shard.state.lock();
             trims.retain(|(id, first)| state.partitions.get(id).is_some_and(|p| p.log_start < *first));
@@ -456,7 +450,7 @@ impl Inner {
         keep_unsettled(&state, &mut trims);
         trims.extend(limits.iter().filter_map(|(id, _)| Some((*id, start_without_kept(&state, *id)?))));
         for (partition, offset) in trims.into_iter().take(TRIMS_PER_LOOK_MAX) {
-            // What is refused now is found again at the next look.
+            // A refused log start is found again by the next check.
             let record = BrokerRecord::LogStart { partition, offset };
             if shard.propose_record(&mut state, BROKER_PARTITION, record.encode().into()).is_err() {
                 break;
@@ -472,7 +466,7 @@ impl Inner {
             }
             _ => config.retention_bytes,
         };
-        // Without `delete` only the ring's own bound holds.
+        // Without the `delete` policy only the ring's own bound applies.
         match config.cleanup.delete {
             true => Retention { ms: config.retention_ms, bytes },
             false => Retention { ms: None, bytes: bytes.filter(|_| shard.class == Durability::Memory) },
@@ -506,7 +500,7 @@ impl Inner {
             }
             Err(e) => {
                 self.gauges.background_failed("checkpoint", &e.to_string());
-                // What the store cannot read any more is all in memory.
+                // Entries that the store cannot read any more are all in memory.
                 let all = e.kind == ErrorKind::Damaged && !captured.all;
                 let captured = if all { self.capture(shard, true) } else { captured };
                 self.due.lock().captured.insert(shard.id, captured);
@@ -524,7 +518,7 @@ impl Inner {
         if let (IndexDemand::Seal, Some(journal)) = (demand, &shard.journal) {
             journal.seal_current();
         }
-        // While the disk is short of room, what a checkpoint lets go of is worth one.
+        // When the disk is short of space, the space that a checkpoint would free justifies one.
         let wasted = self.alarm.is_on() && self.get_room(shard);
         let state = shard.state.lock();
         demand == IndexDemand::Checkpoint
@@ -533,19 +527,19 @@ impl Inner {
             || state.queues.delays.wants_checkpoint()
     }
 
-    /// Whether a checkpoint would bring room out of the journal; ends the current file where that is what it takes.
+    /// Returns whether a checkpoint would free journal space; ends the current file if that is needed for it.
     fn get_room(&self, shard: &Shard) -> bool {
         let Some(journal) = &shard.journal else { return false };
         match shard.store.journal_waste(journal.as_ref()) {
             JournalWaste::None => false,
             JournalWaste::Checkpoint => true,
             JournalWaste::Seal => {
-                // The next file has to fit: one that is not to be had ends the term.
+                // The next file must fit: if it cannot be allocated, the term ends.
                 if self.free_bytes.get().is_some_and(|free| free >= SEAL_FREE_BYTES_MIN) {
                     journal.seal_current();
                     let mut state = shard.state.lock();
                     let upto = state.applied;
-                    // A record has to follow; this one is wanted all the same.
+                    // The cut needs a record after it; it is wanted nevertheless.
                     if state.cut_proposed.is_none_or(|proposed| proposed < upto)
                         && shard.propose_cut(&mut state, upto).is_ok()
                     {
@@ -557,10 +551,10 @@ impl Inner {
         }
     }
 
-    /// Partitions whose messages live about equally long share segments.
+    /// The merge class of a partition: partitions with similar retention share segments.
     fn class_of(&self, shard: &Shard, id: PartitionId) -> u8 {
         let state = shard.state.lock();
-        // What is gone, and what machines keep only until their next checkpoint, is the shortest-lived of all.
+        // Deleted partitions, and machine records that are kept only until the next checkpoint, have the shortest life.
         let Some(partition) = state.partitions.get(&id).filter(|p| !crate::open::is_own(p.id)) else { return 0 };
         let layers = &state.openings.layers;
         if let Some(holds) = partition.config.held(layers.epoch) {
@@ -571,13 +565,13 @@ impl Inner {
         retention_class(layers::holding(inherited.as_deref(), self.config.resolver.as_ref(), &own).retention_ms)
     }
 
-    /// One piece of a merge, or the record that begins one; else a piece of reclaiming. A merge that fails keeps nothing from
-    /// being reclaimed: it may be the very room that it lacks.
+    /// Does one step of a merge, or proposes the record that begins one; otherwise one step of space reclaiming. A failing merge does not prevent
+    /// reclaiming: the reclaimed space may be what the merge lacks.
     fn merge_step(&self, shard: &Shard) -> bool {
         let Some(journal) = &shard.journal else { return false };
         let did = |what: &'static str, result: polylogue_log::Result<bool>| match result {
             Ok(did) => did,
-            // Another piece of work is at it; there is a next time.
+            // Another step is in progress; this one is retried later.
             Err(e) if e.kind == LogErrorKind::Busy => false,
             Err(e) => {
                 self.gauges.background_failed(what, &e.to_string());
@@ -631,13 +625,13 @@ impl Inner {
         Ok(false)
     }
 
-    /// The merge that is due, or that brings room where that is short.
+    /// Returns the merge that is due, or one that frees space if space is short.
     fn merge_due(&self, shard: &Shard, journal: &Journal, classes: &dyn Classes) -> Option<MergeDue> {
         let due = shard.store.merge_due(self.env.clock.now_ms(), journal, classes);
         due.or_else(|| shard.store.merge_for_room(journal).filter(|_| self.alarm.is_on()))
     }
 
-    /// Waits so long that background writes keep to their pace.
+    /// Sleeps as long as the pace of background writes requires.
     fn pace(&self, shard: &Shard, written: u64) {
         if written > 0 && self.running.load(Ordering::Acquire) {
             let pause = written.saturating_mul(NS_PER_S) / self.merge_pace(shard).max(1);
@@ -649,10 +643,9 @@ impl Inner {
         }
     }
 
-    /// How fast background writes may go. Each of them is something that a flush of the journal waits behind, so while messages
-    /// come in, no faster than is needed to keep up with them twice over; when too much waits, or no publisher would be disturbed, as
-    /// fast as they may at the most. Where nothing comes in what waits does not grow: as long as readers are behind, merges go at their
-    /// slowest pace.
+    /// Pace of background writes. Bytes per second. Each write may delay a flush of the journal. With inflow the pace is twice the inflow; if too
+    /// much journal waits, or the inflow is too low to matter, it is the maximum. Without inflow the backlog does not grow: while cold reads are in
+    /// progress, merges run at the slowest pace.
     fn merge_pace(&self, shard: &Shard) -> u64 {
         let most = self.tunables.merge_bytes_per_sec();
         let Some(journal) = &shard.journal else { return most };
@@ -668,13 +661,13 @@ impl Inner {
         }
     }
 
-    /// Whether readers who are behind are reading a shard.
+    /// Returns whether cold reads of the shard are in progress.
     fn is_read_cold(&self, shard: &Shard) -> bool {
         let (now_ns, bytes) = (self.env.clock.monotonic_ns(), shard.store.cold_read_bytes());
         self.due.lock().cold_reads.entry(shard.id).or_default().go_on(now_ns, bytes)
     }
 
-    /// How fast a shard's journal grows. Bytes a second.
+    /// Growth rate of a shard's journal. Bytes per second.
     pub(crate) fn inflow(&self, shard: &Shard) -> u64 {
         let Some(journal) = &shard.journal else { return 0 };
         let (now_ns, written) = (self.env.clock.monotonic_ns(), journal.stats().bytes_written);
@@ -686,7 +679,7 @@ impl Inner {
 
     fn write_final_checkpoint(&self, shard: &Shard, captured: &Captured) -> Result<()> {
         if let Some(checkpoints) = &shard.checkpoints {
-            // One that waited for a flush holds changes that this one does not have again.
+            // A capture that waited for a flush holds changes that a new capture would lack.
             let waiting = self.due.lock().captured.remove(&shard.id);
             let written = waiting.map_or(Ok(()), |waiting| waiting.write(checkpoints));
             match written.and_then(|()| captured.write(checkpoints)) {
@@ -702,7 +695,7 @@ impl Inner {
     }
 }
 
-/// Of a queue only what is settled may go, however old it is.
+/// Limits the trims of queues to settled messages, whatever their age.
 fn keep_unsettled(state: &ShardState, trims: &mut Vec<(PartitionId, Offset)>) {
     trims.retain_mut(|(id, first)| {
         let Some(host) = state.queues.hosts.get(id) else { return true };
@@ -711,15 +704,15 @@ fn keep_unsettled(state: &ShardState, trims: &mut Vec<(PartitionId, Offset)>) {
     });
 }
 
-/// Where a queue begins that kept what was settled and does so no more. Of others each record of what is settled says it.
+/// The log start of a queue that no longer keeps settled messages. For other queues each settlement record implies it.
 fn start_without_kept(state: &ShardState, id: PartitionId) -> Option<Offset> {
     let host = state.queues.hosts.get(&id).filter(|host| !host.keeps_settled)?;
     let floor = Offset(host.lease.floor());
     state.partitions.get(&id).is_some_and(|p| p.log_start < floor).then_some(floor)
 }
 
-/// How often a partition is looked at, in milliseconds: as often as it is configured, but sooner where messages live only
-/// briefly, or where a bound on bytes would be passed by far.
+/// Interval of retention checks of a partition. Milliseconds. As configured, but shorter for short retention times, or if a byte limit would be
+/// exceeded by far.
 fn look_every_ms(config: &TopicConfig, check_ms: u64) -> u64 {
     let brief = config.retention_ms.map_or(u64::MAX, |ms| ms / LOOKS_PER_RETENTION);
     let sized = if config.retention_bytes.is_some() { 0 } else { u64::MAX };
@@ -745,7 +738,7 @@ mod tests {
         let mut expected = [IndexDemand::Nothing; 9];
         (expected[6], expected[8]) = (IndexDemand::Seal, IndexDemand::Checkpoint);
         assert_eq!(demands, expected);
-        // From there on again; what merges take away does not count as growth.
+        // The growth counts from here again: a reduction by merges is not growth.
         assert_eq!(growth.look(1_399, 1_600), IndexDemand::Nothing);
         assert_eq!(growth.look(100, 1_600), IndexDemand::Nothing);
         assert_eq!(growth.look(700, 1_600), IndexDemand::Seal);

@@ -1,4 +1,4 @@
-//! The broker: takes requests, hands them to the shard or machine concerned, answers when it is true.
+//! The broker: routes each request to its shard or state machine, and replies once the result is committed.
 
 use crate::admin::FreeBytes;
 use crate::background::Due;
@@ -30,10 +30,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What of an append one shard takes: entries with their positions in the request.
+/// One shard's part of an append: entries with their positions in the request.
 type ShardPart = (Arc<Shard>, Vec<(u32, AppendEntry)>);
 
-/// What of a watch one shard takes.
+/// One shard's part of a watch request.
 type ShardSeen = (Arc<Shard>, Vec<(PartitionId, Offset)>);
 
 /// A running broker. Cheap to clone.
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) reserve: Reserve,
     pub(crate) meta_shard: ShardId,
     pub(crate) shards: RwLock<BTreeMap<ShardId, Arc<Shard>>>,
-    /// Which shard takes a partition's writes.
+    /// The shard that each partition is written to.
     pub(crate) routes: RwLock<Map<PartitionId, Arc<Shard>>>,
     pub(crate) machines: Mutex<Machines>,
     pub(crate) catalog: Arc<SharedCatalog>,
@@ -65,9 +65,9 @@ pub(crate) struct Inner {
     pub(crate) free_bytes: FreeBytes,
     pub(crate) tunables: Tunables,
     pub(crate) stopping: AtomicBool,
-    /// Where consumers of queues are.
+    /// The queue of each consumer.
     pub(crate) consumers: Mutex<Consumers>,
-    /// Who moves dead messages, and those on their way. Taken after a shard's state.
+    /// The dead-letter mover's session and its unacknowledged messages. Locked after a shard's state.
     pub(crate) mover: Mutex<DeadLetterMover>,
     pub(crate) directs: Mutex<Directs>,
     /// Wakes the timer thread when a machine's deadline may have become earlier.
@@ -76,40 +76,39 @@ pub(crate) struct Inner {
     pub(crate) background: (Mutex<bool>, Condvar),
     pub(crate) threads: Mutex<Vec<Box<dyn JoinTask>>>,
     pub(crate) due: Mutex<Due>,
-    /// It is the writer of its shards, or is about to be; else their follower.
+    /// This node is the writer of its shards, or is becoming it; otherwise it is a follower.
     pub(crate) leads: AtomicBool,
     /// The threads have been started.
     pub(crate) running: AtomicBool,
-    /// All shards that there were at the start are open, and have the partitions that they are to have.
+    /// All shards found at the start are open, with all of their partitions.
     pub(crate) recovered: AtomicBool,
     pub(crate) started_ns: u64,
-    /// Held while a shard is opened late.
+    /// Held while a shard is opened after the start.
     pub(crate) opening: Mutex<()>,
-    /// Itself, for what is opened late.
+    /// A weak reference to this value, for shards that are opened after the start.
     pub(crate) this: std::sync::Weak<Inner>,
 }
 
 impl Broker {
-    /// A name for a new session.
+    /// Returns a new session id.
     #[must_use]
     pub fn new_session(&self) -> SessionId {
         SessionId(self.inner.next_session.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Topics as applied.
+    /// The topics, as applied.
     #[must_use]
     pub fn catalog(&self) -> Arc<dyn Catalog> {
         self.inner.catalog.clone()
     }
 
-    /// The time as sessions receive it.
+    /// The clock that sessions use.
     #[must_use]
     pub fn now(&self) -> Now {
         self.inner.now()
     }
 
-    /// Takes a request. Never blocks on the disk. `from` is answered exactly once under `token`, perhaps before this
-    /// returns.
+    /// Accepts a request. Never blocks on the disk. `from` gets exactly one reply under `token`, possibly before this returns.
     pub fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request) {
         let origin = Origin { sink: from.clone(), session, token };
         match request {
@@ -179,7 +178,7 @@ impl Broker {
         }
     }
 
-    /// A session has ended: its watches and parked callers are forgotten. What it wrote stays on its way.
+    /// Ends a session: drops its watches and parked calls. Its proposed records are still written.
     pub fn session_gone(&self, session: SessionId) {
         let inner = &self.inner;
         inner.detach_session(session);
@@ -198,7 +197,7 @@ impl Broker {
         inner.send(outbox);
     }
 
-    /// Looks at a hosted machine (admin listings).
+    /// Calls `look` with the state of a hosted machine, for admin listings.
     pub fn with_machine<R>(&self, id: MachineId, look: impl FnOnce(&dyn std::any::Any) -> R) -> Option<R> {
         let mut machines = self.inner.machines.lock();
         machines.get_mut(id).map(|machine| look(machine.as_any()))
@@ -211,7 +210,7 @@ impl Inner {
         Now { wall_ms: self.env.clock.now_ms(), monotonic_ms }
     }
 
-    /// Surroundings of a call of a machine, now.
+    /// The context for a call of a machine at the current time.
     pub(crate) fn context(&self) -> Context<'_> {
         Context { now: self.now(), catalog: self.catalog.as_ref(), queues: self, random: self.env.rng.next_u64() }
     }
@@ -220,7 +219,7 @@ impl Inner {
         self.shards.read().values().cloned().collect()
     }
 
-    /// The shard of that id, opened where it is not yet.
+    /// Returns the shard with this id; opens it if needed.
     pub(crate) fn shard(&self, id: ShardId) -> Result<Arc<Shard>> {
         let known = self.shards.read().get(&id).cloned();
         let _one_at_a_time = known.is_none().then(|| self.opening.lock());
@@ -234,8 +233,8 @@ impl Inner {
         }
     }
 
-    /// Opens the shards that topics to be created are the first to want: once a topic's record is committed it is too late to
-    /// find that there is no room.
+    /// Opens the shards of durability classes that the new topics are the first to use. After the topic's record is committed it would be too late to
+    /// report a lack of disk space.
     fn open_classes(&self, command: &CreateTopics) -> std::result::Result<(), Unavailable> {
         if !self.leads() {
             return Err(Unavailable::NotCommitted);
@@ -306,7 +305,7 @@ impl Inner {
         }
     }
 
-    /// The entries by the shard that takes them, with their positions in the request.
+    /// Groups the entries by shard, with their positions in the request.
     fn by_shard(&self, entries: Vec<AppendEntry>) -> Vec<ShardPart> {
         let mut parts: Vec<ShardPart> = Vec::with_capacity(1);
         let total = entries.len();
@@ -352,7 +351,7 @@ impl Inner {
         }
     }
 
-    /// A request whose partitions are in several shards (or in none): answered when the last of them has committed.
+    /// An append whose partitions are in several shards (or in none): replied to when the last shard has committed.
     fn append_many(
         &self,
         origin: Origin,
@@ -360,8 +359,8 @@ impl Inner {
         terms: AppendTerms,
         mut results: Vec<std::result::Result<polylogue_api::Appended, AppendError>>,
     ) {
-        // Every shard's state stays locked until its part is parked, so that no part can be done before the request
-        // knows how many there are. The shards come in one order, always.
+        // Each shard's state stays locked until its part is parked, so that no part completes before the number of parts is known. The shards are
+        // always locked in the same order.
         let mut parts = parts;
         parts.sort_by_key(|(shard, _)| shard.id);
         let shards: Vec<_> = parts.iter().map(|(shard, _)| shard.clone()).collect();
@@ -388,8 +387,8 @@ impl Inner {
     }
 
     fn watch(&self, origin: Origin, request: WatchRequest) {
-        // Partitions of several shards: the watch is registered in each, and the first event ends it for the session,
-        // which then unwatches. One watcher may so hear twice; sessions ignore tokens that they have forgotten.
+        // Partitions of several shards: the watch is registered in each shard. The first event ends it for the session, which then unwatches. A
+        // watcher may receive two events; sessions ignore unknown tokens.
         let followed = |set: u64| self.wait_for_set(&origin, set);
         let waits = request.followed.is_none_or(followed)
             && self.watched_by_shard(request.seen).is_some_and(|by_shard| {
@@ -404,7 +403,7 @@ impl Inner {
         }
     }
 
-    /// What is to be watched, by the shard that has it: nearly always one has all. `None` when a partition is not there.
+    /// Groups watched partitions by shard; nearly always there is one shard. `None` if a partition does not exist.
     fn watched_by_shard(&self, seen: Vec<(PartitionId, Offset)>) -> Option<Vec<ShardSeen>> {
         let routes = self.routes.read();
         let Some((first, _)) = seen.first() else { return Some(Vec::new()) };
@@ -431,13 +430,13 @@ impl Inner {
         }
     }
 
-    /// Tells of the next change in a followed set, unless there has been one.
+    /// Registers a watch for the next change in a followed set. Returns `false` if a change is pending already.
     fn wait_for_set(&self, origin: &Origin, set: u64) -> bool {
         let waits = |shard: &Arc<Shard>| shard.state.lock().follows.wait((origin.session.0, set), origin.clone());
         self.all_shards().iter().all(waits)
     }
 
-    /// Changes a followed set, and tells what has changed in it.
+    /// Changes a followed set, and replies with its changes.
     fn follow(&self, origin: Origin, request: &FollowRequest) {
         let key = (origin.session.0, request.set);
         let mut changed: Vec<PartitionId> = {
@@ -446,7 +445,7 @@ impl Inner {
         };
         for shard in self.all_shards() {
             let ShardState { follows, partitions, .. } = &mut *shard.state.lock();
-            // one that was found anew may be in both
+            // A partition that was found again may be in both lists.
             follows.leave(partitions, key, &request.remove);
             follows.add(partitions, key, &request.add);
             follows.take(partitions, key, &mut changed);
@@ -465,7 +464,7 @@ impl Inner {
         let shard = self.routes.read().get(&query.partition).cloned().ok_or(ReadError::UnknownPartition)?;
         let state = shard.state.lock();
         let partition = state.partitions.get(&query.partition).ok_or(ReadError::UnknownPartition)?;
-        // What the store has is committed, and a reader may have read it a moment before the state says so.
+        // Entries in the store are committed. A reader may have read one before the shard's state has the new end.
         let stored = shard.store.partition_stats(query.partition).map(|stats| stats.end);
         let (epoch, end) = partition.epoch_end(query.epoch, stored.unwrap_or_default());
         Ok(EpochEnd { epoch, end })

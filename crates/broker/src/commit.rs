@@ -1,7 +1,7 @@
-//! What happens when frames are committed: indexes, offsets, the replies to those, machines, their replies, in this order.
+//! Application of committed frames. Order: indexes, offsets, their replies, machines, their replies.
 //!
-//! Runs on the journal's threads, one call at a time per shard. Readers see an offset only after its entry can be
-//! found; a reply leaves only after the state that it tells of is applied.
+//! Runs on the journal's threads, one call at a time per shard. An offset becomes visible to readers after its entry can be found. A reply is sent
+//! after the state that it reports is applied.
 
 use crate::broker::Inner;
 use crate::config::Witness;
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// A shard's receiver of committed frames. The broker is not there yet while a shard is being opened.
+/// A shard's receiver of committed frames. Has no broker while the shard is being opened.
 #[derive(Default)]
 pub(crate) struct ShardSink {
     pub(crate) target: Mutex<Option<(Weak<Inner>, Weak<Shard>)>>,
@@ -49,7 +49,7 @@ impl CommitSink for ShardSink {
     }
 }
 
-/// Replies that became due, with the fate of what they tell of.
+/// Replies that are due, with the outcomes that they report.
 #[derive(Debug, Default)]
 struct Due {
     appends: Vec<(Arc<PendingAppend>, Vec<u32>, Option<AppendError>)>,
@@ -90,7 +90,7 @@ impl Inner {
             }
             gone = std::mem::take(&mut state.openings.gone);
             for gone in &gone {
-                // Nothing of it is recorded any more that they could go behind.
+                // No record is proposed any more that the ends could follow.
                 shard.record_ends(&mut state, gone.partition);
             }
             let follows = (state.role != Role::Writer).then(|| state.heads() != before);
@@ -104,7 +104,7 @@ impl Inner {
                 self.stream_gone(&stream);
             }
         }
-        // What no machine decides leaves first.
+        // Replies that do not depend on machines are sent first.
         for (pending, positions, error) in due.appends {
             pending.part_done(&positions, error.map(Err));
         }
@@ -115,7 +115,7 @@ impl Inner {
             pending.part_done(&positions, error.map(Err));
         }
         watch::deliver(fired);
-        // What became of messages of queues, in nearly every frame of a busy one, is none of the machines' business.
+        // Settlement records of queues, which are in nearly every frame of a busy shard, do not concern the machines.
         let for_machines =
             |frame: &Arc<Frame>| frame.entries.iter().any(|e| machine_of(e.envelope.partition).is_some());
         let concerns_machines = || shard.id == self.meta_shard && frames.iter().any(for_machines);
@@ -149,7 +149,7 @@ impl Inner {
             if !openings::is_open(store, state, entry.envelope.partition, entry.envelope.base_offset).map_err(broken)? {
                 continue;
             }
-            // What survived of a damaged frame may stand before, between and behind what is lost.
+            // The surviving entries of a damaged frame may be before, between and after the lost ones.
             if let Some(losses) = &mut losses {
                 losses.before(entry.envelope.partition, entry.envelope.next_offset(), state);
             }
@@ -162,7 +162,7 @@ impl Inner {
         if let Some(losses) = losses {
             losses.rest(state);
         }
-        // A frame has its entries by partition, the broker's own first; what is said of a message comes after the message.
+        // Entries of a frame are ordered by partition, the broker's own first; a record about a message comes after the message.
         for entry in frame.entries.iter().filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
             apply_record(store, state, &frame.native(entry), frame.time_ms, fired).map_err(broken)?;
         }
@@ -201,7 +201,7 @@ impl Inner {
         if settings_changed {
             self.inherit();
         }
-        // Without the machines' lock: a topic may be the first to want a shard of its class.
+        // Without the machines' lock: a topic may need a shard of a new durability class.
         let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();
         self.configure(&events);
         let mut machines = self.machines.lock();
@@ -226,7 +226,7 @@ impl Inner {
         self.deadlines_changed();
     }
 
-    /// All records of machines in these frames are applied: commands run that waited for that.
+    /// All machine records in these frames are applied: runs the commands that waited for that.
     fn machines_applied(&self, shard: &Arc<Shard>, frames: &[Arc<Frame>], outbox: &mut Outbox) {
         let Some(last) = frames.last().filter(|_| shard.id == self.meta_shard) else { return };
         shard.machines.applied.store(last.index.0, Ordering::SeqCst);
@@ -235,7 +235,7 @@ impl Inner {
         }
     }
 
-    /// Makes a created or changed topic usable, or takes a deleted one away (which is returned).
+    /// Makes a created or changed topic usable, or removes a deleted one, which is returned.
     fn topic_event(&self, event: &MetaEvent) -> Option<Arc<TopicInfo>> {
         match event {
             MetaEvent::Created(topic) | MetaEvent::Changed(topic) => {
@@ -250,7 +250,7 @@ impl Inner {
         }
     }
 
-    /// Opens partitions that are not there yet, and shows the topic.
+    /// Opens the partitions that are missing, and publishes the topic in the catalog.
     fn topic_placed(&self, topic: &Arc<TopicMeta>) {
         let shards: BTreeSet<_> = topic.placement().map(|(_, shard)| shard).collect();
         let mut opened = BTreeMap::new();
@@ -264,7 +264,7 @@ impl Inner {
             };
             let (seed, now_ms) = (self.env.rng.next_u64(), lease_ms(self.env.clock.now_ms()));
             let mut state = shard.state.lock();
-            // Where it is refused the shard is behind, and it is tried again.
+            // If refused, the shard is marked as behind and this is retried.
             let _ = shard.open_partitions(&mut state, topic, seed, now_ms);
             drop(state);
             opened.insert(id, shard);
@@ -279,7 +279,7 @@ impl Inner {
         self.catalog.publish(topic, &|shard| self.term_of(shard));
     }
 
-    /// Hides the topic, and closes its partitions.
+    /// Removes the topic from the catalog, and closes its partitions.
     fn topic_deleted(&self, topic: &Arc<TopicMeta>) -> Arc<TopicInfo> {
         self.catalog.withdraw(topic.id());
         let mut closing: BTreeMap<ShardId, (Arc<Shard>, Vec<PartitionId>)> = BTreeMap::new();
@@ -288,15 +288,15 @@ impl Inner {
             closing.entry(of).or_insert_with(|| (shard, Vec::new())).1.push(id);
         }
         for (shard, partitions) in closing.into_values() {
-            // Where it is refused the shard is behind, and it is tried again.
+            // If refused, the shard is marked as behind and this is retried.
             let _ = shard.close_partitions(&mut shard.state.lock(), topic.id(), partitions);
         }
         topic.info(&|shard| self.term_of(shard), topic.layer().clone())
     }
 
-    /// Proposes what is set for topics that changed, in each shard that has partitions of them.
+    /// Proposes the settings of changed topics in each shard that has partitions of them.
     fn configure(&self, events: &[MetaEvent]) {
-        // Of each topic what was set last.
+        // The last settings of each topic.
         let changed = events.iter().filter_map(|event| match event {
             MetaEvent::Changed(topic) => Some((topic.id(), topic)),
             _ => None,
@@ -309,27 +309,27 @@ impl Inner {
         }
         for (id, topics) in of_shards {
             let Ok(shard) = self.shard_if_open(id) else { continue };
-            // Where it is refused the shard is behind, and it is tried again.
+            // If refused, the shard is marked as behind and this is retried.
             _ = shard.configure_topics(&mut shard.state.lock(), &topics);
         }
     }
 
-    /// Topics may inherit something else: what holds for each is made when it is looked at, in the catalog and in each shard.
+    /// Resolves inherited topic settings again, in the catalog and in each shard.
     pub(crate) fn inherit(&self) {
         self.catalog.inherit();
         for shard in self.all_shards() {
-            // Where it is refused the shard is behind, and it is tried again.
+            // If refused, the shard is marked as behind and this is retried.
             _ = shard.inherit(&mut shard.state.lock(), self.config.resolver.as_ref());
         }
     }
 }
 
-/// Offsets that a frame says are lost, and that were not applied as such yet. By partition, in order.
+/// Offsets that a frame records as lost and that are not applied as such yet. By partition, in order.
 #[derive(Debug)]
 struct Losses(BTreeMap<PartitionId, VecDeque<LostRange>>);
 
 impl Losses {
-    /// What a frame says is lost, if it says anything. Losses of unknown extent are marked in every partition at once.
+    /// Returns the losses that a frame records, if any. Losses of unknown extent are marked in every partition immediately.
     fn of(frame: &Frame, state: &mut ShardState) -> Option<Losses> {
         let lost = frame.lost()?;
         let mut losses = Losses(BTreeMap::new());
@@ -345,7 +345,7 @@ impl Losses {
         Some(losses)
     }
 
-    /// An entry of a partition is next that ends there: what is lost before it was lost by now.
+    /// Applies the losses before the next entry of a partition, which ends at `end`.
     fn before(&mut self, partition: PartitionId, end: Offset, state: &mut ShardState) {
         let Some(ranges) = self.0.get_mut(&partition) else { return };
         while let Some(range) = ranges.pop_front_if(|range| range.first < end) {
@@ -367,7 +367,7 @@ fn lose(state: &mut ShardState, range: &LostRange) {
     }
 }
 
-/// Applies a record of the broker itself.
+/// Applies one of the broker's own records.
 fn apply_record(
     store: &ShardStore,
     state: &mut ShardState,
@@ -391,7 +391,7 @@ fn apply_record(
             }
             return Ok(());
         }
-        // Before the entries of the frame.
+        // `Level` is applied before the entries of the frame.
         BrokerRecord::Level { .. }
         | BrokerRecord::Opened(_)
         | BrokerRecord::Inherited(_)
@@ -402,7 +402,7 @@ fn apply_record(
             if let Some((p, end)) = state.partitions.get_mut(&partition).zip(end)
                 && p.high_watermark < end
             {
-                // The record tells of messages that are among the lost ones.
+                // The record is about messages that are among the lost ones.
                 p.lose(Some(end));
             }
             let log_start = state.partitions.get(&partition).map(|p| p.log_start);
@@ -419,7 +419,7 @@ fn apply_record(
     Ok(())
 }
 
-/// Takes what waited for these outcomes.
+/// Takes the parked replies of these outcomes.
 fn settle(state: &mut ShardState, outcomes: &[(u64, Outcome)]) -> Due {
     let mut due = Due::default();
     let mut parked = Vec::new();

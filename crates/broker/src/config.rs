@@ -8,26 +8,26 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How queues that hand out messages when they are flushed (not `QueueSettings::early`) count and order them.
+/// How queues without early delivery (`QueueSettings::early`) count failures and order messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueRules {
-    /// Whatever comes back counts against `QueueSettings::failures_max`, not only failures.
+    /// Every return counts against `QueueSettings::failures_max`, not only failures.
     pub returns_count: bool,
     /// The priority of a message without one.
     pub normal_priority: u8,
-    /// There are two levels of priority: the normal one and lower ones, and higher ones. Of three messages two are of the higher level as
-    /// long as there are both. Else each priority is a level, and higher ones go first.
+    /// Two levels of priority: higher than normal, and the rest. Of three messages two are of the higher level while there are messages of both.
+    /// Otherwise each priority is a level, and higher ones are delivered first.
     pub two_levels: bool,
 }
 
-/// How publishers that wait for no confirms (`Ack::KeptUp`) are slowed where a queue's consumers do not keep up.
+/// How publishers without confirms (`Ack::KeptUp`) are slowed if a queue's consumers do not keep up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreditRules {
-    /// Messages by which a queue may grow while consumers wait for them; beyond, what its publishers are owed is withheld.
+    /// Growth of a queue while its consumers wait, above which publishers' credit is withheld. Messages.
     pub growth_messages: u64,
-    /// The same in bytes of committed messages.
+    /// The same limit in bytes of committed messages.
     pub growth_bytes: u64,
-    /// The longest that it is withheld. Milliseconds.
+    /// The longest time for which credit is withheld. Milliseconds.
     pub withheld_ms_max: u64,
 }
 
@@ -47,68 +47,67 @@ impl fmt::Debug for Witness {
     }
 }
 
-/// The broker's configuration. Each value has a default that is right for most.
+/// The broker's configuration. The defaults suit most installations.
 #[derive(Clone, Debug)]
 pub struct BrokerConfig {
     /// The data directory.
     pub data_dir: PathBuf,
-    /// Which node this is. A new directory is made for it, else for node 1; an existing one knows, and another node's is refused.
+    /// This node's id. A new directory is created for it, or for node 1 if unset; an existing directory of another node is refused.
     pub node: Option<NodeId>,
-    /// Journal shards of class `sync`. More than one flush at a time pays only on disks that flush in parallel.
+    /// Journal shards of class `sync`. More than one helps only on disks that flush in parallel.
     pub sync_shards: u32,
-    /// The size of a journal file. Bytes.
+    /// Size of a journal file. Bytes.
     pub journal_file_bytes: u64,
     /// How journals are written.
     pub journal_io: JournalIo,
-    /// How much journal may be replayed at a start before a checkpoint is due. Bytes.
+    /// Journal to be replayed at a start above which a checkpoint is due. Bytes.
     pub checkpoint_bytes_max: u64,
-    /// Free disk space under which payload is refused. Bytes.
+    /// Free disk space below which appends of payload are refused. Bytes.
     pub disk_reserve_bytes: u64,
-    /// Free disk space under which publishers to queues are blocked; without effect below `disk_reserve_bytes`. Bytes.
+    /// Free disk space below which publishers to queues are blocked; no effect below `disk_reserve_bytes`. Bytes.
     pub disk_free_limit_bytes: u64,
-    /// The longest that an acknowledged record of an `async` shard stays unflushed. Milliseconds.
+    /// The longest time that an acknowledged record of an `async` shard stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,
-    /// The longest that a record without a waiter stays unflushed. Milliseconds.
+    /// The longest time that a record without a waiter stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,
-    /// Whether queues that may (`QueueSettings::early`) hand out messages before they are flushed.
+    /// Whether queues with `QueueSettings::early` deliver messages before they are flushed.
     pub early_deliveries: bool,
-    /// How the other queues count and order messages.
+    /// How queues without early delivery count failures and order messages.
     pub queue_rules: QueueRules,
-    /// How publishers are slowed that are faster than a queue's consumers.
+    /// How publishers that are faster than a queue's consumers are slowed.
     pub credit_rules: CreditRules,
-    /// How often retention looks for what may go, at the latest: sooner, down to each second, where messages live only briefly
-    /// or a bound on bytes is set. Milliseconds.
+    /// The longest interval of retention checks: shorter, down to one second, for short retention times or with a limit in bytes. Milliseconds.
     pub retention_check_ms: u64,
-    /// How long a silent producer is remembered (Kafka's `producer.id.expiration.ms`). Milliseconds.
+    /// How long an idle producer is remembered (Kafka's `producer.id.expiration.ms`). Milliseconds.
     pub producer_expiration_ms: u64,
-    /// The bound on all partitions together.
+    /// Limit of all partitions together.
     pub partitions_max: u64,
-    /// What one partition of class `memory` keeps. Bytes.
+    /// Size of a partition of class `memory`. Bytes.
     pub memory_partition_bytes_max: u64,
-    /// What all partitions of class `memory` keep together. Bytes.
+    /// Size of all partitions of class `memory` together. Bytes.
     pub memory_bytes_max: usize,
     /// The pace of background writes that make segments. Bytes per second.
     pub merge_bytes_per_sec: u64,
-    /// The pace at which a backup reads, at the most. Bytes per second.
+    /// The fastest pace at which a backup reads. Bytes per second.
     pub backup_bytes_per_sec: u64,
-    /// The longest that a backup may take: so long it may hold room on the disk. Milliseconds.
+    /// The longest duration of a backup, during which it may hold disk space. Milliseconds.
     pub backup_ms_max: u64,
-    /// Requests in work over all connections, by their bytes.
+    /// Bytes of requests in progress over all connections.
     pub inflight_bytes_max: usize,
-    /// Threads that read cold data from disk.
+    /// Threads that read uncached data from disk.
     pub reader_threads: usize,
-    /// The partition stores' settings.
+    /// Settings of the partition stores.
     pub store: StoreConfig,
-    /// What makes of recorded settings what holds.
+    /// Derives effective settings from recorded ones.
     pub resolver: Arc<dyn ConfigResolver>,
     /// Is given every committed frame of this life before it is applied, for the simulator's followers; no option sets it.
     pub witness: Option<Witness>,
-    /// How those who read by offset see the messages of queues; `None`: as they are stored.
+    /// How readers by offset see the messages of queues; `None`: as stored.
     pub view: Option<Arc<dyn LogView>>,
 }
 
 impl BrokerConfig {
-    /// The defaults for a data directory.
+    /// Returns the defaults for a data directory.
     #[must_use]
     pub fn new(data_dir: PathBuf) -> BrokerConfig {
         BrokerConfig {

@@ -1,17 +1,16 @@
 //! The broker core: partitions, cursors, hosted state machines, admission.
 //!
-//! Layer 4. It speaks `polylogue_api` upwards and `polylogue_replicate` and `polylogue_log` downwards; it names no
-//! protocol, no socket and no async runtime. A request comes in through [`Broker::submit`] and is answered through the
-//! session's [`ReplySink`], once what the answer tells is committed.
+//! Layer 4. It uses `polylogue_replicate` and `polylogue_log`, and offers `polylogue_api`. It depends on no protocol, socket or async runtime.
+//! Requests come in through [`Broker::submit`]; the reply goes to the session's [`ReplySink`] when its content is committed.
 //!
 //! **Invariants.**
-//! - *Tail* changes when something is proposed, *applied* when it is committed; replies, reads and duplicate hits come
-//!   from applied state. Losing the writer throws the tail away and nothing else.
-//! - The order in which offsets are given out is the order of proposals is the order in the log.
-//! - `apply` compares the offset that an entry assumed with the one that is next; a mismatch ends the process.
-//! - No lock is held across I/O, and no reply is sent under one.
-//! - Nothing is deleted but through a record (log starts, deleted topics); the machines' own records are the one
-//!   exception: a checkpoint covers them.
+//! - *Tail* state changes when something is proposed, *applied* state when it is committed. Replies, reads and duplicate checks use
+//!   applied state. Loss of the writer drops the tail and nothing else.
+//! - Offsets are assigned in the order of proposals, which is the order in the log.
+//! - `apply` compares the offset assumed by an entry with the next offset; a mismatch ends the process.
+//! - No lock is held during I/O, and no reply is sent with a lock held.
+//! - Data is deleted by records only (log starts, deleted topics). The exception is the machines' own records, which a
+//!   checkpoint replaces.
 
 mod admin;
 mod admission;

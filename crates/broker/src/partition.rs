@@ -10,11 +10,10 @@ use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Offset, Ordinal, PartitionId, TimestampMs};
 use std::sync::Arc;
 
-/// How many leader epochs are remembered per partition; older ones end where the oldest kept one begins, as in Kafka
-/// (`LeaderEpochFileCache.endOffsetFor`).
+/// Leader epochs kept per partition. Older ones end where the oldest kept one starts, as in Kafka (`LeaderEpochFileCache.endOffsetFor`).
 const EPOCHS_MAX: usize = 64;
 
-/// What was proposed of a partition as a whole, and is not applied.
+/// A proposed and unapplied change of a partition as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     Opening,
@@ -31,21 +30,21 @@ pub(crate) struct Partition {
     // tail
     pub(crate) next_offset: Offset,
     pub(crate) next_ordinal: Ordinal,
-    /// What is on its way for it.
+    /// The change that is proposed.
     pub(crate) proposed: Option<Change>,
     // both, see `Producers`
     pub(crate) producers: Producers,
     // applied
-    /// A record says that it is there. Always so for the partitions of machines and of the broker itself.
+    /// The record that opens the partition is applied. Always true for partitions of machines and of the broker.
     pub(crate) opened: bool,
     pub(crate) high_watermark: Offset,
     pub(crate) applied_ordinal: Ordinal,
     pub(crate) log_start: Offset,
-    /// Leader epochs and where each begins, oldest first.
+    /// Leader epochs with the first offset of each, oldest first.
     pub(crate) epochs: Vec<(i32, Offset)>,
     /// Changed since the last checkpoint.
     pub(crate) dirty: bool,
-    /// A repair took entries away: the next entry may leave a gap in offsets and ordinals before it.
+    /// A repair removed entries: the next entry may follow a gap in offsets and ordinals.
     pub(crate) gap_allowed: bool,
     // soft
     pub(crate) watchers: Watchers,
@@ -74,7 +73,7 @@ impl Partition {
         }
     }
 
-    /// Whether it is open, or will be when what is proposed is applied.
+    /// Returns whether the partition is open, or will be when the proposed change is applied.
     pub(crate) fn is_opening(&self) -> bool {
         match self.proposed {
             Some(change) => change == Change::Opening,
@@ -82,8 +81,8 @@ impl Partition {
         }
     }
 
-    /// Applies a committed entry. The offset and ordinal that its proposer assumed must be the ones that are next
-    /// here (engine.md 4.3 rule 3): anything else means that two writers thought they were the only one.
+    /// Applies a committed entry. The offset and ordinal assumed by its proposer must be the next ones (engine.md 4.3 rule 3). A mismatch means that
+    /// two writers were active.
     pub(crate) fn apply(&mut self, envelope: &Envelope, time_ms: TimestampMs) -> Result<(), String> {
         let behind_gap = std::mem::take(&mut self.gap_allowed)
             && envelope.base_offset >= self.high_watermark
@@ -105,7 +104,7 @@ impl Partition {
         Ok(())
     }
 
-    /// Entries up to `end` were lost to damage, as a repair recorded it (`None`: unknown which).
+    /// Marks entries up to `end` as lost to damage, as a repair recorded it (`None`: extent unknown).
     pub(crate) fn lose(&mut self, end: Option<Offset>) {
         self.high_watermark = self.high_watermark.max(end.unwrap_or_default());
         self.gap_allowed = true;
@@ -121,7 +120,7 @@ impl Partition {
         }
     }
 
-    /// Throws the tail away: what was proposed and not committed never happened.
+    /// Drops the tail: proposed and uncommitted entries.
     pub(crate) fn reset_tail(&mut self) {
         self.next_offset = self.high_watermark;
         self.next_ordinal = self.applied_ordinal;
@@ -129,7 +128,7 @@ impl Partition {
         self.producers.reset_tail(self.high_watermark);
     }
 
-    /// The leader epoch in which `offset` was (or, for the next one, will be) written.
+    /// Returns the leader epoch in which `offset` was written, or will be if it is the next one.
     pub(crate) fn epoch_at(&self, offset: Offset) -> i32 {
         if offset >= self.high_watermark {
             return self.leader_epoch;
@@ -137,8 +136,8 @@ impl Partition {
         self.epochs.iter().rev().find(|(_, first)| *first <= offset).map_or(-1, |(epoch, _)| *epoch)
     }
 
-    /// The largest epoch not above `asked` and where it ends (KIP-320): `(-1, None)` when nothing is known. The current one ends with what is
-    /// committed, and never with what is only proposed, which another writer may replace: `stored` is the end of what readers can read.
+    /// Returns the largest epoch not above `asked` and its end offset (KIP-320); `(-1, None)` if none is known. The current epoch ends at the last
+    /// committed entry, never at a proposed one, which another writer may replace. `stored`: the end of what readers can read.
     pub(crate) fn epoch_end(&self, asked: i32, stored: Offset) -> (i32, Option<Offset>) {
         if asked == self.leader_epoch {
             return (asked, Some(self.high_watermark.max(stored)));
@@ -148,7 +147,7 @@ impl Partition {
         }
         let after = self.epochs.partition_point(|(epoch, _)| *epoch <= asked);
         if after == 0 {
-            // Nothing is left of it, and perhaps nothing ever was: it ended where what is known begins.
+            // No entry of this epoch is left, or it never had any: it ended where the oldest known epoch starts.
             return (asked, Some(self.epochs.first().map_or(self.high_watermark, |(_, first)| *first)));
         }
         let epoch = self.epochs.get(after - 1).map_or(-1, |(epoch, _)| *epoch);
@@ -156,7 +155,7 @@ impl Partition {
         (epoch, Some(end))
     }
 
-    /// Trims: the applied form of a log-start record. Never goes back, never past the high watermark.
+    /// Applies a log-start record. The log start never decreases and never exceeds the high watermark.
     pub(crate) fn trim(&mut self, log_start: Offset) {
         let log_start = log_start.min(self.high_watermark);
         if log_start > self.log_start {
@@ -165,7 +164,7 @@ impl Partition {
         }
     }
 
-    /// Writes the applied state.
+    /// Encodes the applied state.
     ///
     /// ```text
     /// u64 high watermark, u64 ordinal, u64 log start, u32 count, count times (i32 epoch, u64 first), producers
@@ -179,7 +178,7 @@ impl Partition {
         self.producers.encode(self.high_watermark, w);
     }
 
-    /// Takes over applied state that [`Partition::encode`] wrote.
+    /// Loads the applied state written by [`Partition::encode`].
     pub(crate) fn decode(&mut self, r: &mut BinReader<'_>) -> Result<(), BinError> {
         self.high_watermark = Offset(r.u64("high watermark")?);
         self.applied_ordinal = Ordinal(r.u64("ordinal")?);
@@ -249,7 +248,7 @@ mod tests {
         assert_eq!((p.epoch_at(Offset(3)), p.epoch_at(Offset(12)), p.epoch_at(Offset(15))), (0, 2, 4));
     }
 
-    /// A consumer that stood in an empty partition over a restart got a truncation, and skipped what came next.
+    /// A consumer at the end of an empty partition saw a truncation after a restart, and skipped the next messages.
     #[test]
     fn an_epoch_in_which_nothing_was_written_ends_where_the_first_known_begins() {
         let mut p = partition();

@@ -1,24 +1,22 @@
-//! Idempotent producers of one partition: which batches were written, so that a retry is answered and not repeated.
+//! Idempotent producers of a partition: the batches written, so that a retry gets the first reply and is not written again.
 //!
-//! The semantics are Kafka's (ProducerAppendInfo, KIP-98): the last five batches are remembered, an exact repeat of
-//! one of them succeeds with its first answer, a gap is refused, a lower epoch is refused, a new epoch starts at 0,
-//! and a producer of whom nothing is known may start anywhere.
+//! The semantics are Kafka's (ProducerAppendInfo, KIP-98): the last five batches are kept; an exact repeat of one of them succeeds with its first
+//! reply; a gap or a lower epoch is refused; a new epoch starts at sequence 0; an unknown producer may start at any sequence.
 //!
-//! Tail and applied state share one window: a batch is applied when its offset is below the partition's high
-//! watermark, and tail when not. So a duplicate of a batch that is still being written is seen (its answer waits
-//! for the commit), and losing the writer means forgetting the batches at and above the high watermark. At least
-//! the last five *applied* batches are always kept, because the tail may vanish. What is applied changes by frames alone, and is the same on
-//! each node: who is forgotten is decided by the times of frames.
+//! Tail and applied state share one window: a batch is applied if its offset is below the partition's high watermark, otherwise it is tail. So a
+//! duplicate of an uncommitted batch is recognized (its reply waits for the commit), and loss of the writer drops the batches at and above the high
+//! watermark. At least the last five *applied* batches are always kept, because the tail may be dropped. Applied state changes by frames alone, and
+//! is the same on each node: producers expire by the times of frames.
 
 use polylogue_api::{AppendError, ProducerInfo, ProducerStamp};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Map, Offset, ProducerId, TimestampMs};
 use std::collections::VecDeque;
 
-/// How many applied batches are remembered per producer (Kafka's `NUM_BATCHES_TO_RETAIN`).
+/// Applied batches kept per producer (Kafka's `NUM_BATCHES_TO_RETAIN`).
 const BATCHES_KEPT: usize = 5;
-/// Producers remembered per partition, beside those of whom all is on its way; beyond it the one idle longest is forgotten. Kafka has no such
-/// bound.
+/// Producers kept per partition, without those that have only uncommitted batches. Above it the least recently active one is dropped. Kafka has no
+/// such bound.
 pub(crate) const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +28,7 @@ struct Batch {
     max_timestamp: TimestampMs,
 }
 
-/// A batch to be remembered.
+/// A batch to record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NewBatch {
     pub(crate) base_offset: Offset,
@@ -48,7 +46,7 @@ impl Batch {
     }
 }
 
-/// Sequences wrap from `i32::MAX` to 0.
+/// Advances a sequence, which wraps from `i32::MAX` to 0.
 fn advance(sequence: i32, by: u32) -> i32 {
     ((i64::from(sequence) + i64::from(by)) & i64::from(i32::MAX)) as i32
 }
@@ -56,17 +54,17 @@ fn advance(sequence: i32, by: u32) -> i32 {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Producer {
     batches: VecDeque<Batch>,
-    /// When it was last heard, by what was proposed and by what is committed.
+    /// Last activity, by proposed and committed batches.
     last_time_ms: TimestampMs,
-    /// The time of the last frame with a batch of it.
+    /// The time of the last frame with a batch of this producer.
     applied_ms: TimestampMs,
-    /// Epoch and sequence of its first batch, when that was refused and nothing else of it is here: what follows it
-    /// must not be taken for the start of an unknown producer, or the retry of the first would be out of order. Soft.
+    /// Epoch and sequence of its first batch, if that was refused and no other is recorded: a following batch must not be taken for the start of an
+    /// unknown producer, or the retry of the first would be out of order. Soft.
     expects: Option<(i16, i32)>,
 }
 
 impl Producer {
-    /// A batch may go only when five younger ones can no longer vanish.
+    /// Drops batches that are followed by five batches that can no longer be dropped.
     fn drop_old(&mut self, high_watermark: Offset) {
         while self.batches.get(BATCHES_KEPT).is_some_and(|b| b.end() <= high_watermark) {
             self.batches.pop_front();
@@ -77,7 +75,7 @@ impl Producer {
         self.batches.front().is_some_and(|b| b.end() <= high_watermark)
     }
 
-    /// Whether there was anything.
+    /// Drops the applied batches. Returns whether there were any.
     fn forget_applied(&mut self, high_watermark: Offset) -> bool {
         let is_applied = self.is_applied(high_watermark);
         while self.batches.pop_front_if(|b| b.end() <= high_watermark).is_some() {}
@@ -85,12 +83,12 @@ impl Producer {
     }
 }
 
-/// What to do with a batch.
+/// The decision about a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Write it.
     Write,
-    /// It is there already: its offset and its largest timestamp.
+    /// The batch is a duplicate: its offset and largest timestamp.
     Duplicate { base_offset: Offset, max_timestamp: TimestampMs },
 }
 
@@ -98,12 +96,12 @@ pub(crate) enum Verdict {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Producers {
     by_id: Map<ProducerId, Producer>,
-    /// Those of whom something is applied.
+    /// Number of producers with applied batches.
     applied: usize,
 }
 
 impl Producers {
-    /// Judges a batch. Changes nothing. `oldest_ms`: producers last heard before this count as unknown.
+    /// Checks a batch without changes. Producers last active before `oldest_ms` count as unknown.
     pub(crate) fn judge(
         &self,
         stamp: &ProducerStamp,
@@ -131,7 +129,7 @@ impl Producers {
         if stamp.base_sequence == next_sequence { Ok(Verdict::Write) } else { Err(AppendError::OutOfOrderSequence) }
     }
 
-    /// Remembers a batch, proposed or (in replay) applied.
+    /// Records a batch, proposed or (in replay) applied.
     pub(crate) fn note(
         &mut self,
         stamp: &ProducerStamp,
@@ -161,7 +159,7 @@ impl Producers {
         producer.drop_old(high_watermark);
     }
 
-    /// The batch noted last, at `base_offset`, is not written after all.
+    /// Removes the batch recorded last, at `base_offset`, which was not written.
     pub(crate) fn undo(&mut self, id: ProducerId, base_offset: Offset) {
         let Some(producer) = self.by_id.get_mut(&id) else { return };
         if let Some(batch) = producer.batches.pop_back_if(|b| b.base_offset == base_offset)
@@ -171,7 +169,7 @@ impl Producers {
         }
     }
 
-    /// A batch was committed: the producer was last heard at its frame's time, and old batches may go.
+    /// Records the commit of a batch: sets the producer's activity to the frame's time, and drops old batches.
     pub(crate) fn committed(&mut self, id: ProducerId, time_ms: TimestampMs, high_watermark: Offset) {
         let mut is_first = false;
         if let Some(producer) = self.by_id.get_mut(&id) {
@@ -186,7 +184,7 @@ impl Producers {
         }
     }
 
-    /// The tail is void: forgets what was not applied.
+    /// Drops the tail: batches that are not applied.
     pub(crate) fn reset_tail(&mut self, high_watermark: Offset) {
         for producer in self.by_id.values_mut() {
             let first = producer.batches.front().map(|b| (b.epoch, b.base_sequence));
@@ -197,7 +195,7 @@ impl Producers {
         }
     }
 
-    /// Whether one is here that [`Producers::expire`] forgets.
+    /// Returns whether there is a producer that [`Producers::expire`] drops.
     pub(crate) fn has_idle(&self, before_ms: TimestampMs, high_watermark: Offset) -> bool {
         self.by_id.values().any(|p| match p.batches.is_empty() {
             true => p.last_time_ms < before_ms,
@@ -205,8 +203,8 @@ impl Producers {
         })
     }
 
-    /// Forgets what is applied of producers of whom no frame has had a batch since `before_ms`; they count as unknown already. What is only
-    /// proposed stays: it is applied behind this.
+    /// Drops applied batches of producers without a batch in a frame since `before_ms`; these count as unknown already. Proposed batches stay: they
+    /// are applied after this record.
     pub(crate) fn expire(&mut self, before_ms: TimestampMs, high_watermark: Offset) {
         self.by_id.retain(|_, p| {
             if p.applied_ms < before_ms && p.forget_applied(high_watermark) {
@@ -219,7 +217,7 @@ impl Producers {
         }
     }
 
-    /// Those that have written something that is committed, and were heard since `oldest_ms`; by id.
+    /// Returns the producers with committed batches that were active since `oldest_ms`, by id.
     pub(crate) fn active(&self, high_watermark: Offset, oldest_ms: TimestampMs) -> Vec<ProducerInfo> {
         let info = |(id, p): (&ProducerId, &Producer)| {
             let last = p.batches.iter().rev().find(|b| b.end() <= high_watermark)?;
@@ -236,7 +234,7 @@ impl Producers {
         self.by_id.len()
     }
 
-    /// Forgets what is applied of the producer whose last frame is oldest.
+    /// Drops the applied batches of the producer whose last frame is oldest.
     fn forget_one(&mut self, high_watermark: Offset) {
         let applied = self.by_id.iter().filter(|(_, p)| p.is_applied(high_watermark));
         let idle = applied.min_by_key(|(id, p)| (p.applied_ms, **id)).map(|(id, _)| *id);
@@ -251,7 +249,7 @@ impl Producers {
         }
     }
 
-    /// Forgets the producer heard longest ago of whom nothing is here but that its first batch was refused.
+    /// Drops the least recently active producer of which only a refused first batch is recorded.
     fn forget_refused(&mut self) {
         let refused = self.by_id.iter().filter(|(_, p)| p.batches.is_empty());
         let idle = refused.min_by_key(|(id, p)| (p.last_time_ms, **id)).map(|(id, _)| *id);
@@ -260,7 +258,7 @@ impl Producers {
         }
     }
 
-    /// Writes the applied part, in an order that depends on content only.
+    /// Encodes the applied part, in an order that depends on content only.
     pub(crate) fn encode(&self, high_watermark: Offset, w: &mut BinWriter) {
         let applied = |p: &Producer| p.batches.iter().take_while(|b| b.end() <= high_watermark).count();
         let mut ids: Vec<_> = self.by_id.iter().filter(|(_, p)| applied(p) > 0).collect();
@@ -309,7 +307,7 @@ mod tests {
         ProducerStamp { id: ProducerId(1), epoch, base_sequence }
     }
 
-    /// A batch whose timestamp follows from its offset.
+    /// A batch whose timestamp is derived from its offset.
     fn batch(base_offset: Offset, count: u32) -> NewBatch {
         NewBatch { base_offset, count, max_timestamp: base_offset.0 as i64 + 1_000 }
     }
@@ -385,8 +383,8 @@ mod tests {
 
     #[test]
     fn what_follows_a_refused_first_batch_is_refused_too() {
-        // Otherwise the second of two pipelined batches would be taken for the start of a producer whose state is
-        // gone, and the retry of the first would be out of order for ever.
+        // Otherwise the second of two pipelined batches would be taken for the start of a producer whose state is gone, and the retry of the first
+        // would be out of order forever.
         for lose in [|p: &mut Producers| p.undo(ProducerId(1), Offset(0)), |p: &mut Producers| p.reset_tail(Offset(0))]
         {
             let mut p = Producers::default();
@@ -424,7 +422,7 @@ mod tests {
         ProducerStamp { id: ProducerId(id), epoch: 0, base_sequence: 0 }
     }
 
-    /// Applies a batch of ten, which the writer has noted before and a replay notes now.
+    /// Applies a batch of ten, which the writer recorded at its proposal and a replay records now.
     fn commit(p: &mut Producers, id: i64, first: u64, time_ms: TimestampMs, replays: bool) {
         if replays {
             p.note(&of(id), batch(Offset(first), 10), time_ms, Offset(first));
@@ -432,7 +430,7 @@ mod tests {
         p.committed(ProducerId(id), time_ms, Offset(first + 10));
     }
 
-    /// A producer whose batch was on its way was forgotten with the batch, by the clock of a node.
+    /// A producer with an uncommitted batch was dropped with the batch, by the clock of a node.
     #[test]
     fn an_expiry_takes_what_is_applied_and_leaves_what_is_proposed() {
         let [mut writer, mut replay] = [Producers::default(), Producers::default()];
@@ -459,13 +457,13 @@ mod tests {
         assert_eq!(encoded(&writer, 30), encoded(&replay, 30));
     }
 
-    /// Which producer is forgotten where there are too many followed from what was proposed.
+    /// The producer to drop when there are too many was chosen by proposed batches.
     #[test]
     fn beyond_the_bound_the_one_is_forgotten_whose_last_frame_is_oldest() {
         let [mut writer, mut replay] = [Producers::default(), Producers::default()];
         let count = PRODUCERS_PER_PARTITION_MAX as i64 + 3;
         let first = |id: i64| id as u64 * 10;
-        // Proposed in an order of times that is not that of their frames, all before the first is committed.
+        // Proposed in another order of times than that of their frames, all before the first commit.
         for id in 0..count {
             writer.note(&of(id), batch(Offset(first(id)), 10), (count - id) * 7, Offset(0));
         }
@@ -477,7 +475,7 @@ mod tests {
         assert_eq!(encoded(&writer, first(count)), encoded(&replay, first(count)));
         assert_eq!(writer.judge(&of(2), 10, 0), Ok(Verdict::Write), "one of three that were forgotten");
         assert_eq!(writer.judge(&of(3), 10, 0), duplicate(Offset(30)));
-        // Of first batches that were refused no more are remembered than that.
+        // Refused first batches are kept up to the same bound.
         for id in count..count + 5 {
             writer.note(&of(id), batch(Offset(first(count)), 10), 1, Offset(first(count)));
             writer.undo(ProducerId(id), Offset(first(count)));

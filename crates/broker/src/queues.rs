@@ -1,4 +1,4 @@
-//! Queues: a lease engine beside the partition, fed with what is committed, and the consumers that it hands messages to.
+//! Queues: per partition a lease engine that is fed with committed entries, and the consumers that it delivers to.
 //!
 //! ```text
 //!   publish ──> drafts, one body for all queues of the shard ──> journal ──commit──> lease engine: appended
@@ -9,13 +9,12 @@
 //!   mover <────── dead messages <────────────/      publishes them elsewhere, and says so: settled
 //! ```
 //!
-//! What waits for a time far off is parked in its engine, and an index of times says when ([`delays`]).
+//! Messages with a delivery time far ahead are parked in their engine; an index of times finds them when they are due ([`delays`]).
 //!
-//! A stream is a queue without a lease engine ([`stream`]): its consumers read the log, each from a place of its own, with the same credit.
+//! A stream is a queue without a lease engine ([`stream`]): its consumers read the log, each at its own offset, with the same credit.
 //!
-//! Applied: what became of messages, by records and entries alone. Tail: what was proposed of it. Soft: consumers and what they hold; they
-//! come back by themselves when a writer is taken anew, with nothing in their hands. A queue is pumped by one thread at a time, so that what
-//! a consumer gets comes in order.
+//! Applied: outcomes of messages, from records and entries alone. Tail: proposed outcomes. Soft: consumers and their leases; consumers are
+//! re-attached with no leases when a new term begins. A queue is pumped by one thread at a time, so that each consumer receives messages in order.
 
 mod attach;
 mod credit;
@@ -45,7 +44,7 @@ pub(crate) use stream::StreamHost;
 use crate::shard::Shard;
 use std::sync::Arc;
 
-/// Adds a shard to those that are to be pumped afterwards, unless it is among them.
+/// Adds a shard to those that are pumped afterwards, unless it is there already.
 pub(crate) fn note_shard(shards: &mut Vec<Arc<Shard>>, shard: Arc<Shard>) {
     if !shards.iter().any(|known| known.id == shard.id) {
         shards.push(shard);

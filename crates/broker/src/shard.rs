@@ -1,8 +1,7 @@
-//! One journal shard of the broker: tail and applied state of its partitions, and what is parked until its commit.
+//! One journal shard of the broker: tail and applied state of its partitions, and requests parked until their commit.
 //!
-//! Lock order: machines, then a shard's state, then nothing. No lock is held across I/O; `try_propose` is called
-//! under the state lock, because the order in which offsets are given out must be the order in the log, and it
-//! never blocks.
+//! Lock order: machines, then a shard's state. No lock is held during I/O. `try_propose` is called under the state lock, because offsets must be
+//! assigned in log order; it never blocks.
 
 use crate::follow::Follows;
 use crate::machines::MachineProgress;
@@ -33,47 +32,48 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
-    /// What its own records get, and what its topics were made for. An append gets what its topics say now, but for `Memory`.
+    /// Durability of the shard's own records, and of its topics when they were created. An append uses its topic's current durability, except in
+    /// `Memory` shards.
     pub(crate) class: Durability,
-    /// Whether queues that may hand out messages before they are committed do so: only where this node alone decides what is.
+    /// Whether queues with early delivery use it: only if this node alone decides what is committed.
     pub(crate) early_deliveries: bool,
-    /// What knows the bodies of messages in queues.
+    /// Parses the bodies of messages in queues.
     pub(crate) view: Option<Arc<dyn LogView>>,
     pub(crate) log: Arc<dyn ShardLog>,
     pub(crate) store: ShardStore,
-    /// Where applied state is kept; none for a memory shard.
+    /// Checkpoints of applied state; none for a memory shard.
     pub(crate) checkpoints: Option<CheckpointStore>,
-    /// The files behind `log`, for the store's merges; none for a memory shard.
+    /// The journal behind `log`, for the store's merges; none for a memory shard.
     pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) state: Mutex<ShardState>,
     pub(crate) machines: MachineProgress,
-    /// When a queue of it wants to be looked at, as the timer knows. Wall time, milliseconds; `u64::MAX` for never.
+    /// The next deadline of a queue, as known to the timer. Wall time, milliseconds; `u64::MAX`: none.
     pub(crate) queue_deadline_ms: AtomicU64,
-    /// Held while committed frames are applied, so that a checkpoint sees whole frames. Taken before any other lock.
+    /// Held while committed frames are applied, so that a checkpoint contains whole frames. Taken before any other lock.
     pub(crate) applying: Mutex<()>,
 }
 
-/// What is waiting for a ticket's outcome.
+/// A request that waits for a ticket's outcome.
 #[derive(Debug)]
 pub(crate) enum Parked {
-    /// Entries of an append; positions in the request.
+    /// Entries of an append, with their positions in the request.
     Append(Arc<PendingAppend>, Vec<u32>),
-    /// Messages of a publish; positions in the request.
+    /// Messages of a publish, with their positions in the request.
     Publish(Arc<PendingPublish>, Vec<u32>),
-    /// Partitions of a trim; positions in the request.
+    /// Partitions of a trim, with their positions in the request.
     Trim(Arc<PendingTrim>, Vec<u32>),
-    /// Replies of a machine.
+    /// Replies of a state machine.
     Machine(Vec<(Caller, Box<dyn Any + Send>)>),
 }
 
 /// Mutable state of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct ShardState {
-    /// What this node is in the shard. A follower until it has a term of its own: a start replays its log as one.
+    /// This node's role in the shard. A follower until it has a term of its own: a start replays the log as a follower.
     pub(crate) role: Role,
-    /// The writer's term; of a follower that of the last frame it applied.
+    /// The writer's term; on a follower the term of the last applied frame.
     pub(crate) term: Term,
-    /// The writer was lost: nothing is proposed until it was taken anew.
+    /// The writer was lost: nothing is proposed before a new term begins.
     pub(crate) lost: bool,
     pub(crate) openings: Openings,
     pub(crate) partitions: Map<PartitionId, Partition>,
@@ -82,60 +82,60 @@ pub(crate) struct ShardState {
     pub(crate) follows: Follows,
     pub(crate) parked: VecDeque<(u64, Parked)>,
     pub(crate) next_ticket: u64,
-    /// All tickets below this one have their outcome.
+    /// All tickets below this one have an outcome.
     pub(crate) settled: u64,
-    /// The last index applied.
+    /// The last applied index.
     pub(crate) applied: Index,
     /// Bytes of frames applied since the last checkpoint.
     pub(crate) applied_bytes: u64,
-    /// The last cut that was applied: the log up to it may become segments.
+    /// The last applied cut: the log up to it may be merged into segments.
     pub(crate) cut: Option<Index>,
     /// The last cut that was proposed.
     pub(crate) cut_proposed: Option<Index>,
-    /// Partitions that went since the last checkpoint.
+    /// Partitions deleted since the last checkpoint.
     pub(crate) removed: Vec<PartitionId>,
-    /// Changes were taken out of the state without being written: the next checkpoint has all chunks.
+    /// Changes were taken from the state but not written: the next checkpoint contains all chunks.
     pub(crate) recapture: bool,
 }
 
 impl ShardState {
-    /// Whether this node proposes in the shard, hands out and expires: it is the writer and was not lost.
+    /// Returns whether this node proposes, delivers and expires in the shard: it is the writer and is not lost.
     pub(crate) fn proposes(&self) -> bool {
         self.role == Role::Writer && !self.lost
     }
 }
 
-/// How an append is to be treated.
+/// Options of an append.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AppendTerms {
     pub(crate) ack: Ack,
     pub(crate) now_ms: TimestampMs,
-    /// Producers last heard before this are unknown.
+    /// Producers that were last active before this time are unknown.
     pub(crate) oldest_producer_ms: TimestampMs,
 }
 
-/// Entries on their way to the log.
+/// Entries to be proposed.
 #[derive(Debug)]
 struct Planned {
     drafts: Vec<Draft>,
-    /// The strongest durability that one of their topics asks for.
+    /// The strongest durability that their topics require.
     class: journal::Durability,
 }
 
-/// What came of the entries that a shard was given.
+/// The result of a shard's part of an append.
 #[derive(Debug, Default)]
 pub(crate) struct AppendOutcome {
-    /// By position in the request; of those that are to be waited for: what will be true once committed.
+    /// Results by position in the request. Those of waiting positions become true at the commit.
     pub(crate) results: Vec<(u32, Result<Appended, AppendError>)>,
-    /// The ticket to wait for, and the positions that wait.
+    /// The ticket to wait for, and the positions that wait for it.
     pub(crate) waits: Option<(u64, Vec<u32>)>,
-    /// The caller has the log write it ([`polylogue_replicate::ShardLog::write_prompt`]), once the shard's lock is released.
+    /// The caller must have the log write it ([`polylogue_replicate::ShardLog::write_prompt`]) after the shard's lock is released.
     pub(crate) prompt: bool,
 }
 
 impl Shard {
-    /// Gives offsets to entries and hands them to the log. Entries are (position in the request, entry).
-    /// With `Ack::Committed` the caller parks what `waits` says, under the same lock.
+    /// Assigns offsets to entries and proposes them. Entries are (position in the request, entry). With `Ack::Committed` the caller parks `waits`
+    /// under the same lock.
     pub(crate) fn append(
         &self,
         state: &mut ShardState,
@@ -155,7 +155,7 @@ impl Shard {
             outcome.results.push((position, result.map(|(appended, _)| appended)));
         }
         let ticket = if planned.drafts.is_empty() {
-            // Only duplicates of what is still on its way: they wait for whatever was proposed last.
+            // Only duplicates of uncommitted batches: they wait for the last proposal.
             state.next_ticket.saturating_sub(1)
         } else {
             let urgency = if terms.ack.is_committed() { Urgency::Urgent } else { Urgency::Lazy };
@@ -183,7 +183,7 @@ impl Shard {
         outcome
     }
 
-    /// Judges one entry and gives it its place; `(result, already committed)`.
+    /// Checks an entry and assigns its offset; returns `(result, already committed)`.
     fn plan(
         &self,
         state: &mut ShardState,
@@ -216,7 +216,7 @@ impl Shard {
         Ok((Appended { base_offset, log_start, duplicate: false, max_timestamp }, false))
     }
 
-    /// Hands a proposal to the log under a new ticket.
+    /// Proposes to the log under a new ticket.
     pub(crate) fn propose(&self, state: &mut ShardState, proposal: Proposal) -> Result<u64, Unavailable> {
         if !state.proposes() {
             return Err(Unavailable::NotCommitted);
@@ -234,7 +234,7 @@ impl Shard {
                     LogErrorKind::StorageFull => Unavailable::StorageFull,
                     LogErrorKind::Busy => Unavailable::Busy,
                     LogErrorKind::Stopped => Unavailable::Stopping,
-                    // Nothing is wrong with the writer.
+                    // The writer is unaffected.
                     LogErrorKind::Invalid => Unavailable::TooLarge,
                     _ => {
                         state.lost = true;
@@ -245,13 +245,13 @@ impl Shard {
         }
     }
 
-    /// Notes when queues want to be looked at next; whether that is sooner than it was.
+    /// Sets the next deadline of the queues. Returns whether it is earlier than before.
     pub(crate) fn queues_due(&self, at_ms: Option<u64>) -> bool {
         let at_ms = at_ms.unwrap_or(u64::MAX);
         at_ms < self.queue_deadline_ms.swap(at_ms, Ordering::Relaxed)
     }
 
-    /// Proposes one record of a machine or of the broker itself under a machine's partition.
+    /// Proposes one record of a machine or of the broker under a machine's partition.
     pub(crate) fn propose_record(
         &self,
         state: &mut ShardState,
@@ -261,7 +261,7 @@ impl Shard {
         self.propose_own(state, partition, record, Urgency::Urgent)
     }
 
-    /// The same, for a record with or without a waiter.
+    /// As `propose_record`, with or without a waiter.
     pub(crate) fn propose_own(
         &self,
         state: &mut ShardState,
@@ -272,7 +272,7 @@ impl Shard {
         self.propose_records(state, partition, [record], urgency)
     }
 
-    /// The same, for several records: the log takes all of them or none.
+    /// As `propose_own`, for several records: the log accepts all of them or none.
     pub(crate) fn propose_records(
         &self,
         state: &mut ShardState,
@@ -296,7 +296,7 @@ impl Shard {
         self.propose(state, Proposal { reserve: true, urgency, ..Proposal::data(state.term, 0, drafts) })
     }
 
-    /// Proposes that the log up to an index becomes segments.
+    /// Proposes that the log up to an index may be merged into segments.
     pub(crate) fn propose_cut(&self, state: &mut ShardState, upto: Index) -> Result<u64, Unavailable> {
         if !state.proposes() {
             return Err(Unavailable::NotCommitted);
@@ -314,8 +314,8 @@ impl Shard {
         Ok(ticket)
     }
 
-    /// Offsets, watchers: the part of applying that concerns a partition. What the writer noted when it proposed, a follower notes here.
-    /// `Err` is a broken promise of the log.
+    /// Applies an entry to its partition: offsets and watchers. A follower records here what the writer recorded when it proposed. `Err`: the log
+    /// broke its guarantee.
     pub(crate) fn apply_entry(
         state: &mut ShardState,
         envelope: &Envelope,
@@ -323,7 +323,7 @@ impl Shard {
         fired: &mut Fired,
     ) -> Result<(), String> {
         let follows = state.role != Role::Writer;
-        // A topic that was deleted while its entries were on their way: they go nowhere.
+        // The topic was deleted while its entries were in flight: they are ignored.
         let Some(partition) = state.partitions.get_mut(&envelope.partition) else { return Ok(()) };
         if follows && let Some(stamp) = envelope.producer.as_ref().map(producer_stamp) {
             let at = partition.high_watermark;
@@ -341,12 +341,12 @@ impl Shard {
         Ok(())
     }
 
-    /// Parks something until its ticket's outcome.
+    /// Parks a request until its ticket's outcome.
     pub(crate) fn park(state: &mut ShardState, ticket: u64, parked: Parked) {
         state.parked.push_back((ticket, parked));
     }
 
-    /// Takes everything that waited for `ticket` or an earlier one.
+    /// Takes all requests parked for `ticket` or an earlier one.
     pub(crate) fn unpark(state: &mut ShardState, ticket: u64, into: &mut Vec<Parked>) {
         while state.parked.front().is_some_and(|(waits_for, _)| *waits_for <= ticket) {
             into.extend(state.parked.pop_front().map(|(_, parked)| parked));
@@ -354,8 +354,8 @@ impl Shard {
     }
 }
 
-/// Takes back what was given to drafts that the log refused, newest first; nothing was given out since, because the
-/// state was locked all the time.
+/// Takes back the offsets of drafts that the log refused, newest first. No other offsets were assigned since, because the state was locked
+/// throughout.
 fn undo(state: &mut ShardState, drafts: &[Draft]) {
     for draft in drafts.iter().rev() {
         let envelope = &draft.envelope;
@@ -372,7 +372,7 @@ fn producer_stamp(p: &Producer) -> polylogue_api::ProducerStamp {
     polylogue_api::ProducerStamp { id: p.id, epoch: p.epoch, base_sequence: p.base_sequence as i32 }
 }
 
-/// Gives an entry its offset, ordinal and epoch, in the envelope and in its native header, and moves the tail.
+/// Sets an entry's offset, ordinal and epoch in the envelope and in its native header, and advances the tail.
 fn stamp_entry(partition: &mut Partition, entry: AppendEntry) -> Draft {
     let base_offset = partition.next_offset;
     let mut envelope = Envelope::new(entry.partition, entry.form);
@@ -398,13 +398,13 @@ fn stamp_entry(partition: &mut Partition, entry: AppendEntry) -> Draft {
     Draft { envelope, bytes: entry.bytes, patch: head }
 }
 
-/// The first bytes of an entry with its offset and leader epoch filled in, as its form has them.
+/// Returns the first bytes of an entry with its offset and leader epoch set, in the layout of its form.
 fn patched_head(form: Form, head: &[u8], base_offset: Offset, leader_epoch: i32) -> Patch {
     let mut bytes = [0; PATCH_BYTES_MAX];
     let len = head.len().min(PATCH_BYTES_MAX);
     bytes[..len].copy_from_slice(&head[..len]);
     if form == Form::KafkaV2 && len >= 16 {
-        // baseOffset and partitionLeaderEpoch of a record batch; both stand before what its CRC covers.
+        // baseOffset and partitionLeaderEpoch of a record batch; both are before the range of its CRC.
         bytes[..8].copy_from_slice(&base_offset.0.to_be_bytes());
         bytes[12..16].copy_from_slice(&leader_epoch.to_be_bytes());
     }

@@ -1,4 +1,4 @@
-//! Consumers that come and go.
+//! Attaching and detaching consumers.
 
 use crate::broker::Inner;
 use crate::queues::host::Recipient;
@@ -12,7 +12,7 @@ use polylogue_lease::{ConsumerConfig, LeaseError, Return, Share};
 use polylogue_types::{Map, PartitionId, SharedLimit};
 use std::sync::Arc;
 
-/// Where each consumer is, and which ones a session has.
+/// The queue of each consumer, and the consumers of each session.
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     queues: Map<u64, (PartitionId, SessionId)>,
@@ -21,7 +21,7 @@ pub(crate) struct Consumers {
 }
 
 impl Consumers {
-    /// A number that no other consumer has.
+    /// Returns a new consumer id.
     pub(crate) fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -34,7 +34,7 @@ impl Consumers {
         id
     }
 
-    /// The queue of a consumer, if it is this session's.
+    /// Returns the queue of a consumer that belongs to this session.
     fn queue(&self, consumer: u64, session: SessionId) -> Option<PartitionId> {
         self.queues.get(&consumer).filter(|(_, of)| *of == session).map(|(queue, _)| *queue)
     }
@@ -59,7 +59,7 @@ impl Consumers {
 fn consumer_config(spec: &ConsumerSpec) -> ConsumerConfig {
     ConsumerConfig {
         priority: spec.priority,
-        // One that settles by receiving has no limit of what it holds, see `Recipient::settles`.
+        // A consumer that settles by receiving has no prefetch limit, see `Recipient::settles`.
         prefetch: if spec.settles { 0 } else { spec.prefetch },
         prefetch_bytes: if spec.settles { 0 } else { spec.prefetch_bytes },
         permits: spec.credit,
@@ -72,7 +72,7 @@ fn consumer_config(spec: &ConsumerSpec) -> ConsumerConfig {
     }
 }
 
-/// The error for a consumer that the engine refuses.
+/// The reply for a consumer that the engine refuses.
 fn attach_error(error: &LeaseError) -> AttachError {
     match error {
         LeaseError::NotWriter => AttachError::Unavailable(Unavailable::NotCommitted),
@@ -111,7 +111,7 @@ impl Inner {
             self.consumers.lock().remove(id);
             return origin.reply(Reply::Attach(Err(why)));
         }
-        // A session has to know the consumer before it receives messages, those included that another thread finds meanwhile.
+        // The session must know the consumer before it receives messages, also those that another thread finds meanwhile.
         let sink = origin.sink.clone();
         origin.reply(Reply::Attach(Ok(ConsumerId(id))));
         let is_there = {
@@ -122,7 +122,7 @@ impl Inner {
             is_there
         };
         if !is_there {
-            // It went meanwhile, and was said to be gone before it was said to be there.
+            // The consumer was detached meanwhile, and `Detached` was sent before `Attached`.
             sink.event(Event::Detached(ConsumerId(id)));
         }
         self.pump(&shard);
@@ -143,7 +143,7 @@ impl Inner {
         }
     }
 
-    /// A consumer gets no more, and keeps what it has.
+    /// Stops deliveries to a consumer, which keeps its leases.
     pub(crate) fn stop_consumer(&self, origin: Origin, consumer: ConsumerId) {
         let queue = self.consumers.lock().queue(consumer.0, origin.session);
         let found = queue.and_then(|queue| Some((queue, self.partition_shard(queue)?)));
@@ -152,13 +152,13 @@ impl Inner {
         {
             let mut state = shard.state.lock();
             if let Some(host) = state.queues.hosts.get_mut(&queue) {
-                // It may have gone with the writer before.
+                // The consumer may have been dropped with the writer.
                 let _ = host.lease.stop_consumer(polylogue_lease::ConsumerId(consumer.0));
                 if let Some(recipient) = host.recipients.get_mut(&consumer.0) {
                     recipient.stopped = true;
                 }
                 if host.pumping {
-                    // It may be among those that are handed something now, which may be settled by that.
+                    // A delivery to it may be in progress, which may settle the message.
                     host.stops.extend(stopped.take());
                 }
             } else if let Some(reader) = state.queues.reader(queue, consumer.0) {
@@ -172,7 +172,7 @@ impl Inner {
         self.pump(&shard);
     }
 
-    /// All consumers of a session are gone.
+    /// Detaches all consumers of a session.
     pub(crate) fn detach_session(&self, session: SessionId) {
         let gone = self.consumers.lock().take_session(session);
         self.leave(&gone);
@@ -186,7 +186,7 @@ impl Inner {
             let mut state = shard.state.lock();
             if let Some(host) = state.queues.hosts.get_mut(queue) {
                 host.recipients.remove(consumer);
-                // It may have gone with the writer before.
+                // The consumer may have been dropped with the writer.
                 let back = Return { counts: true, ..Return::default() };
                 let _ = host.lease.remove_consumer(polylogue_lease::ConsumerId(*consumer), back, now_ms);
             } else if let Some(host) = state.queues.streams.get_mut(queue) {
@@ -201,7 +201,7 @@ impl Inner {
         }
     }
 
-    /// A queue is gone: its consumers and waiters are notified.
+    /// Notifies the consumers and waiters of a deleted queue.
     pub(crate) fn queue_gone(&self, mut queue: QueueHost) {
         let mut consumers = self.consumers.lock();
         for consumer in queue.recipients.keys() {
@@ -220,7 +220,7 @@ impl Inner {
         self.offer(freed);
     }
 
-    /// A stream is gone: its readers hear of it.
+    /// Notifies the readers of a deleted stream.
     pub(crate) fn stream_gone(&self, stream: &StreamHost) {
         let mut consumers = self.consumers.lock();
         stream.readers().for_each(|(reader, _)| consumers.remove(*reader));
@@ -238,7 +238,7 @@ impl Inner {
         {
             let mut state = shard.state.lock();
             if let Some(host) = state.queues.hosts.get_mut(&queue) {
-                // One that went with its writer comes back without what it had.
+                // A consumer that was dropped with its writer is re-attached without its earlier credit.
                 let _ = host.lease.add_permits(polylogue_lease::ConsumerId(consumer.0), more.messages, more.bytes);
             } else if let Some(reader) = state.queues.reader(queue, consumer.0) {
                 reader.credit(more);
@@ -248,7 +248,7 @@ impl Inner {
         self.pump(&shard);
     }
 
-    /// A consumer shares a limit from now on. Readers of streams do not: what one has no room for would go to no other consumer.
+    /// Puts a consumer under a shared limit. Not for readers of streams: a message that one has no room for cannot go to another consumer.
     pub(crate) fn share(&self, session: SessionId, consumer: ConsumerId, limit: Arc<SharedLimit>) {
         let queue = self.consumers.lock().queue(consumer.0, session);
         let Some((queue, shard)) = queue.and_then(|queue| Some((queue, self.partition_shard(queue)?))) else { return };
@@ -257,12 +257,12 @@ impl Inner {
         let Some(recipient) = host.recipients.get_mut(&consumer.0) else { return };
         let share = Share { limit, counts: !recipient.settles };
         recipient.config.share = Some(share.clone());
-        // One that went with its writer comes back with it.
+        // A consumer that was dropped with its writer is re-attached with the limit.
         let _ = host.lease.share(polylogue_lease::ConsumerId(consumer.0), share);
     }
 
-    /// Looks whether a consumer that waits for room under a limit gets something now. Its queue's shard, which is to be pumped; `None` when
-    /// it is gone.
+    /// Offers messages to a consumer that waits for room under a limit. Returns the shard of its queue, which must be pumped; `None` if the consumer
+    /// is gone.
     pub(crate) fn offer_to(&self, consumer: u64) -> Option<Arc<Shard>> {
         let queue = self.consumers.lock().queues.get(&consumer)?.0;
         let shard = self.partition_shard(queue)?;

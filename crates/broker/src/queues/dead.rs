@@ -1,7 +1,7 @@
-//! Dead messages on their way out of a queue: delivered to the dead-letter mover, settled when it confirms the move.
+//! Dead messages: delivered to the dead-letter mover, settled when it confirms the move.
 //!
-//! That a message is dead is a record; that a session received it is not. So the session that moves them may go at any time: the next one is
-//! sent all of them, and what had been moved already is moved once more.
+//! A record makes a message dead; its delivery to a session is not recorded. The mover's session may therefore end at any time: the next one receives
+//! all dead messages, and those that had been moved already are moved again.
 
 use crate::broker::Inner;
 use crate::queues::note_shard;
@@ -17,44 +17,44 @@ use polylogue_types::{Map, Offset, PartitionId, Set};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Dead messages of one queue that are delivered and not answered, at the most.
+/// Unacknowledged dead messages of one queue at most.
 const QUEUE_MESSAGES_MAX: u64 = 256;
-/// Of all queues together.
+/// Unacknowledged dead messages of all queues at most.
 const MESSAGES_MAX: u64 = 4_096;
-/// Their bytes, but for one message: they are not to fill the log's queue for everybody.
+/// Bytes of unacknowledged dead messages, exceeded by at most one message: they must not fill the log's queue.
 const BYTES_MAX: u64 = 4 << 20;
-/// Bytes that one queue tells of at once, but for one message.
+/// Bytes that one queue delivers in a batch, exceeded by at most one message.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
-/// Messages that full queues refused, delivered and not answered, at the most; more are dropped: their publishers got the refusal.
+/// Unacknowledged messages rejected by full queues at most. More are dropped: their publishers got the rejection.
 const REFUSED_MAX: usize = 10_000;
-/// Their bytes.
+/// Bytes of unacknowledged rejected messages at most.
 const REFUSED_BYTES_MAX: u64 = 16 << 20;
 
-/// The dead-letter mover's session, and the messages that it has not answered.
+/// The dead-letter mover's session, and its unacknowledged messages.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLetterMover {
     session: Option<(SessionId, Arc<dyn ReplySink>)>,
-    /// What each message counts for. Bytes.
+    /// Accounted size of each message. Bytes.
     delivered: Map<(PartitionId, u64), u64>,
     of_queue: Map<PartitionId, u64>,
     bytes: u64,
-    /// Queues that found no room, each once, in the order in which they came.
+    /// Queues that found no room, each once, in order of arrival.
     waiting: VecDeque<PartitionId>,
     waits: Set<PartitionId>,
     refused: Refused,
 }
 
-/// Messages that full queues refused, on their way. They have a bound of their own: they are not kept until there is room.
+/// Unacknowledged messages rejected by full queues. They have their own bound: they do not wait for room.
 #[derive(Debug, Default)]
 struct Refused {
-    /// What each counts for, by its number. Bytes.
+    /// Accounted size of each, by its number. Bytes.
     delivered: Map<u64, u64>,
     bytes: u64,
     next: u64,
 }
 
 impl Refused {
-    /// A number for one more, if there is room.
+    /// Returns a number for one more message if there is room.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         if self.delivered.len() >= REFUSED_MAX || self.bytes.saturating_add(bytes) > REFUSED_BYTES_MAX {
             return None;
@@ -66,17 +66,17 @@ impl Refused {
     }
 }
 
-/// Dead messages of a queue, on their way to `DeadLetters`.
+/// Dead messages of a queue that are being delivered to `DeadLetters`.
 pub(crate) struct DeadBatch {
     queue: PartitionId,
     sink: Arc<dyn ReplySink>,
-    /// What is left to read, in order.
+    /// Messages still to be read, in order.
     unread: VecDeque<(u64, Reason)>,
     ready: Vec<DeadMessage>,
 }
 
 impl DeadLetterMover {
-    /// How many more messages and bytes of a queue may be delivered now. A queue without room is notified when there is some.
+    /// Returns how many more messages and bytes of a queue may be delivered now. A queue without room is registered for a wake-up.
     fn room(&mut self, queue: PartitionId) -> Option<(Arc<dyn ReplySink>, u64, u64)> {
         let (_, sink) = self.session.as_ref()?;
         let of_queue = QUEUE_MESSAGES_MAX.saturating_sub(self.of_queue.get(&queue).copied().unwrap_or(0));
@@ -85,16 +85,16 @@ impl DeadLetterMover {
         if messages > 0 && bytes > 0 {
             return Some((sink.clone(), messages, bytes));
         }
-        // One that has messages on their way is looked at when they are answered.
+        // A queue with unacknowledged messages is looked at when they are acknowledged.
         if of_queue > 0 && self.waits.insert(queue) {
             self.waiting.push_back(queue);
         }
         None
     }
 
-    /// The queues whose turn it is after so many messages were answered.
+    /// Takes the queues to wake after this many acknowledgements.
     fn take_waiting(&mut self, answered: usize) -> Vec<PartitionId> {
-        // When nothing is on its way any more no other event would look at the others.
+        // Without unacknowledged messages no other event would wake the remaining queues.
         let count = if self.delivered.is_empty() { self.waiting.len() } else { answered.min(self.waiting.len()) };
         let queues: Vec<_> = self.waiting.drain(..count).collect();
         queues.iter().for_each(|queue| _ = self.waits.remove(queue));
@@ -109,13 +109,13 @@ impl DeadLetterMover {
         self.bytes += bytes;
     }
 
-    /// One that was refused was answered: it is forgotten.
+    /// Removes an acknowledged rejected message.
     fn refused_answered(&mut self, offset: Offset) {
         let number = offset.0 ^ DeadMessage::refused(0).0;
         self.refused.bytes -= self.refused.delivered.remove(&number).unwrap_or(0);
     }
 
-    /// A message was answered; whether it had been delivered.
+    /// Removes an acknowledged message. Returns whether it had been delivered.
     fn answered(&mut self, queue: PartitionId, offset: u64) -> bool {
         let Some(bytes) = self.delivered.remove(&(queue, offset)) else { return false };
         self.bytes -= bytes;
@@ -128,7 +128,7 @@ impl DeadLetterMover {
         true
     }
 
-    /// A session is gone, which may be the one that moves.
+    /// Handles the end of a session, which may be the mover's.
     pub(crate) fn gone(&mut self, session: SessionId) {
         if self.session.as_ref().is_some_and(|(mover, _)| *mover == session) {
             *self = DeadLetterMover::default();
@@ -152,7 +152,7 @@ impl DeadBatch {
         self.ready.extend(bytes.map(|bytes| DeadMessage { queue: self.queue, offset: Offset(offset), reason, bytes }));
     }
 
-    /// Reads as far as memory has it, and tells whether something is left.
+    /// Reads the messages that are in memory. Returns whether some are left.
     fn read_in_memory(&mut self, shard: &Shard) -> bool {
         while let Some((offset, _)) = self.unread.front() {
             match shard.store.entry_at(self.queue, Offset(*offset)) {
@@ -163,7 +163,7 @@ impl DeadBatch {
         false
     }
 
-    /// Reads the rest. What cannot be read is lost, unless the disk may give it another time. Tells how many that were.
+    /// Reads the rest from disk. Messages that cannot be read are lost, unless the error may be temporary. Returns the number of failures.
     fn read_all(&mut self, inner: &Inner, shard: &Shard) -> usize {
         let mut failed = 0;
         while let Some((offset, _)) = self.unread.front().copied() {
@@ -192,10 +192,10 @@ impl DeadBatch {
 }
 
 impl Inner {
-    /// Takes what of a queue is dead and to be moved, as far as there is room for it.
+    /// Takes a batch of a queue's dead messages, as far as there is room.
     pub(crate) fn take_dead_batch(&self, state: &mut ShardState, queue: PartitionId) -> Option<DeadBatch> {
         let host = state.queues.hosts.get_mut(&queue)?;
-        // Also where there is nothing to tell of now: the timer would wake up for it again and again.
+        // Even if there is nothing to deliver now: otherwise the timer would wake up for this queue repeatedly.
         if let Some(at_ms) = host.dead_retry_ms {
             if at_ms > lease_ms(self.env.clock.now_ms()) {
                 return None;
@@ -223,7 +223,7 @@ impl Inner {
         Some(DeadBatch { queue, sink, unread, ready: Vec::new() })
     }
 
-    /// Reads bodies of dead messages and tells of them; from a reader's thread where the disk is needed.
+    /// Reads the bodies of dead messages and delivers them; on a reader thread if the disk is needed.
     pub(crate) fn deliver_dead(&self, shard: &Arc<Shard>, mut delivering_dead: DeadBatch) {
         let unread = delivering_dead.read_in_memory(shard);
         delivering_dead.send();
@@ -235,14 +235,14 @@ impl Inner {
             delivering_dead.send();
             dead_delivered(shard, delivering_dead.queue);
             if failed > 0 {
-                // What failed makes room, perhaps for queues of other shards: the timer looks at them.
+                // Failures make room, possibly for queues of other shards: the timer looks at them.
                 inner.wake_waiting(failed);
                 inner.deadlines_changed();
             }
         });
     }
 
-    /// So many messages were answered: queues that waited for room are to be looked at. Gives their shards.
+    /// Wakes queues that wait for room after this many acknowledgements. Returns their shards.
     fn wake_waiting(&self, answered: usize) -> Vec<Arc<Shard>> {
         let mut shards = Vec::new();
         let waiting = self.mover.lock().take_waiting(answered);
@@ -255,7 +255,7 @@ impl Inner {
         shards
     }
 
-    /// A session moves dead messages from now on: it receives all there are.
+    /// Makes a session the mover: it receives all dead messages.
     pub(crate) fn move_dead(&self, origin: &Origin) {
         *self.mover.lock() =
             DeadLetterMover { session: Some((origin.session, origin.sink.clone())), ..DeadLetterMover::default() };
@@ -275,7 +275,7 @@ impl Inner {
         }
     }
 
-    /// What became of dead messages. What another session says than the one that moves them is of no matter.
+    /// Applies the mover's outcomes of dead messages. Outcomes of other sessions are ignored.
     pub(crate) fn dead_moved(&self, session: SessionId, outcomes: &[DeadOutcome]) {
         if self.mover.lock().session.as_ref().is_none_or(|(mover, _)| *mover != session) {
             return;
@@ -291,7 +291,7 @@ impl Inner {
                     self.dead_answered(&shard, outcome);
                     note_shard(&mut shards, shard);
                 }
-                // It went with its queue.
+                // The message was removed with its queue.
                 None => _ = self.mover.lock().answered(outcome.queue, outcome.offset.0),
             }
         }
@@ -303,7 +303,7 @@ impl Inner {
         }
     }
 
-    /// Tells of messages that full queues refused. What there is no room for, or no session to tell of, is dropped.
+    /// Delivers messages that full queues rejected to the mover. They are dropped if there is no room or no mover.
     pub(crate) fn deliver_refused(&self, refused: Vec<(PartitionId, Bytes)>) {
         let mut mover = self.mover.lock();
         let sink = mover.session.as_ref().map(|(_, sink)| sink.clone());
@@ -333,7 +333,7 @@ impl Inner {
         }
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
         match how {
-            // It has no waiter: a new writer tells of it again.
+            // Without a waiter: a new writer delivers the message again.
             DeadFate::Moved => _ = host.lease.dead_lettered(offset.0, 1),
             DeadFate::Later(ms) => {
                 host.lease.dead_letter_failed(offset.0, 1);
@@ -344,7 +344,7 @@ impl Inner {
     }
 }
 
-/// A queue's dead messages are on their way: more of them may be looked for.
+/// Ends the delivery of a batch of dead messages: another one may be taken.
 fn dead_delivered(shard: &Shard, queue: PartitionId) {
     let mut state = shard.state.lock();
     if let Some(host) = state.queues.hosts.get_mut(&queue) {

@@ -1,4 +1,4 @@
-//! One queue of a shard: its lease engine, its consumers, and who waits for what.
+//! One queue of a shard: its lease engine, its consumers and its waiters.
 
 use crate::config::QueueRules;
 use crate::pending::{PendingPublish, PendingSettle};
@@ -14,46 +14,46 @@ use polylogue_types::{Map, Offset, PartitionId, Set, TimestampMs};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Times of expiry are rounded up to multiples of this. Milliseconds.
+/// Expiry times are rounded up to multiples of this. Milliseconds.
 const EXPIRY_GRAIN_MS: u64 = 10;
 
 /// A consumer of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipient {
     pub(crate) sink: Arc<dyn ReplySink>,
-    /// As it came, with the limits that hold now: for coming back when the writer is taken anew.
+    /// As requested, with the current limits: used to re-attach the consumer under a new term.
     pub(crate) config: ConsumerConfig,
-    /// Messages are settled by being sent to it. It holds them until they are read: what is settled may be taken from the log, and then
-    /// it could not be read any more.
+    /// Messages are settled when they are sent to this consumer. They stay leased until they are read: a settled message may be trimmed from the log
+    /// and could not be read any more.
     pub(crate) settles: bool,
-    /// It gets no more messages.
+    /// The consumer receives no more messages.
     pub(crate) stopped: bool,
 }
 
 /// A waiter for the commit of a record.
 #[derive(Debug)]
 pub(crate) enum Waiter {
-    /// Settlements; positions in the request.
+    /// Settlements, with their positions in the request.
     Settle(Arc<PendingSettle>, Vec<u32>),
-    /// A purge of so many messages.
+    /// A purge, with the number of messages.
     Purge(Origin, u64),
-    /// A publisher, for credit.
+    /// A publisher that waits for credit.
     Credit(Arc<PendingPublish>),
 }
 
 impl Waiter {
-    /// Tells how it went. Call it without holding a lock.
+    /// Sends the outcome to the waiter. Must not be called with a lock held.
     pub(crate) fn answer(self, error: Option<SettleError>) {
         match self {
             Waiter::Settle(pending, positions) => pending.part_done(&positions, error.map(Err)),
             Waiter::Purge(origin, count) => origin.reply(Reply::Purge(error.map_or(Ok(count), Err))),
-            // What became of the messages is reported when they are committed, to callers that ask.
+            // The outcome of the messages is reported at their commit, to callers that asked for it.
             Waiter::Credit(pending) => pending.part_done(&[], None),
         }
     }
 }
 
-/// The body of an entry that is proposed and may be handed out already.
+/// The body of an entry that is proposed and may be delivered before its commit.
 #[derive(Debug)]
 pub(crate) struct EarlyBody {
     pub(crate) first: u64,
@@ -65,55 +65,55 @@ pub(crate) struct EarlyBody {
 #[derive(Debug)]
 pub(crate) struct QueueHost {
     pub(crate) lease: Queue,
-    /// By which what comes is judged: as proposed.
+    /// The settings as proposed: new messages are checked against these.
     pub(crate) settings: QueueSettings,
-    /// Settled messages stay until retention takes them: as applied, like the lease engine's own settings.
+    /// Settled messages stay until retention trims them. As applied, like the lease engine's settings.
     pub(crate) keeps_settled: bool,
     rules: QueueRules,
     pub(crate) recipients: Map<u64, Recipient>,
-    /// How often it has had a new writer. Wraps around.
+    /// Number of terms that the queue has begun. Wraps around.
     pub(crate) life: u16,
-    /// By the number of the record that each waits for.
+    /// Waiters by the number of the record that each waits for.
     pub(crate) waiting: VecDeque<(u64, Waiter)>,
-    /// The number of the last record that was proposed, and of the last that was applied.
+    /// Number of the last proposed record, and of the last applied record.
     pub(crate) recorded: u64,
     applied: u64,
-    /// Up to where messages are flushed at once by a record that is on its way.
+    /// Messages before this offset are covered by a proposed record that is flushed immediately.
     pub(crate) hurried_to: u64,
-    /// A thread hands out messages; another one that finds some leaves a note.
+    /// A thread is pumping this queue; another thread that finds messages only marks the queue as due.
     pub(crate) pumping: bool,
-    /// Consumers that are stopped, and are notified when it is done.
+    /// Stop requests of consumers, replied to when the current batch is delivered.
     pub(crate) stops: Vec<Origin>,
     pub(crate) again: bool,
-    /// Consumers that are there and have not heard of it: nothing is handed out before.
+    /// Consumers that are attached but not notified of it yet: nothing is delivered before that.
     pub(crate) attaching: u32,
-    /// It is in [`Queues::due`].
+    /// The queue is in [`Queues::due`].
     queued: bool,
-    /// Applied state changed since the last checkpoint.
+    /// Applied state has changed since the last checkpoint.
     pub(crate) changed: bool,
-    /// Bodies of entries that are not committed, oldest first.
+    /// Bodies of uncommitted entries, oldest first.
     pub(crate) early: VecDeque<EarlyBody>,
-    /// What [`Queues::deadlines`] has of it. Wall time, milliseconds.
+    /// The queue's time in [`Queues::deadlines`]. Wall time, milliseconds.
     deadline_ms: Option<u64>,
-    /// The log is asked when messages expire.
+    /// A read of expiry times from the log is in progress.
     pub(crate) describing: bool,
-    /// Of messages before this it is known what of them is their body; `None` while the log is asked.
+    /// Body sizes are known for messages before this offset; `None` while they are being read from the log.
     pub(super) sized_to: Option<u64>,
-    /// A thread tells of dead messages.
+    /// A thread is delivering dead messages to the mover.
     pub(crate) delivering_dead: bool,
-    /// Dead messages could not be moved: none is delivered before. Wall time, milliseconds.
+    /// Moving dead messages failed: no further delivery before this time. Wall time, milliseconds.
     pub(crate) dead_retry_ms: Option<u64>,
-    /// Credit that its publishers wait for.
+    /// Credit that is withheld from the queue's publishers.
     pub(crate) withholding: Withholding,
 }
 
-/// The lease engine's view of a queue's settings.
+/// Converts a queue's settings for the lease engine.
 fn lease_config(settings: &QueueSettings, rules: QueueRules) -> Config {
-    // One that refuses when it is full never drops what it took: what comes back to it may make it longer than it should be.
+    // A queue that rejects when full never drops accepted messages; requeued messages may take it over its limit.
     let drops = settings.overflow == Overflow::DropHead;
     Config {
         mode: match settings.mode {
-            // Who reads a stream is no consumer of an engine (`Queues::place`).
+            // Readers of a stream are not consumers of an engine (`Queues::place`).
             ConsumerMode::Competing | ConsumerMode::Readers => Mode::Competing,
             ConsumerMode::SingleActive => Mode::SingleActive { preempts: false },
             ConsumerMode::Preempting => Mode::SingleActive { preempts: true },
@@ -138,13 +138,12 @@ fn ms(time: i64) -> Option<u64> {
     u64::try_from(time).ok()
 }
 
-/// The length of a message's body; of what is no message that of all of it.
+/// Returns the length of a message's body. Of an entry that is not a message: its whole length.
 pub(crate) fn body_bytes(view: Option<&Arc<dyn LogView>>, form: Form, bytes: &[u8]) -> usize {
     view.and_then(|view| view.body_bytes(form, bytes)).unwrap_or(bytes.len())
 }
 
-/// The lease engine's view of an entry with so many bytes, of which so many are the body; `normal_priority` is that of one
-/// without any.
+/// Converts an entry for the lease engine. `bytes`: total length, `body`: body length, `normal_priority`: the priority of a message without one.
 fn lease_entry(envelope: &Envelope, bytes: usize, body: usize, normal_priority: u8) -> Entry {
     Entry {
         first_offset: envelope.base_offset.0,
@@ -162,11 +161,11 @@ fn lease_entry(envelope: &Envelope, bytes: usize, body: usize, normal_priority: 
 }
 
 impl QueueHost {
-    /// A queue whose log begins there, without a writer. The rules are those of queues that are not early.
+    /// Returns a queue whose log starts at `first`, without a writer. `rules` apply to queues without early delivery.
     pub(crate) fn new(settings: &QueueSettings, rules: QueueRules, first: Offset) -> QueueHost {
         let rules = if settings.early { QueueRules::default() } else { rules };
         let config = Arc::new(lease_config(settings, rules));
-        // An offset is below what the engine can count by the envelope's own check.
+        // The envelope's check keeps offsets below the engine's bound.
         let lease = Queue::new(config.clone(), first.0, first.0).unwrap_or_else(|_| Queue::empty(config));
         QueueHost {
             lease,
@@ -195,7 +194,7 @@ impl QueueHost {
         }
     }
 
-    /// Other settings are applied, behind which no others are on their way if these are the `newest`.
+    /// Applies new settings. `newest`: no newer settings are proposed.
     fn configure(&mut self, settings: &QueueSettings, newest: bool) {
         if newest && self.settings != *settings {
             self.settings = settings.clone();
@@ -207,12 +206,12 @@ impl QueueHost {
         }
     }
 
-    /// Its lease engine's view of an entry with so many bytes, of which so many are the body.
+    /// Converts an entry for this queue's lease engine.
     pub(crate) fn entry(&self, envelope: &Envelope, bytes: usize, body: usize) -> Entry {
         lease_entry(envelope, bytes, body, self.rules.normal_priority)
     }
 
-    /// An entry is committed.
+    /// Applies a committed entry.
     pub(crate) fn appended(&mut self, entry: &Entry) -> Result<(), LeaseError> {
         while self.early.front().is_some_and(|body| body.end <= entry.end()) {
             self.early.pop_front();
@@ -227,7 +226,8 @@ impl QueueHost {
             return false;
         }
         let entry = self.entry(envelope, bytes.len(), body());
-        // One that does not follow what the engine knows waits for its commit, as does one with a time: that says how it waits.
+        // An entry that does not follow the engine's tail waits for its commit. So does one with a delivery time: the engine parks it when it is
+        // committed.
         let early = entry.deliver_at_ms.is_none() && self.lease.appended_unflushed(&entry).is_ok();
         if early {
             self.early.push_back(EarlyBody { first: entry.first_offset, end: entry.end(), bytes: bytes.clone() });
@@ -235,30 +235,29 @@ impl QueueHost {
         early
     }
 
-    /// The body of an entry that is not committed yet, and where the entry begins.
+    /// Returns the body of an uncommitted entry, and the offset of its first message.
     pub(crate) fn early_body(&self, offset: u64) -> Option<(u64, Bytes)> {
         let at = self.early.partition_point(|body| body.end <= offset);
         self.early.get(at).filter(|body| body.first <= offset).map(|body| (body.first, body.bytes.clone()))
     }
 
-    /// Whether a record should be proposed now. While one is on its way what comes goes into the next one, unless a waiter needs
-    /// that.
+    /// Returns whether a record should be proposed now. While a record is in flight new outcomes wait for the next one, unless a waiter needs them.
     pub(crate) fn wants_record(&self) -> bool {
         self.recorded == self.applied || self.is_awaited() || self.is_hurried()
     }
 
-    /// Whether messages are dead that are not committed, and nothing is on its way that has them flushed: they are moved when they are
-    /// committed, and requests for them wait.
+    /// Returns whether there are uncommitted dead messages that no flush is requested for. They are moved after their commit, and requests for them
+    /// wait.
     pub(crate) fn is_hurried(&self) -> bool {
         self.lease.dead_uncommitted().is_some_and(|end| end > self.hurried_to)
     }
 
-    /// Whether the next record has a waiter.
+    /// Returns whether the next record has a waiter.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.iter().rev().any(|(number, _)| *number > self.recorded)
     }
 
-    /// Adds a waiter for a record, which is one more part of a request.
+    /// Adds a waiter for a record; the record counts as one more part of its request.
     pub(crate) fn wait_for(&mut self, record: u64, pending: &Arc<PendingSettle>, position: u32) {
         if let Some((last, Waiter::Settle(other, positions))) = self.waiting.back_mut()
             && *last == record
@@ -271,13 +270,13 @@ impl QueueHost {
         self.waiting.push_back((record, Waiter::Settle(pending.clone(), vec![position])));
     }
 
-    /// Messages up to this offset were lost to damage (`None`: unknown which).
+    /// Marks messages up to `end` as lost to damage (`None`: extent unknown).
     pub(crate) fn lose(&mut self, end: Option<Offset>) {
         self.lease.lose(end.map(|end| end.0));
         self.changed = true;
     }
 
-    /// A record of this queue is committed. Gives who waited for it.
+    /// Applies a committed record of this queue. Returns its waiters.
     fn apply(
         &mut self,
         record: &[u8],
@@ -294,7 +293,7 @@ impl QueueHost {
         Ok(())
     }
 
-    /// There is a new writer: what was proposed is void, consumers begin anew. Gives who waited for what is void.
+    /// Resets the queue for a new term: drops uncommitted proposals and re-attaches consumers. Returns the waiters of the dropped proposals.
     fn take_writer(&mut self, now_ms: u64, seed: u64) -> Vec<Waiter> {
         self.lease.become_writer(now_ms, seed);
         self.life = self.life.wrapping_add(1);
@@ -305,7 +304,7 @@ impl QueueHost {
         let mut recipients: Vec<_> = self.recipients.iter().collect();
         recipients.sort_by_key(|(id, _)| **id);
         for (id, recipient) in recipients {
-            // They were there together before.
+            // The consumers were attached together before.
             let id = polylogue_lease::ConsumerId(*id);
             let _ = self.lease.add_consumer(id, recipient.config.clone());
             if recipient.stopped {
@@ -335,8 +334,8 @@ impl QueueHost {
         }
     }
 
-    /// Whether it refuses a message that would be at this offset and whose body has so many bytes. What is on its way counts as ready; its
-    /// bytes do not count before it is there.
+    /// Returns whether the queue rejects a message with the offset `next` because it is full. Proposed messages count as ready; their bytes count
+    /// from the commit on.
     pub(crate) fn is_full(&self, next: Offset, body_bytes: impl Fn() -> usize) -> bool {
         let QueueSettings { length_max, bytes_max, .. } = self.settings;
         if self.settings.overflow == Overflow::DropHead || (length_max.is_none() && bytes_max.is_none()) {
@@ -356,29 +355,29 @@ pub(crate) struct Queues {
     pub(crate) hosts: Map<PartitionId, QueueHost>,
     pub(crate) streams: Map<PartitionId, StreamHost>,
     pub(crate) delays: Delays,
-    /// Those that take no consumers, because they are about to go ([`super::doors`]).
+    /// Queues that accept no consumers because they are about to be deleted ([`super::doors`]).
     pub(crate) closed: Set<PartitionId>,
-    /// Queues in which something may be handed out or recorded.
+    /// Queues that may have messages to deliver or records to propose.
     due: VecDeque<PartitionId>,
-    /// When each queue that waits for a time wants to be looked at. Wall time, milliseconds.
+    /// The time at which each queue must be looked at. Wall time, milliseconds.
     deadlines: BTreeSet<(u64, PartitionId)>,
-    /// Those who are to be answered once no lock is held.
+    /// Waiters with outcomes, replied to when no lock is held.
     pub(crate) answered: Vec<(Waiter, Option<SettleError>)>,
-    /// Chunks of queues that went since the last checkpoint.
+    /// Checkpoint chunks of queues that were deleted since the last checkpoint.
     gone: Vec<(PartitionId, Bytes, Option<Bytes>)>,
 }
 
 impl Queues {
-    /// None yet, under these rules.
+    /// Returns an empty set of queues under these rules.
     pub(crate) fn ruled(rules: QueueRules) -> Queues {
         Queues { rules, ..Queues::default() }
     }
 
-    /// A partition is there: a queue, where its topic says so. Whether it is one and was none before.
+    /// Adds a partition, as a queue or stream if its topic has queue settings. Returns whether it is one now and was not before.
     pub(crate) fn place(&mut self, id: PartitionId, settings: Option<&QueueSettings>, first: Offset) -> bool {
         let Some(settings) = settings.filter(|_| !self.contains(id)) else { return false };
         if settings.mode == ConsumerMode::Readers {
-            // There is nothing but its log.
+            // A stream has no state but its log.
             self.streams.insert(id, StreamHost::default());
             return false;
         }
@@ -386,17 +385,17 @@ impl Queues {
         true
     }
 
-    /// Whether a partition is a queue or a stream.
+    /// Returns whether a partition is a queue or a stream.
     pub(crate) fn contains(&self, id: PartitionId) -> bool {
         self.hosts.contains_key(&id) || self.streams.contains_key(&id)
     }
 
-    /// A reader of a stream.
+    /// Returns a reader of a stream.
     pub(crate) fn reader(&mut self, stream: PartitionId, reader: u64) -> Option<&mut Reader> {
         self.streams.get_mut(&stream)?.reader(reader)
     }
 
-    /// An entry is committed, in a frame of that time.
+    /// Applies a committed entry, with the time of its frame.
     pub(crate) fn appended(
         &mut self,
         envelope: &Envelope,
@@ -419,23 +418,23 @@ impl Queues {
         Ok(())
     }
 
-    /// Other settings are applied for a queue, behind which no others are on their way if these are the `newest`.
+    /// Applies new settings of a queue. `newest`: no newer settings are proposed.
     pub(crate) fn configure(&mut self, id: PartitionId, settings: &QueueSettings, newest: bool) {
         if let Some(host) = self.hosts.get_mut(&id) {
             host.configure(settings, newest);
-            // Other limits may let messages go.
+            // The new limits may allow more deliveries.
             self.touch(id);
         }
     }
 
-    /// Other settings are proposed for a queue, or void: what comes is judged by these.
+    /// Sets the settings that new messages are checked against: those proposed last, or the applied ones if a proposal is void.
     pub(crate) fn judge_by(&mut self, id: PartitionId, settings: &QueueSettings) {
         if let Some(host) = self.hosts.get_mut(&id).filter(|host| host.settings != *settings) {
             host.settings = settings.clone();
         }
     }
 
-    /// A chunk of a checkpoint; one of a queue that is gone says nothing.
+    /// Loads a chunk of a checkpoint. Chunks of deleted queues are ignored.
     pub(crate) fn load_chunk(&mut self, id: PartitionId, chunk: &[u8], bytes: &[u8]) -> Result<(), LeaseError> {
         let Some(host) = self.hosts.get_mut(&id) else { return Ok(()) };
         if host.changed {
@@ -445,12 +444,12 @@ impl Queues {
         host.lease.load_chunk(chunk, bytes)
     }
 
-    /// All chunks of a checkpoint are there.
+    /// Completes loading after the last chunk.
     pub(crate) fn loaded(&mut self) -> Result<(), LeaseError> {
         self.hosts.values_mut().try_for_each(|host| host.lease.loaded())
     }
 
-    /// Chunks of the queues that changed since the last checkpoint, or `all`; then those of queues that are gone.
+    /// Takes the chunks of the queues that changed since the last checkpoint, or of `all`; then those of deleted queues.
     pub(crate) fn take_changed_chunks(&mut self, all: bool) -> Vec<(PartitionId, Bytes, Option<Bytes>)> {
         let mut chunks = std::mem::take(&mut self.gone);
         for (id, host) in self.hosts.iter_mut().filter(|(_, host)| host.changed || all) {
@@ -463,7 +462,7 @@ impl Queues {
         chunks
     }
 
-    /// There may be something to do for a queue.
+    /// Marks a queue as due.
     pub(crate) fn touch(&mut self, id: PartitionId) {
         if let Some(queued) = self.queued(id)
             && !std::mem::replace(queued, true)
@@ -479,18 +478,18 @@ impl Queues {
         }
     }
 
-    /// Bytes on their way to consumers that have not taken them, by their windows.
+    /// Bytes granted to consumers by their credit windows and not taken yet.
     pub(crate) fn window_bytes(&self) -> u64 {
         let queues: u64 = self.hosts.values().map(|host| host.lease.window_bytes()).sum();
         queues + self.streams.values().map(StreamHost::window_bytes).sum::<u64>()
     }
 
-    /// Whether there is something to hand out, to record or to answer.
+    /// Returns whether a queue has deliveries, records or replies to do.
     pub(crate) fn has_work(&self) -> bool {
         !self.due.is_empty() || !self.answered.is_empty() || self.delays.applied
     }
 
-    /// The next queue to look at.
+    /// Takes the next due queue.
     pub(crate) fn next_due(&mut self) -> Option<PartitionId> {
         let id = self.due.pop_front()?;
         if let Some(queued) = self.queued(id) {
@@ -499,10 +498,10 @@ impl Queues {
         Some(id)
     }
 
-    /// Notes when a queue is to be looked at next.
+    /// Records when a queue must be looked at next.
     pub(crate) fn schedule(&mut self, id: PartitionId) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
-        // What is asked of the log wakes the queue when it is answered.
+        // The reply to a read of the log wakes the queue.
         let next = if host.describing { host.lease.next_alarm_ms() } else { host.lease.next_deadline_ms() };
         let next = next.into_iter().chain(host.dead_retry_ms).chain(host.withholding.next_deadline_ms()).min();
         let next = next.filter(|_| host.lease.is_writer());
@@ -517,12 +516,12 @@ impl Queues {
         }
     }
 
-    /// When a queue wants to be looked at. Wall time, milliseconds.
+    /// Returns when the next queue must be looked at. Wall time, milliseconds.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Lets time pass: leases run out, messages become ready or expire.
+    /// Advances the time of all queues: leases time out, messages become ready or expire.
     pub(crate) fn on_deadline(&mut self, now_ms: u64) {
         let later = self.deadlines.split_off(&(now_ms + 1, PartitionId(0)));
         for (_, id) in std::mem::replace(&mut self.deadlines, later) {
@@ -535,7 +534,7 @@ impl Queues {
         }
     }
 
-    /// A record of a queue is committed, in a frame of that time. Gives where the queue begins now, unless it keeps what is settled.
+    /// Applies a committed record of a queue, with the time of its frame. Returns the queue's new log start, unless it keeps settled messages.
     pub(crate) fn apply(
         &mut self,
         id: PartitionId,
@@ -551,7 +550,7 @@ impl Queues {
         Ok((!host.keeps_settled).then(|| Offset(host.lease.floor())))
     }
 
-    /// A queue is gone. Gives its consumers, and who waited.
+    /// Removes a queue. Returns it with its consumers and waiters.
     pub(crate) fn remove(&mut self, id: PartitionId) -> Option<QueueHost> {
         let mut host = self.hosts.remove(&id)?;
         host.lease.change_all_chunks();
@@ -562,7 +561,7 @@ impl Queues {
         Some(host)
     }
 
-    /// A new writer for all queues.
+    /// Begins a new term for all queues.
     pub(crate) fn take_writer(&mut self, now_ms: u64, seed: u64) {
         self.delays.take_writer();
         let ids: Vec<_> = self.hosts.keys().copied().collect();
@@ -571,7 +570,7 @@ impl Queues {
         }
     }
 
-    /// A new writer for one queue. `seed` is a number that cannot be guessed.
+    /// Begins a new term for one queue. `seed` must be unpredictable.
     pub(crate) fn begin(&mut self, id: PartitionId, now_ms: u64, seed: u64) {
         if let Some(host) = self.hosts.get_mut(&id) {
             let void = host.take_writer(now_ms, seed);

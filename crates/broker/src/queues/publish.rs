@@ -1,4 +1,4 @@
-//! Writing messages to queues: one body for all queues of a shard, in one frame.
+//! Publishing messages to queues: one body for all queues of a shard, in one frame.
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingPublish};
@@ -22,28 +22,28 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of messages and envelopes from which on the rest of a request goes into another proposal: one with references is one frame,
-/// however large.
+/// Bytes of messages and envelopes after which the rest of a request goes into another proposal. A message and its references are always one frame,
+/// whatever its size.
 const PROPOSAL_BYTES_MAX: usize = limits::FRAME_BYTES_MAX / 2;
 
-/// Messages with the queues of one shard: position in the request and queue, those of a message together.
+/// Messages for the queues of one shard: position in the request and queue. Targets of a message are adjacent.
 type Part = Vec<(u32, Target)>;
 
-/// What came of a shard's part of a request.
+/// The result of a shard's part of a request.
 #[derive(Debug, Default)]
 struct PublishOutcome {
     errors: Vec<(u32, PublishError)>,
-    /// The ticket to wait for, and the positions that wait.
+    /// The ticket to wait for, and the positions that wait for it.
     waits: Option<(u64, Vec<u32>)>,
-    /// Something is on its way to the log, if only parts of messages: their positions.
+    /// Positions of messages of which at least one part is proposed.
     proposed: Vec<u32>,
-    /// Messages may be handed out already.
+    /// Messages may be delivered before their commit.
     early: bool,
-    /// What full queues refused and `DeadLetters` is to receive.
+    /// Messages that full queues rejected and that `DeadLetters` is to receive.
     refused: Vec<(PartitionId, Bytes)>,
 }
 
-/// Drafts on their way, with the queue and the message of each.
+/// Drafts to propose, with the queue and the message of each.
 #[derive(Debug)]
 struct Planned {
     drafts: Vec<Draft>,
@@ -58,14 +58,14 @@ impl Default for Planned {
     }
 }
 
-/// What of a request found no room while the rest of it did: it waits for room, and the request for it.
+/// The messages of a request that found no room while others did. They, and so the request, wait for room.
 struct Remainder {
     request: PublishRequest,
     positions: Vec<u32>,
 }
 
 impl Remainder {
-    /// The messages of which nothing is on its way, for want of room. They count as written until it is known.
+    /// Takes the messages of which no part is proposed for lack of room. They count as written until their outcome is known.
     fn take(request: &PublishRequest, results: &mut [Result<(), PublishError>], proposed: &[u32]) -> Option<Remainder> {
         const FULL: Result<(), PublishError> = Err(PublishError::Unavailable(Unavailable::StorageFull));
         let (mut messages, mut positions) = (Vec::new(), Vec::new());
@@ -80,14 +80,14 @@ impl Remainder {
         (!positions.is_empty()).then_some(Remainder { request, positions })
     }
 
-    /// As a part of the request that it is of.
+    /// Returns the remainder as a part of its request.
     fn of(self, whole: &Arc<PendingPublish>, session: SessionId) -> (Origin, PublishRequest) {
         let rest = Rest { whole: whole.clone(), positions: self.positions };
         (Origin { sink: Arc::new(rest), session, token: 0 }, self.request)
     }
 }
 
-/// The waiter for the rest of a request: the request as a whole.
+/// The waiter for the remainder of a request, with the whole request.
 #[derive(Debug)]
 struct Rest {
     whole: Arc<PendingPublish>,
@@ -121,10 +121,10 @@ impl Inner {
         }
     }
 
-    /// Publishes, unless there is no room for it.
+    /// Publishes, unless there is no room.
     ///
     /// # Errors
-    /// What was to be published, when nothing of it was for want of room.
+    /// Returns the request if none of it could be proposed for lack of room.
     pub(crate) fn try_publish(
         &self,
         origin: Origin,
@@ -135,8 +135,8 @@ impl Inner {
         if parts.iter().any(|(shard, _)| shard.lacks_room()) {
             return Err(Box::new((origin, request)));
         }
-        // Every shard's state stays locked until its part is parked, so that no part can be done before the request knows how many
-        // there are. The shards come in one order, always.
+        // Each shard's state stays locked until its part is parked, so that no part completes before the number of parts is known. The shards are
+        // always locked in the same order.
         let mut states: Vec<_> = parts.iter().map(|(shard, _)| shard.state.lock()).collect();
         let mut waits = Vec::new();
         let mut early = Vec::new();
@@ -188,7 +188,7 @@ impl Inner {
         if let Some((origin, results)) = answer {
             origin.reply(Reply::Publish(results));
         }
-        // The timer has to know when withheld credit is granted at the latest.
+        // The timer needs the latest time at which withheld credit is granted.
         let pumped: BTreeSet<usize> = early.into_iter().chain(withheld.into_iter().map(|(i, ..)| i)).collect();
         for (shard, _) in pumped.into_iter().filter_map(|i| parts.get(i)) {
             self.pump(shard);
@@ -196,7 +196,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The queues that withhold credit for a request, with the index of their shard and their part of it; none where no credit is asked for.
+    /// Returns the queues that withhold credit for a request, with the index of their shard and part; none if the request asks for no credit.
     fn withheld(
         &self,
         states: &mut [MutexGuard<'_, ShardState>],
@@ -216,7 +216,7 @@ impl Inner {
         withheld
     }
 
-    /// Parks a request with the queues that withhold its credit.
+    /// Parks a request until the queues grant its withheld credit.
     fn withhold(
         &self,
         withheld: &[(usize, PartitionId, Amount)],
@@ -235,7 +235,7 @@ impl Inner {
         }
     }
 
-    /// The messages by the shards of their queues, in the order of the shards' ids.
+    /// Groups messages by the shards of their queues, in the order of shard ids.
     fn publish_parts(
         &self,
         messages: &[PublishMessage],
@@ -262,8 +262,8 @@ impl Inner {
     }
 }
 
-/// The positions of messages that go to all of their queues or to none, and have one that is full. What comes before a message in its
-/// request counts as being there.
+/// Returns the positions of messages that go to all of their queues or to none, and that have a full queue. Earlier messages of the same request
+/// count as present.
 fn kept_out(
     states: &[MutexGuard<'_, ShardState>],
     messages: &[PublishMessage],
@@ -292,7 +292,7 @@ fn kept_out(
     kept_out
 }
 
-/// Notes what kept a message from one of its queues: of several reasons the one that counts most.
+/// Records why a queue rejected a message; of several reasons the most important one.
 fn note(results: &mut [Result<(), PublishError>], position: u32, error: PublishError) {
     let weight = |error| match error {
         PublishError::UnknownQueue => 0,
@@ -306,7 +306,7 @@ fn note(results: &mut [Result<(), PublishError>], position: u32, error: PublishE
 }
 
 impl Shard {
-    /// Gives offsets to messages and hands them to the log. The caller parks what `waits` says, under the same lock.
+    /// Assigns offsets to messages and proposes them. The caller parks `waits` under the same lock.
     fn publish<'a>(
         &self,
         state: &mut ShardState,
@@ -326,8 +326,8 @@ impl Shard {
         outcome
     }
 
-    /// Drafts for a message: the body with the first queue, references to it with the others. What is planned is proposed when it is a
-    /// proposal's worth: one that goes to very many queues has its body in several.
+    /// Plans a message: the body with the first queue, references with the others. Proposes the plan when it reaches the size of a proposal: a
+    /// message for very many queues has its body in several.
     fn plan_message(
         &self,
         state: &mut ShardState,
@@ -461,8 +461,8 @@ mod tests {
         PublishRequest { messages: bodies.iter().map(message).collect(), ack: Ack::Committed, patient: false }
     }
 
-    /// When the disk became full between two proposals of a request, the rest of it was refused although nothing is to be, or the first one
-    /// was written once more with it.
+    /// When the disk became full between two proposals of a request, either the rest was refused although it must wait, or the first part was written
+    /// again with it.
     #[test]
     fn of_a_request_that_found_room_in_part_the_rest_waits_and_is_told_with_it() {
         let recorder = Arc::new(Recorder::default());

@@ -1,4 +1,4 @@
-//! DeliveryBatch out: from a queue's lease engine to sessions, with the bodies, in order.
+//! Delivery of messages from a queue's lease engine to sessions, with their bodies, in order.
 
 use crate::broker::Inner;
 use crate::queues::QueueHost;
@@ -18,18 +18,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Messages that one look at a queue hands out at the most; then others have their turn.
+/// Messages that one pass over a queue delivers at most; then other queues have their turn.
 const GRANT_MESSAGES_MAX: u64 = 256;
-/// Messages that are read together, and their bytes unless one alone has more.
+/// Messages read together at most, and their bytes unless a single message is larger.
 const READ_ENTRIES_MAX: usize = GRANT_MESSAGES_MAX as usize;
 const READ_BYTES_MAX: usize = 1 << 20;
-/// When messages that the disk did not give are read again. Milliseconds.
+/// Delay before messages that could not be read from disk are read again. Milliseconds.
 pub(crate) const READ_AGAIN_MS: u64 = 1_000;
 
-/// Messages of a queue on their way to sessions. The thread that holds it is the only one that pumps the queue.
+/// Messages of a queue that are being delivered. Only the thread that holds this pumps the queue.
 pub(crate) struct DeliveryBatch {
     queue: PartitionId,
-    /// What is left to read, in order.
+    /// Messages still to be read, in order.
     grants: VecDeque<GrantedMessage>,
     ready: Vec<Ready>,
 }
@@ -38,11 +38,11 @@ pub(crate) struct DeliveryBatch {
 struct Ready {
     sink: Arc<dyn ReplySink>,
     delivery: Delivery,
-    /// It is settled by being sent.
+    /// The message is settled by being sent.
     settles: bool,
 }
 
-/// One message that was handed out.
+/// A granted message whose body is to be read.
 struct GrantedMessage {
     recipient: Recipient,
     grant: Grant,
@@ -71,22 +71,20 @@ impl GrantedMessage {
     }
 }
 
-/// Time as the lease engine counts it. Wall time, milliseconds.
+/// Converts time for the lease engine. Wall time, milliseconds.
 pub(crate) fn lease_ms(now_ms: TimestampMs) -> u64 {
     u64::try_from(now_ms).unwrap_or(0)
 }
 
 impl Inner {
-    /// Hands out what there is to hand out in the queues of a shard in which something happened, and records what became of
-    /// messages. Call it without holding a lock.
+    /// Delivers what the due queues of a shard have to deliver, and proposes the outcomes of messages. Must not be called with a lock held.
     pub(crate) fn pump(&self, shard: &Arc<Shard>) {
         let mut freed = Vec::new();
         self.pump_shard(shard, &mut freed);
         self.offer(freed);
     }
 
-    /// Consumers that wait for room under a limit that they share look for messages, in the order of their turns, as long as there is
-    /// room.
+    /// Offers messages to consumers that wait for room under a shared limit, in the order of their turns, while there is room.
     pub(crate) fn offer(&self, mut freed: Vec<Arc<SharedLimit>>) {
         while let Some(limit) = freed.pop() {
             let (mut at, last) = (0, limit.last_turn());
@@ -100,7 +98,7 @@ impl Inner {
         }
     }
 
-    /// As [`Inner::pump`]. Notes limits that consumers share under which there is room again.
+    /// As [`Inner::pump`]. Adds the shared limits that have room again to `freed`.
     fn pump_shard(&self, shard: &Arc<Shard>, freed: &mut Vec<Arc<SharedLimit>>) {
         let answered = std::mem::take(&mut shard.state.lock().queues.answered);
         for (waiter, error) in answered {
@@ -141,7 +139,7 @@ impl Inner {
         self.wake_for_queues(shard);
     }
 
-    /// Takes what a queue hands out now.
+    /// Takes the batch that a queue can deliver now.
     fn look_at_queue(&self, shard: &Shard, state: &mut ShardState, id: PartitionId) -> Option<DeliveryBatch> {
         let now_ms = lease_ms(self.env.clock.now_ms());
         let host = state.queues.hosts.get_mut(&id)?;
@@ -159,14 +157,14 @@ impl Inner {
         batch
     }
 
-    /// Takes the publishers whose credit a queue withholds no longer.
+    /// Takes the publishers whose credit is no longer withheld.
     fn look_at_credit(&self, host: &mut QueueHost) -> Vec<Waiter> {
         let Granted { waiters, late } = host.grant_credit(self.config.credit_rules, lease_ms(self.env.clock.now_ms()));
         self.gauges.credit_granted_late(late);
         waiters
     }
 
-    /// Reads bodies and sends them; from a reader's thread where the disk is needed.
+    /// Reads bodies and sends them; on a reader thread if the disk is needed.
     fn hand_over(&self, shard: &Arc<Shard>, mut batch: DeliveryBatch) {
         let unread = batch.read_in_memory(shard);
         batch.settle_read(shard);
@@ -183,8 +181,8 @@ impl Inner {
         });
     }
 
-    /// Does on a reader's thread what needs the disk, and pumps the shard after it. Where readers take no more it is done here, and the
-    /// caller pumps: it may be pumping already, and would go as deep as there are queues to be read.
+    /// Runs `work` on a reader thread, and pumps the shard after it. If the readers' queue is full, it runs here and the caller pumps: the caller may
+    /// be pumping already, and a nested pump would recurse as deep as there are queues to read.
     pub(crate) fn read_and_pump(&self, shard: &Arc<Shard>, work: impl FnOnce(&Inner, &Arc<Shard>) + Send + 'static) {
         let Some(inner) = self.this.upgrade() else { return };
         let is_reader = Arc::new(AtomicBool::new(true));
@@ -201,7 +199,7 @@ impl Inner {
         }
     }
 
-    /// A queue's messages are on their way: others may pump it again.
+    /// Ends the delivery of a batch: other threads may pump the queue again.
     fn handed_over(&self, shard: &Shard, queue: PartitionId) {
         let mut stops = Vec::new();
         {
@@ -220,10 +218,10 @@ impl Inner {
         }
     }
 
-    /// Wakes the timer when a queue wants to be looked at sooner than the timer knows.
+    /// Wakes the timer if a queue's deadline is earlier than the timer's.
     fn wake_for_queues(&self, shard: &Shard) {
         let sooner = {
-            // Under the lock: what another thread found later must not be overwritten.
+            // Under the lock: a later result of another thread must not be overwritten.
             let mut state = shard.state.lock();
             state.queues.delays.applied = false;
             shard.queues_due(state.next_deadline_ms())
@@ -233,7 +231,7 @@ impl Inner {
         }
     }
 
-    /// When a queue wants to be looked at, in monotonic milliseconds.
+    /// Returns when the next queue must be looked at, in monotonic milliseconds.
     pub(crate) fn next_queue_ms(&self) -> u64 {
         let now = self.now();
         let next = self.all_shards().iter().map(|shard| shard.queue_deadline_ms.load(Ordering::Relaxed)).min();
@@ -241,7 +239,7 @@ impl Inner {
         now.monotonic_ms.saturating_add(wait_ms)
     }
 
-    /// Lets time pass for the queues of all shards, and looks at those that were left to the timer.
+    /// Advances the time of the queues of all shards, and pumps the queues that were left to the timer.
     pub(crate) fn run_queue_deadlines(&self) {
         let now_ms = lease_ms(self.env.clock.now_ms());
         for shard in self.all_shards() {
@@ -254,7 +252,7 @@ impl Inner {
                 if due {
                     state.queues.on_deadline(now_ms);
                 }
-                // The queue that the timer was to wake up for may have gone.
+                // The queue that the timer was set for may be deleted.
                 shard.queues_due(state.next_deadline_ms());
                 due || state.queues.has_work()
             };
@@ -266,7 +264,7 @@ impl Inner {
 }
 
 impl DeliveryBatch {
-    /// Messages that were granted, one by one, with what is known of them without reading.
+    /// Splits grants into messages, with all that is known without reading.
     pub(crate) fn new(queue: PartitionId, host: &QueueHost, grants: &[Grant]) -> DeliveryBatch {
         let mut wanted = VecDeque::new();
         for grant in grants {
@@ -280,12 +278,12 @@ impl DeliveryBatch {
         DeliveryBatch { queue, grants: wanted, ready: Vec::new() }
     }
 
-    /// What was read.
+    /// Takes the messages that were read.
     pub(crate) fn take_ready(&mut self) -> Vec<Delivery> {
         std::mem::take(&mut self.ready).into_iter().map(|ready| ready.delivery).collect()
     }
 
-    /// Reads as far as memory has it, and tells whether something is left.
+    /// Reads the messages that are in memory. Returns whether some are left.
     pub(crate) fn read_in_memory(&mut self, shard: &Shard) -> bool {
         while let Some(wanted) = self.grants.front_mut() {
             let found = match wanted.early.take() {
@@ -300,7 +298,7 @@ impl DeliveryBatch {
         false
     }
 
-    /// Reads the rest. What cannot be read is dropped, unless the disk may give it another time.
+    /// Reads the rest from disk. Drops messages that cannot be read, unless the error may be temporary.
     pub(crate) fn read_all(&mut self, inner: &Inner, shard: &Shard) {
         while let Some(wanted) = self.grants.front_mut() {
             if let Some(early) = wanted.early.take() {
@@ -323,7 +321,7 @@ impl DeliveryBatch {
         }
     }
 
-    /// The next one cannot be read: for good, or perhaps another time.
+    /// Handles a message that cannot be read: permanently (`gone`), or for now.
     fn lost(&mut self, inner: &Inner, shard: &Shard, why: &str, gone: bool) {
         let Some(wanted) = self.grants.front() else { return };
         inner
@@ -333,15 +331,14 @@ impl DeliveryBatch {
         self.took(None);
     }
 
-    /// How many of the next ones stand one after the other in the log: they are read together, for each piece costs what is looked up and
-    /// asked of the system for it.
+    /// Returns how many of the next messages are adjacent in the log. They are read together, because each read costs a lookup and a system call.
     fn in_a_row(&self) -> usize {
         let first = self.grants.front().map_or(0, |wanted| wanted.offset);
         let follows = |(wanted, offset): &(&GrantedMessage, u64)| wanted.early.is_none() && wanted.offset == *offset;
         self.grants.iter().zip(first..).take(READ_ENTRIES_MAX).take_while(follows).count()
     }
 
-    /// An entry was read. Whether the next consumer had a message of it; perhaps others had, too.
+    /// Takes an entry that was read. Returns whether it held the next message of the batch; it may hold later ones as well.
     fn took_entry(&mut self, entry: &EntryAt) -> bool {
         let (base, end) = (entry.location.base.0, entry.location.end.0);
         let is_in = |wanted: &GrantedMessage| wanted.early.is_none() && (base..end).contains(&wanted.offset);
@@ -361,7 +358,7 @@ impl DeliveryBatch {
         }
     }
 
-    /// Drops what went back while it was read, and may have been handed to another and settled since.
+    /// Drops messages that were returned while they were read; they may have been delivered to another consumer and settled since.
     pub(crate) fn drop_stale(&mut self, shard: &Shard) {
         let mut state = shard.state.lock();
         let Some(host) = state.queues.hosts.get_mut(&self.queue) else { return self.ready.clear() };
@@ -374,7 +371,7 @@ impl DeliveryBatch {
         });
     }
 
-    /// Settles what is settled by being sent, now that it is read, and drops what went back meanwhile.
+    /// Settles the messages that are settled by being sent, now that they are read. Drops those that were returned meanwhile.
     pub(crate) fn settle_read(&mut self, shard: &Shard) {
         if !self.ready.iter().any(|ready| ready.settles) {
             return;
@@ -412,7 +409,7 @@ impl DeliveryBatch {
         state.queues.touch(self.queue);
     }
 
-    /// Sends what was read: to each session what follows one another in one event.
+    /// Sends the messages: consecutive ones of a session in one event.
     fn send(&mut self) {
         let mut ready = std::mem::take(&mut self.ready).into_iter().peekable();
         while let Some(Ready { sink, delivery, .. }) = ready.next() {
@@ -425,22 +422,22 @@ impl DeliveryBatch {
     }
 }
 
-/// What is not received takes no credit.
+/// Returns the credit of a message that was not sent.
 fn give_credit_back(host: &mut QueueHost, delivery: &Delivery) {
     let _ = host.lease.add_permits(polylogue_lease::ConsumerId(delivery.consumer.0), 1, delivery.weight);
 }
 
 impl Shard {
-    /// A message that cannot be read: it is `gone` for good and settled, or goes back to its place for a while.
+    /// Returns a message that cannot be read: settles it if it is `gone`, otherwise requeues it with a delay.
     fn give_back(&self, queue: PartitionId, wanted: &GrantedMessage, gone: bool, now_ms: u64) {
         let mut state = self.state.lock();
-        // What is not committed yet is not in the store, and is not gone for that.
+        // An uncommitted message is not in the store yet; it is not lost.
         let committed = state.partitions.get(&queue).is_some_and(|p| wanted.offset < p.high_watermark.0);
         let gone = gone && committed;
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
-        // What is not received gives nothing back.
+        // A message that was not sent releases its credit.
         let _ = host.lease.add_permits(wanted.grant.consumer, 1, u64::from(wanted.grant.bytes));
-        // It may have come back by itself meanwhile, and another one may hold it now.
+        // The lease may have ended meanwhile, and another consumer may hold the message.
         let by = By::Lease(wanted.grant.lease);
         let _ = if gone {
             host.lease.settle(wanted.offset, 1, by, now_ms)
@@ -451,15 +448,14 @@ impl Shard {
         state.queues.touch(queue);
     }
 
-    /// Proposes what became of messages of a queue since the last record, unless one is on its way: what comes meanwhile goes
-    /// into the next one.
+    /// Proposes the outcomes of a queue's messages since the last record, unless a record is in flight: then they wait for the next one.
     pub(crate) fn record_queue(&self, state: &mut ShardState, id: PartitionId) {
         if state.queues.hosts.get(&id).is_some_and(QueueHost::wants_record) {
             self.record_queue_now(state, id);
         }
     }
 
-    /// Proposes what became of messages of all queues, also where a record is on its way: nothing comes after it.
+    /// Proposes the outcomes of messages of all queues, even while a record is in flight, because no other follows.
     pub(crate) fn record_all_queues(&self, state: &mut ShardState) {
         let mut ids: Vec<_> = state.queues.hosts.keys().copied().collect();
         ids.sort_unstable();
@@ -480,11 +476,11 @@ impl Shard {
             let urgency = if urgent { Urgency::Urgent } else { Urgency::Lazy };
             let record = BrokerRecord::Queue { partition: id, record: record.bytes };
             if self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), urgency).is_err() {
-                // The engine counts on what it recorded: its tail is thrown away with the writer.
+                // The engine's state depends on the record: its tail is dropped with the writer.
                 state.lost = true;
             }
         }
-        // Whatever timers did is on its way by now.
+        // The effects of timers are proposed by now.
         if state.queues.delays.has_ends(id) {
             self.record_ends(state, id);
         }
@@ -505,7 +501,7 @@ mod tests {
 
     const QUEUES: usize = 2_000;
 
-    /// Where readers took no more, each queue that was to be read was pumped by the one before it, and the stack had an end.
+    /// When the readers' queue was full, each queue to be read was pumped from within the pump of the queue before it, until the stack overflowed.
     #[test]
     fn many_queues_are_read_one_after_the_other_where_readers_take_no_more() {
         let world = SimWorld::new(1);

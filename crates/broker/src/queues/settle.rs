@@ -1,4 +1,4 @@
-//! What consumers do with what they hold, and what is done to a queue as a whole.
+//! Settlement of messages by consumers, and operations on whole queues.
 
 use crate::broker::Inner;
 use crate::pending::{Pending, PendingSettle};
@@ -22,7 +22,7 @@ fn settle_error(error: &LeaseError) -> SettleError {
     }
 }
 
-/// Does one thing, and tells which record it goes into.
+/// Applies one settlement. Returns the record that it goes into.
 fn settle_one(host: &mut QueueHost, what: &Settlement, now_ms: u64) -> Result<Option<u64>, LeaseError> {
     let queue = &mut host.lease;
     let Settlement { first, count, by, how, .. } = *what;
@@ -51,8 +51,8 @@ fn settle_one(host: &mut QueueHost, what: &Settlement, now_ms: u64) -> Result<Op
     Ok(record)
 }
 
-/// In a stream a message is done with as soon as it is read: its reader has room for others, whatever is said of it.
-/// Nothing goes back to its place: the reader is past it, and no other consumer waits for it.
+/// Settles in a stream: a message is done when it is read, so the reader gets credit back whatever the outcome. Nothing is requeued: the reader is
+/// past the message, and no other consumer waits for it.
 fn settle_in_stream(queues: &mut Queues, what: &Settlement) -> Result<(), SettleError> {
     if what.how == Settle::Unsent {
         return Err(SettleError::NotHeld);
@@ -123,7 +123,7 @@ impl Inner {
         origin.reply(Reply::Purge(answer));
     }
 
-    /// Messages at once. A reader goes on with it where the disk is needed.
+    /// Takes messages on request (basic.get). Continues on a reader thread if the disk is needed.
     pub(crate) fn take(&self, origin: Origin, take: Take) {
         let Some(shard) = self.partition_shard(take.queue) else {
             return origin.reply(Reply::Take(Err(SettleError::UnknownQueue)));
@@ -132,7 +132,7 @@ impl Inner {
         self.pump(&shard);
     }
 
-    /// `reads`: on a thread that may wait for the disk.
+    /// `reads`: the current thread may wait for the disk.
     fn take_in(&self, shard: &Arc<Shard>, origin: Origin, take: Take, reads: bool) {
         loop {
             let now_ms = lease_ms(self.env.clock.now_ms());
@@ -156,7 +156,7 @@ impl Inner {
         }
     }
 
-    /// Answers with what was taken, and how many are ready after it.
+    /// Replies with the messages taken, and the number still ready.
     fn hand_taken(&self, shard: &Arc<Shard>, origin: Origin, mut batch: DeliveryBatch, ready: u64, reads: bool) {
         if !batch.read_in_memory(shard) {
             batch.settle_read(shard);
@@ -187,15 +187,15 @@ impl Inner {
     }
 }
 
-/// What came of asking a queue for messages.
+/// The result of taking messages from a queue.
 enum TakeOutcome {
-    /// These, or none; and how many are ready after it.
+    /// The messages, possibly none, and the number still ready.
     Had(DeliveryBatch, u64),
-    /// Whether there are any is known when it is known whether these have expired.
+    /// The result depends on whether these messages have expired.
     Uncertain(Uncertain),
 }
 
-/// Hands messages of a queue to a consumer that asks.
+/// Grants messages of a queue to a caller.
 fn take_from(host: &mut QueueHost, take: Take, now_ms: u64) -> Result<TakeOutcome, SettleError> {
     let want = Acquire { messages_max: u64::from(take.messages_max), bytes_max: u64::MAX, lease_ms: None };
     let mut grants = Vec::new();
