@@ -1,4 +1,4 @@
-//! Trimming partitions for clients, and looking at what partitions hold.
+//! Trimming partitions for clients, and queries of partitions.
 
 use crate::broker::Inner;
 use crate::pending::PendingTrim;
@@ -13,7 +13,7 @@ use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Free bytes of the data directory's file system, as they were seen last.
+/// Free bytes of the data directory's file system at the last check.
 #[derive(Debug)]
 pub(crate) struct FreeBytes(AtomicU64);
 
@@ -24,7 +24,7 @@ impl Default for FreeBytes {
 }
 
 impl FreeBytes {
-    /// What the file system says; `None` when it does not.
+    /// Stores the free bytes; `None` if the file system does not report them.
     pub(crate) fn set(&self, free: Option<u64>) {
         self.0.store(free.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
@@ -34,11 +34,11 @@ impl FreeBytes {
     }
 }
 
-/// What a shard is asked to trim: positions in the request with what is wanted there.
+/// One shard's part of a trim: requested trims with their positions in the request.
 type ShardPart = (Arc<Shard>, Vec<(u32, TrimPartition)>);
 
 impl Inner {
-    /// Moves first offsets. Answered when the records that say so are committed.
+    /// Moves log starts. Replied to when the records are committed.
     pub(crate) fn trim(&self, origin: Origin, trims: Vec<TrimPartition>) {
         let mut results = vec![Err(TrimError::UnknownPartition); trims.len()];
         if self.stopping.load(Ordering::Relaxed) {
@@ -46,8 +46,8 @@ impl Inner {
             return origin.reply(Reply::TrimPartitions(results));
         }
         let parts = self.trims_by_shard(trims);
-        // All states stay locked until the parts are parked, so that none can be done before the request knows how many
-        // there are. The shards come in one order, always.
+        // All states stay locked until the parts are parked, so that no part completes before the number of parts is known. The shards are always
+        // locked in the same order.
         let shards: Vec<_> = parts.iter().map(|(shard, _)| shard.clone()).collect();
         let mut states: Vec<_> = shards.iter().map(|shard| shard.state.lock()).collect();
         let mut waits = Vec::new();
@@ -86,7 +86,7 @@ impl Inner {
             let state = shard.state.lock();
             (state.term, state.applied.next())
         };
-        // Looked at last: the end is never below what was applied.
+        // Read last: the end is never below what was applied.
         let end = shard.log.view().tail.map_or(high_watermark, |tail| tail.next().max(high_watermark));
         Ok(MetadataLog { term, high_watermark, end, directory: self.data.identity.directory_id })
     }
@@ -136,7 +136,7 @@ impl Inner {
     }
 }
 
-/// The first offset that will hold, and the ticket of the record that says so where it is a new one.
+/// Returns the resulting log start, and the ticket of its record if a new one is needed.
 fn trim_one(shard: &Shard, state: &mut ShardState, trim: TrimPartition) -> Result<(Offset, Option<u64>), TrimError> {
     let TrimPartition { partition, first } = trim;
     let p = state.partitions.get(&partition).ok_or(TrimError::UnknownPartition)?;

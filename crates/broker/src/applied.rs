@@ -1,4 +1,4 @@
-//! A shard's applied state in an encoding that its log alone decides, so that nodes can be compared.
+//! A shard's applied state in a canonical encoding that depends on its log only, for comparisons between nodes.
 //!
 //! ```text
 //!   kind 'm' machines, 'o' openings, 'p' partitions    as in a checkpoint (checkpoint.rs)
@@ -6,8 +6,8 @@
 //!        't' no id                                      u64 count, count times (u64 time, u8 kind, u64 queue, u64 offset), rising: timers
 //! ```
 //!
-//! Two shards that applied the same frames have the same chunks, whichever node they are on, whatever other shards have applied, and whatever
-//! the role, the clock, the checkpoints and the restarts of a node were. Left out on purpose, because they follow from more than the log:
+//! Two shards that applied the same frames have the same chunks, on any node, whatever other shards have applied, and whatever the node's role,
+//! clock, checkpoints and restarts were. Not included, because they depend on more than the log:
 //! - where files, segments and chunks of a checkpoint are kept, and how the index of times is cut into parts;
 //! - when messages of a queue expire and how large they are, which a writer makes exact by reading (`Queue::canonical`);
 //! - what holds for a topic, which follows from the layers of settings among the openings (`layers.rs`);
@@ -28,14 +28,14 @@ use std::collections::BTreeMap;
 /// Applied state of one shard at one index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AppliedState {
-    /// The last frame that it has.
+    /// The last applied frame.
     pub index: Index,
     /// Its chunks, see the module.
     pub chunks: BTreeMap<ChunkKey, Bytes>,
 }
 
 impl AppliedState {
-    /// A hash over all chunks.
+    /// Returns a hash over all chunks.
     #[must_use]
     pub fn hash(&self) -> u64 {
         // A chunk is below 64 MiB.
@@ -43,7 +43,7 @@ impl AppliedState {
         self.chunks.iter().map(hash).fold(0, u64::wrapping_add)
     }
 
-    /// The chunks that differ, by their keys; empty for equal states.
+    /// Returns the keys of chunks that differ; empty for equal states.
     #[must_use]
     pub fn differences(&self, other: &AppliedState) -> Vec<ChunkKey> {
         let keys = self.chunks.keys().chain(other.chunks.keys().filter(|key| !self.chunks.contains_key(*key)));
@@ -52,19 +52,19 @@ impl AppliedState {
 }
 
 impl Broker {
-    /// A shard's whole applied state between two commits; `None` for a shard that is not open. Encodes everything, and so does the shard's
-    /// next checkpoint: for comparing nodes in tests. [`Broker::checkpoint_hash`] is the cheap one.
+    /// Returns a shard's whole applied state between two commits; `None` if the shard is not open. Encodes everything, and so does the shard's next
+    /// checkpoint: for comparing nodes in tests. [`Broker::checkpoint_hash`] costs little.
     ///
     /// # Errors
-    /// When a part of the index of times cannot be read.
+    /// If a part of the timer index cannot be read.
     pub fn applied_state(&self, shard: ShardId) -> Result<Option<AppliedState>> {
         let shard = self.inner.shards.read().get(&shard).cloned();
         shard.map(|shard| self.inner.applied_state(&shard)).transpose()
     }
 
-    /// The last frame that a shard's last checkpoint covers, and a hash of the machines, openings and partitions in it: nodes whose checkpoints
-    /// cover the same frames have one hash. Of queues and timers a checkpoint keeps what a node found out by reading, which differs. `None` for
-    /// a shard that is not open or keeps no checkpoints. Costs time by the number of chunks, some tens of nanoseconds each.
+    /// Returns the last frame of a shard's last checkpoint, and a hash of the machines, openings and partitions in it: nodes with checkpoints of the
+    /// same frames have the same hash. Queues and timers are not included, because their chunks hold what a node found by reading, which differs.
+    /// `None` if the shard is not open or keeps no checkpoints. Costs some tens of nanoseconds per chunk.
     #[must_use]
     pub fn checkpoint_hash(&self, shard: ShardId) -> Option<(Index, u64)> {
         let shard = self.inner.shards.read().get(&shard).cloned()?;
@@ -81,7 +81,7 @@ impl Inner {
         let mut state = shard.state.lock();
         checkpoint::capture_openings(&mut state, true, &mut chunks);
         checkpoint::capture_hosted(&mut state, true, &mut chunks);
-        // What was taken as changed is not written.
+        // The captured changes are not written.
         state.recapture = true;
         let canonical = chunks.into_iter().filter_map(|(key, chunk)| Some((key, chunk?)));
         let mut chunks: BTreeMap<ChunkKey, Bytes> = canonical.collect();

@@ -1,4 +1,4 @@
-//! A copy of the whole data directory while the broker runs (`polylogue_log::backup`), handed out piece by piece to the client that writes it down.
+//! Online backup of the whole data directory (`polylogue_log::backup`), read piece by piece by the client that stores it.
 //!
 //! ```text
 //!   begin ─> cut of all shards ─> next, next, ... ─> none: it was handed out as a whole
@@ -6,10 +6,10 @@
 //!                  └── held until ─────┴── handed out, dropped, or broken off: no room on the disk, no client takes it, too late, the end
 //! ```
 //!
-//! A cut holds room on the disk: what is merged, trimmed or deleted meanwhile goes when it is over. So there is one at a time, and it ends by
-//! itself. The file that says what the directory is comes last: what is not whole is no data directory.
+//! A cut holds disk space: files merged, trimmed or deleted meanwhile are removed when it ends. So there is one at a time, and it has a time limit.
+//! The identity file comes last: an incomplete copy is not a data directory.
 //!
-//! Shards of class `memory` have no files. One that is opened for its first topic while the cut is taken makes for another try.
+//! Shards of class `memory` have no files. If a shard is opened for its first topic while the cut is taken, the cut is retried.
 
 use crate::background::{MERGE_BYTES_PER_SEC_MIN, QUIET_BYTES_PER_SEC};
 use crate::broker::{Broker, Inner};
@@ -26,27 +26,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The longest that nothing may be asked for before a backup is broken off. Milliseconds.
+/// Idle time of the client after which a backup is aborted. Milliseconds.
 const IDLE_MS_MAX: u64 = 60_000;
-/// Cuts that are given up because shards came meanwhile, before a backup is.
+/// Cuts that are discarded because shards were opened meanwhile, before the backup fails.
 const TRIES_MAX: usize = 3;
-/// The most that is handed out at a time. Bytes.
+/// The largest piece. Bytes.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 
-/// What there was of backups since the start.
+/// Counters of backups since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BackupStats {
-    /// Whether one is under way.
+    /// A backup is in progress.
     pub running: bool,
-    /// Handed out as a whole.
+    /// Backups read completely.
     pub completed: u64,
-    /// Refused, broken off or given up.
+    /// Backups refused, aborted or abandoned.
     pub failed: u64,
-    /// Bytes of files that were handed out.
+    /// Bytes of files read by clients.
     pub bytes: u64,
 }
 
-/// Why a backup was broken off.
+/// Why a backup was aborted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
     Room,
@@ -67,10 +67,10 @@ impl Why {
     }
 }
 
-/// The one backup that there may be, and what was counted.
+/// The current backup, if any, and the counters.
 #[derive(Debug, Default)]
 pub(crate) struct Backups {
-    /// One begins, or is under way.
+    /// A backup is starting or in progress.
     taken: AtomicBool,
     current: Mutex<Option<Arc<Underway>>>,
     completed: AtomicU64,
@@ -78,27 +78,27 @@ pub(crate) struct Backups {
     bytes: AtomicU64,
 }
 
-/// A backup under way.
+/// A backup in progress.
 #[derive(Debug)]
 struct Underway {
     began_ms: u64,
     asked_ms: AtomicU64,
     broken: Mutex<Option<Why>>,
-    /// What is to be copied; none when that is over. Held while a piece is read, never by a thread that others wait for.
+    /// The files to copy; none after the end. Held while a piece is read, never by a thread that others wait for.
     held: Mutex<Option<Held>>,
 }
 
-/// What is still to be copied.
+/// The files still to be copied.
 #[derive(Debug)]
 struct Held {
     /// With the names of their directories.
     shards: VecDeque<(String, ShardCut)>,
     identity: Option<Bytes>,
-    /// The file at which it is, and how much of it was handed out.
+    /// The current file, and how much of it was read.
     at: Option<(CutFile, u64)>,
 }
 
-/// A backup that is being handed out. Dropping it ends it.
+/// A backup that is being read. Dropping it ends it.
 #[derive(Debug)]
 pub struct Backup {
     backups: Arc<Backups>,
@@ -106,14 +106,14 @@ pub struct Backup {
     inner: Weak<Inner>,
     files: u64,
     bytes: u64,
-    /// It was handed out as a whole.
+    /// It was read completely.
     is_done: bool,
 }
 
 /// A piece of a backup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BackupPiece {
-    /// A file begins: its name in the data directory, with `/` between directories, and its length. So many bytes follow.
+    /// The start of a file: its name in the data directory, with `/` between directories, and its length. That many bytes follow.
     File {
         /// The name.
         name: String,
@@ -125,10 +125,10 @@ pub enum BackupPiece {
 }
 
 impl Broker {
-    /// Begins a backup: everything that was acknowledged before is in it. Blocks on the disk.
+    /// Begins a backup that contains everything acknowledged before. Blocks on the disk.
     ///
     /// # Errors
-    /// `Busy` while another one is under way, `StorageFull` while the disk is short of room, `Io`, `Damaged`.
+    /// `Busy` if another backup is in progress, `StorageFull` if the disk is short of space, `Io`, `Damaged`.
     pub fn begin_backup(&self) -> Result<Backup> {
         let inner = &self.inner;
         if inner.backups.taken.swap(true, Ordering::AcqRel) {
@@ -141,7 +141,7 @@ impl Broker {
         })
     }
 
-    /// What there was of backups.
+    /// Returns the counters of backups.
     #[must_use]
     pub fn backups(&self) -> BackupStats {
         let Backups { taken, completed, failed, bytes, .. } = &*self.inner.backups;
@@ -184,7 +184,7 @@ impl Inner {
         Ok(Backup { backups, underway, inner, files, bytes, is_done: false })
     }
 
-    /// A cut of all shards that have files.
+    /// Takes a cut of all shards that have files.
     fn cut_shards(&self) -> Result<VecDeque<(String, ShardCut)>> {
         for _ in 0..TRIES_MAX {
             let shards = self.all_shards();
@@ -194,7 +194,7 @@ impl Inner {
             let of = sources.iter().map(|(shard, journal)| Source { store: &shard.store, journal });
             let cuts = cut(&self.env, &of.collect::<Vec<_>>())?;
             let ids = |shards: &[Arc<Shard>]| shards.iter().map(|shard| shard.id).collect::<Vec<ShardId>>();
-            // What was acknowledged in one that came before the cut would not be in it.
+            // Data acknowledged before the cut in a shard opened meanwhile would be missing.
             if ids(&self.all_shards()) == ids(&shards) {
                 return Ok(names.zip(cuts).collect());
             }
@@ -202,7 +202,7 @@ impl Inner {
         Err(Error::new(ErrorKind::Busy, "journals are being made for first topics: try again"))
     }
 
-    /// Breaks a backup off that holds room which is wanted, that takes too long, or that no client takes.
+    /// Aborts a backup that holds needed disk space, exceeds its time limit, or has an idle client.
     pub(crate) fn check_backup(&self, lacks_room: bool) {
         let Some(underway) = self.backups.current.lock().clone() else { return };
         let now_ms = self.now().monotonic_ms;
@@ -219,13 +219,13 @@ impl Inner {
         self.backups.break_off(why);
     }
 
-    /// The broker stops.
+    /// Aborts the backup when the broker stops.
     pub(crate) fn stop_backup(&self) {
         self.backups.break_off(Why::Stopping);
     }
 
-    /// How fast a backup may read: as fast as it is configured at the most, and while messages come in no faster than twice as they do, because
-    /// flushes wait behind its reads.
+    /// The read pace of a backup. Bytes per second. At most the configured pace; with inflow at most twice the inflow, because flushes wait for its
+    /// reads.
     fn backup_pace(&self) -> u64 {
         let most = self.config.backup_bytes_per_sec;
         let incoming: u64 = self.all_shards().iter().map(|shard| self.inflow(shard)).sum();
@@ -240,7 +240,7 @@ impl Backups {
     fn break_off(&self, why: Why) {
         let Some(underway) = self.current.lock().clone() else { return };
         underway.broken.lock().get_or_insert(why);
-        // The thread that reads a piece lets go of it afterwards.
+        // Otherwise the thread that reads a piece releases the files afterwards.
         if let Some(mut held) = underway.held.try_lock() {
             *held = None;
         }
@@ -254,22 +254,22 @@ impl Underway {
 }
 
 impl Backup {
-    /// Files in all.
+    /// Returns the number of files.
     #[must_use]
     pub fn files(&self) -> u64 {
         self.files
     }
 
-    /// Bytes of all files.
+    /// Returns the size of all files in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next piece, of at most 1 MiB; none after the last. Blocks on the disk.
+    /// Returns the next piece, of at most 1 MiB; none after the last. Blocks on the disk.
     ///
     /// # Errors
-    /// `Io`, `Damaged` when a file cannot be read; what it was broken off for. There is nothing more to be had then.
+    /// `Io`, `Damaged` if a file cannot be read; the reason if the backup was aborted. No pieces follow an error.
     pub fn next_piece(&mut self) -> Result<Option<BackupPiece>> {
         if let Some(inner) = self.inner.upgrade() {
             self.underway.asked_ms.store(inner.now().monotonic_ms, Ordering::Relaxed);
@@ -280,7 +280,7 @@ impl Backup {
             (_, Some(why)) => Err(why.error()),
             (None, None) => Ok(None),
         };
-        // It may have been broken off meanwhile.
+        // The backup may have been aborted meanwhile.
         let piece = self.underway.why().map_or(piece, |why| Err(why.error()));
         if !matches!(piece, Ok(Some(_))) {
             *held = None;
@@ -295,7 +295,7 @@ impl Backup {
         piece
     }
 
-    /// How long to wait after a piece of so many bytes, so that others have the disk meanwhile.
+    /// Returns how long to wait after a piece of this size, to leave the disk to others.
     #[must_use]
     pub fn pause(&self, bytes: u64) -> Duration {
         let Some(inner) = self.inner.upgrade() else { return Duration::ZERO };
@@ -342,7 +342,7 @@ impl Held {
     }
 }
 
-/// All names of a data directory are ours, and plain.
+/// All names in a data directory are generated by the broker, and ASCII.
 fn name_of(path: &Path) -> String {
     path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }

@@ -1,4 +1,4 @@
-//! What a checkpoint of a shard holds: chunks of the machines' and the partitions' applied state.
+//! Contents of a shard's checkpoint: chunks of the applied state of machines and partitions.
 //!
 //! ```text
 //! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups, 3 RabbitMQ's declared world), the machine's own chunk id
@@ -37,23 +37,23 @@ pub(crate) enum Chunk {
     Timers { id: Bytes, bytes: Bytes },
 }
 
-/// What is to be written: keys, and values or `None` for chunks that are gone.
+/// Changes to be written: keys, and values or `None` for removed chunks.
 pub(crate) type Changed = Vec<(ChunkKey, Option<Bytes>)>;
 
-/// A checkpoint that was captured and is to be written once everything up to `applied` is durable.
+/// A captured checkpoint, to be written when everything up to `applied` is durable.
 #[derive(Debug)]
 pub(crate) struct Captured {
     pub(crate) applied: Index,
     pub(crate) changed: Changed,
-    /// These are all chunks that are in memory, not only those that changed.
+    /// All chunks in memory, not only changed ones.
     pub(crate) all: bool,
-    /// Its number, as the timers know it.
+    /// Its number for the timers.
     pub(crate) timers: u64,
 }
 
 impl Captured {
-    /// Writes it. `Damaged` when the store cannot read what it would have to copy: then all chunks are wanted. What only the store has is kept
-    /// then, as far as it can be read; what cannot be is made good when it is wanted.
+    /// Writes it. `Damaged` if the store cannot read chunks that it would have to copy: then all chunks are needed. Chunks that only the store has
+    /// are kept as far as they can be read; the others are repaired when they are needed.
     pub(crate) fn write(&self, checkpoints: &CheckpointStore) -> polylogue_log::Result<()> {
         let chunks = self.changed.iter().cloned();
         let written = match self.all {
@@ -81,18 +81,18 @@ fn machine(tag: u8) -> Option<MachineId> {
     }
 }
 
-/// The machine that a chunk belongs to, and the chunk's id there; `None` for chunks of something else.
+/// Returns the machine of a chunk, and the chunk's id there; `None` for other chunks.
 pub(crate) fn machine_chunk(key: &ChunkKey) -> Option<(MachineId, Bytes)> {
     let machine = key.id.first().copied().and_then(machine).filter(|_| key.kind == MACHINE)?;
     Some((machine, key.id.slice(1..)))
 }
 
-/// The key of a chunk of the timers.
+/// Returns the key of a chunk of the timers.
 pub(crate) fn timers_key(id: &Bytes) -> ChunkKey {
     ChunkKey { kind: TIMERS, id: id.clone() }
 }
 
-/// Whether a chunk is read only when its content is needed.
+/// Returns whether a chunk is read only when it is needed.
 fn is_lazy(key: &ChunkKey) -> bool {
     key.kind == TIMERS && Timers::is_lazy(&key.id)
 }
@@ -101,8 +101,8 @@ fn partition_key(id: PartitionId) -> ChunkKey {
     ChunkKey { kind: PARTITION, id: Bytes::copy_from_slice(&id.0.to_be_bytes()) }
 }
 
-/// Reads the chunks of the newest checkpoint that a start needs. Chunks of kinds that this version does not know are of machines that it
-/// does not have, and are skipped.
+/// Reads the chunks of the newest checkpoint that a start needs. Chunks of unknown kinds belong to machines that this version does not have, and are
+/// skipped.
 pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
     let mut chunks = Vec::new();
     checkpoints.load_some(&|key| !is_lazy(key), &mut |key: ChunkKey, bytes: Bytes| {
@@ -136,7 +136,7 @@ pub(crate) fn load(checkpoints: &CheckpointStore) -> Result<Vec<Chunk>> {
 }
 
 impl Inner {
-    /// Takes what changed since the last checkpoint, or `all` there is, between two commits.
+    /// Captures the changes since the last checkpoint, or `all` state, between two commits.
     pub(crate) fn capture(&self, shard: &Shard, all: bool) -> Captured {
         let _between_commits = shard.applying.lock();
         let mut changed = Changed::new();
@@ -148,7 +148,7 @@ impl Inner {
         Captured { applied: state.applied, changed, all, timers }
     }
 
-    /// Chunks of the machines, where they live in this shard.
+    /// Captures the chunks of the machines if they are in this shard.
     pub(crate) fn capture_machines(&self, shard: &Shard, all: bool, changed: &mut Changed) {
         if shard.id == self.meta_shard {
             let mut machines = self.machines.lock();
@@ -166,7 +166,7 @@ impl Inner {
         }
     }
 
-    /// Writes a captured checkpoint and lets go of what it covers; `false` when it must wait for a flush.
+    /// Writes a captured checkpoint and trims what it covers. Returns `false` if it must wait for a flush.
     pub(crate) fn write_checkpoint(&self, shard: &Shard, captured: &Captured) -> Result<bool> {
         let (Some(checkpoints), Some(journal)) = (&shard.checkpoints, &shard.journal) else { return Ok(true) };
         if journal.view().durable < Some(captured.applied) {
@@ -174,7 +174,7 @@ impl Inner {
         }
         captured.write(checkpoints)?;
         shard.state.lock().queues.delays.saved(captured.timers);
-        // Records of machines and of the broker itself are never read again once their effect is in a checkpoint.
+        // Records of machines and of the broker are never read again once their effect is in a checkpoint.
         let own: Vec<_> = {
             let state = shard.state.lock();
             state.partitions.values().filter(|p| is_own(p.id)).map(|p| (p.id, p.high_watermark)).collect()
@@ -187,14 +187,14 @@ impl Inner {
     }
 }
 
-/// The key of a chunk of a queue.
+/// Returns the key of a chunk of a queue.
 pub(crate) fn queue_key(id: PartitionId, chunk: &[u8]) -> ChunkKey {
     let mut key = id.0.to_be_bytes().to_vec();
     key.extend_from_slice(chunk);
     ChunkKey { kind: QUEUE, id: Bytes::from(key) }
 }
 
-/// Whether a chunk is decided by the log alone ([`crate::applied`]).
+/// Returns whether a chunk is determined by the log alone ([`crate::applied`]).
 pub(crate) fn is_canonical(key: &ChunkKey) -> bool {
     [MACHINE, PARTITION, OPENING].contains(&key.kind)
 }
@@ -206,11 +206,11 @@ pub(crate) fn capture_openings(state: &mut ShardState, all: bool, changed: &mut 
     }
 }
 
-/// Chunks of partitions.
+/// Captures the chunks of partitions.
 pub(crate) fn capture_hosted(state: &mut ShardState, all: bool, changed: &mut Changed) {
     let by_records = state.openings.level > 0;
-    // One that is not open is nothing that was applied, and neither is one of a machine that has written nothing: chunks are the same, whether
-    // those that changed are written or all.
+    // A partition that is not open has no applied state, and neither has a machine's without records. So the chunks are the same whether changed ones
+    // or all are written.
     let has_state = |p: &Partition| !is_own(p.id) || p.applied_ordinal > Ordinal(0);
     let wanted = state.partitions.values_mut().filter(|p| p.dirty || all && has_state(p));
     let wanted = wanted.filter(|p| p.opened || !by_records);
@@ -225,7 +225,7 @@ pub(crate) fn capture_hosted(state: &mut ShardState, all: bool, changed: &mut Ch
     }
 }
 
-/// Gives the number of the checkpoint, as the timers know it.
+/// Returns the number of the checkpoint for the timers.
 fn capture_partitions(state: &mut ShardState, all: bool, changed: &mut Changed) -> u64 {
     capture_openings(state, all, changed);
     capture_hosted(state, all, changed);

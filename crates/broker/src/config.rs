@@ -100,7 +100,7 @@ pub struct BrokerConfig {
     pub store: StoreConfig,
     /// Derives effective settings from recorded ones.
     pub resolver: Arc<dyn ConfigResolver>,
-    /// Is given every committed frame of this life before it is applied, for the simulator's followers; no option sets it.
+    /// Receives every committed frame of this run before it is applied, for the simulator's followers; no option sets it.
     pub witness: Option<Witness>,
     /// How readers by offset see the messages of queues; `None`: as stored.
     pub view: Option<Arc<dyn LogView>>,

@@ -1,4 +1,4 @@
-//! The data directory: its lock, and the file that says what it is.
+//! The data directory: its lock and its identity file.
 //!
 //! ```text
 //! DATA/
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! `IDENTITY` has one `name = value` a line: `version` (of the layout, 1 to 3: a start raises it to 3), `cluster_id` (32 hex digits), `node_id`,
-//! `directory_id` (32 hex digits), and last `crc`, the CRC32C of everything before its line in hex. The text is filled up with zeros to 4096
-//! bytes and stands there twice, so that damage in one sector costs one copy. Earlier versions wrote it once, without zeros, and read the
-//! first copy. Both are in one file because the file marks a directory as complete: a restore writes it last, and a directory
-//! without it is not opened, whatever else is there. Damage to both copies is mended from what the journals' files say of themselves.
+//! `directory_id` (32 hex digits), and last `crc`, the CRC32C of everything before its line in hex. The text is padded with
+//! zeros to 4096 bytes and written twice, so that damage to one sector destroys one copy. Earlier versions wrote it once, without zeros, and read the
+//! first copy. The identity file also marks a directory as complete: a restore writes it last, and a directory without it is not opened, whatever its
+//! contents. Damage to both copies is repaired from the headers of the journal files.
 
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -29,39 +29,39 @@ pub const LAYOUT_VERSION: u32 = 3;
 pub(crate) const IDENTITY: &str = "IDENTITY";
 const IDENTITY_NEW: &str = "IDENTITY.new";
 const LOCK: &str = "LOCK";
-/// A copy of the text in `IDENTITY`, with what fills it up. Bytes.
+/// Size of a padded copy of the text in `IDENTITY`. Bytes.
 const COPY_BYTES: usize = 4096;
 
-/// Who this directory belongs to.
+/// The identity of a data directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// The cluster.
+    /// The cluster id.
     pub cluster_id: [u8; 16],
-    /// The node; never reused.
+    /// The node id; never reused.
     pub node: NodeId,
-    /// This very directory. Every journal file names it, so that files of another directory are noticed. A backup keeps it: it is this
-    /// directory, of an earlier time.
+    /// The id of this directory. Every journal file contains it, so that files of another directory are detected. A backup keeps it, because it is an
+    /// earlier state of this directory.
     pub directory_id: [u8; 16],
-    /// The version of its layout. From 2 on each shard records which partitions it has, from 3 on what is set for them.
+    /// The layout version. From 2 on each shard records its partitions, from 3 on their settings.
     pub layout: u32,
 }
 
-/// The node that a directory is made for by default.
+/// The node id of a new directory by default.
 const FIRST_NODE: NodeId = NodeId(1);
 
 /// An open, locked data directory.
 #[derive(Debug)]
 pub(crate) struct DataDir {
-    /// Where it is.
+    /// The path.
     pub(crate) path: PathBuf,
-    /// Who it belongs to.
+    /// The identity.
     pub(crate) identity: Identity,
     _lock: Box<dyn DirLock>,
 }
 
 impl DataDir {
-    /// Opens a directory, or makes one where there is none or an empty one. A directory that cannot be used is left as it was. Given a node,
-    /// another node's directory is refused, and a new one is made for it.
+    /// Opens a directory, or creates one if it is missing or empty. A directory that cannot be used is left unchanged. If `node` is given, another
+    /// node's directory is refused and a new one is created for it.
     ///
     /// # Errors
     /// `Locked`, `Incompatible` (newer, or not polylogue's), `Damaged`, `Io`; `Config` for another node's directory.
@@ -76,7 +76,7 @@ impl DataDir {
             return Err(Error::new(ErrorKind::Incompatible, text));
         }
         if has_identity {
-            // Read before the lock is taken, so that a newer version's directory is not even touched.
+            // Read before the lock is taken, so that a newer version's directory is not modified at all.
             let found = read_identity(env, path)?.node;
             if let Some(node) = node.filter(|node| *node != found) {
                 let path = path.display();
@@ -89,7 +89,7 @@ impl DataDir {
         if has_identity {
             let read = read_copies(env, path)?;
             if read.state != CopyState::Whole {
-                // One copy is enough to go on with, also where the disk is too full for a second one.
+                // One copy is sufficient, e.g. if the disk is too full for the second one.
                 _ = write_identity(env, path, &read.identity);
             }
             return Ok(DataDir { path: path.to_owned(), identity: read.identity, _lock: lock });
@@ -98,10 +98,10 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), identity, _lock: lock })
     }
 
-    /// Makes the layout that of this version, durably: earlier versions refuse the directory from then on.
+    /// Raises the layout to this version, durably: earlier versions refuse the directory from then on.
     ///
     /// # Errors
-    /// `StorageFull`, `Io`; the directory is of the layout that it was of.
+    /// `StorageFull`, `Io`; the layout is then unchanged.
     pub(crate) fn raise_layout(&self, env: &Env) -> Result<()> {
         if self.identity.layout >= LAYOUT_VERSION {
             return Ok(());
@@ -109,14 +109,14 @@ impl DataDir {
         write_identity(env, &self.path, &Identity { layout: LAYOUT_VERSION, ..self.identity })
     }
 
-    /// Where a shard's files are.
+    /// Returns the directory of a shard.
     #[must_use]
     pub(crate) fn shard_dir(&self, shard: ShardId) -> PathBuf {
         shard_dir(&self.path, shard)
     }
 }
 
-/// Where a shard's files are inside a data directory.
+/// Returns the directory of a shard within a data directory.
 #[must_use]
 pub fn shard_dir(data: &Path, shard: ShardId) -> PathBuf {
     data.join(shard_name(shard))
@@ -127,7 +127,7 @@ pub(crate) fn shard_name(shard: ShardId) -> String {
     format!("shard-{:04}", shard.0)
 }
 
-/// Reads what a directory says of itself, without touching it.
+/// Reads the identity of a directory without modifying it.
 ///
 /// # Errors
 /// `Incompatible` for a newer version, `Damaged`, `Io`.
@@ -135,31 +135,31 @@ pub fn read_identity(env: &Env, path: &Path) -> Result<Identity> {
     read_copies(env, path).map(|read| read.identity)
 }
 
-/// What is left of the file that says what a directory is.
+/// State of the identity file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum CopyState {
-    /// Both copies are there.
+    /// Both copies are intact.
     Whole,
-    /// An earlier version wrote it, once.
+    /// Written once, by an earlier version.
     Single,
-    /// One copy is damaged, and why.
+    /// One copy is damaged, with the reason.
     Damaged(String),
 }
 
-/// What a directory says of itself.
+/// The identity read from a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ReadIdentity {
     pub(crate) identity: Identity,
     pub(crate) state: CopyState,
 }
 
-/// Takes the lock of a directory, whatever state it is in; makes the directory where there is none.
+/// Takes the lock of a directory in any state; creates the directory if it is missing.
 pub(crate) fn hold(env: &Env, path: &Path) -> Result<Box<dyn DirLock>> {
     env.disk.create_dir_all(path).map_err(|e| io_error(path, &e))?;
     env.disk.lock(&path.join(LOCK)).map_err(|e| lock_error(path, &e))
 }
 
-/// The same, only to read the directory: a backup may be of another user, or on a medium that takes no writes.
+/// Takes the lock for reading only: a backup may belong to another user, or be on a read-only medium.
 pub(crate) fn hold_to_read(env: &Env, path: &Path) -> Result<Option<Box<dyn DirLock>>> {
     let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
     match env.disk.lock(&path.join(LOCK)) {
@@ -169,7 +169,7 @@ pub(crate) fn hold_to_read(env: &Env, path: &Path) -> Result<Option<Box<dyn DirL
     }
 }
 
-/// Reads what a directory says of itself, from both copies.
+/// Reads the identity of a directory from both copies.
 pub(crate) fn read_copies(env: &Env, path: &Path) -> Result<ReadIdentity> {
     let file_path = path.join(IDENTITY);
     let file = env.disk.open(&file_path, OpenMode::Read).map_err(|e| io_error(&file_path, &e))?;
@@ -182,7 +182,7 @@ pub(crate) fn read_copies(env: &Env, path: &Path) -> Result<ReadIdentity> {
         let mut bytes = vec![0; len.saturating_sub(start).min(COPY_BYTES as u64) as usize];
         copies.push(match file.read_exact_at(&mut bytes, start) {
             Ok(()) => parse(&bytes),
-            // A sector that cannot be read any more costs one copy.
+            // An unreadable sector destroys one copy.
             Err(e) if len > COPY_BYTES as u64 => Err((ErrorKind::Damaged, format!("cannot be read ({e})"))),
             Err(e) => return Err(io_error(&file_path, &e)),
         });
@@ -190,7 +190,7 @@ pub(crate) fn read_copies(env: &Env, path: &Path) -> Result<ReadIdentity> {
     choose(copies).map_err(|(kind, why)| Error::new(kind, format!("{}: {why}", file_path.display())))
 }
 
-/// What the copies say together.
+/// Combines the two copies.
 fn choose(copies: Vec<Parsed>) -> std::result::Result<ReadIdentity, (ErrorKind, String)> {
     let mut copies = copies.into_iter();
     let first = copies.next().unwrap_or_else(|| Err((ErrorKind::Damaged, "empty".to_owned())));
@@ -208,7 +208,7 @@ fn choose(copies: Vec<Parsed>) -> std::result::Result<ReadIdentity, (ErrorKind, 
         (Err((_, why)), Some(Ok(identity))) => {
             Ok(ReadIdentity { identity, state: CopyState::Damaged(format!("the first copy is {why}")) })
         }
-        // What one copy alone says of a newer version may be a flipped bit.
+        // A newer version in a single copy may be a flipped bit.
         (Err((ErrorKind::Incompatible, _)), Some(Err((ErrorKind::Damaged, why)))) => Err((ErrorKind::Damaged, why)),
         (Err(e), _) => Err(e),
     }
@@ -216,14 +216,14 @@ fn choose(copies: Vec<Parsed>) -> std::result::Result<ReadIdentity, (ErrorKind, 
 
 type Parsed = std::result::Result<Identity, (ErrorKind, String)>;
 
-/// Reads one copy.
+/// Parses one copy.
 fn parse(bytes: &[u8]) -> Parsed {
     let damaged = |why: &str| (ErrorKind::Damaged, format!("damaged ({why})"));
     let text = std::str::from_utf8(bytes).map_err(|_| damaged("not text"))?;
     let field = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('=').map(str::trim))
     };
-    // The version comes first: how the rest reads, and what it is summed by, may differ in a newer one.
+    // The version is checked first: a newer one may have another format and checksum.
     let version: u32 = field("version").and_then(|v| v.parse().ok()).ok_or_else(|| damaged("no version"))?;
     if version > LAYOUT_VERSION {
         let why = format!("written by a newer polylogue (layout {version}, this one knows {LAYOUT_VERSION}); upgrade");
@@ -248,7 +248,7 @@ fn make_identity(env: &Env, path: &Path, node: NodeId) -> Result<Identity> {
     Ok(identity)
 }
 
-/// The bytes of the file that says what a directory is.
+/// Returns the content of the identity file.
 pub(crate) fn encode(identity: &Identity) -> Bytes {
     let mut text = format!(
         "version = {}\ncluster_id = {}\nnode_id = {}\ndirectory_id = {}\n",
@@ -266,7 +266,7 @@ pub(crate) fn encode(identity: &Identity) -> Bytes {
     Bytes::from(bytes)
 }
 
-/// Writes the file that says what a directory is, in the place of the one that is there.
+/// Replaces the identity file.
 pub(crate) fn write_identity(env: &Env, path: &Path, identity: &Identity) -> Result<()> {
     let new = path.join(IDENTITY_NEW);
     let write = || -> io::Result<()> {
@@ -278,7 +278,7 @@ pub(crate) fn write_identity(env: &Env, path: &Path, identity: &Identity) -> Res
         file.sync_data()?;
         env.disk.rename(&new, &path.join(IDENTITY))?;
         env.disk.sync_dir(path)?;
-        // The directory's own name must survive too; a root has no parent to keep it.
+        // The directory's own entry must be durable too; a root has no parent.
         match path.parent().filter(|p| !p.as_os_str().is_empty()) {
             Some(parent) => env.disk.sync_dir(parent),
             None => Ok(()),
@@ -350,7 +350,7 @@ mod tests {
         read_copies(&env, path)
     }
 
-    /// One flipped bit in it took the whole directory away, and nothing repaired that.
+    /// One flipped bit in the file made the whole directory unusable, and no repair existed.
     #[test]
     fn one_flipped_bit_costs_one_copy_and_the_next_start_writes_it_anew() {
         let world = SimWorld::new(1);
@@ -375,7 +375,7 @@ mod tests {
         let len = whole.iter().position(|b| *b == 0).unwrap();
         let old = &whole[..len];
         assert_eq!(read(&world, old).unwrap(), ReadIdentity { identity: identity(7), state: CopyState::Single });
-        // No room for a second one: the first is good enough.
+        // No room for a second copy: the first is sufficient.
         world.disk.set_capacity(0);
         assert_eq!(DataDir::open(&world.env(), Path::new("/data"), None).unwrap().identity, identity(7));
         assert_eq!(read_copies(&world.env(), Path::new("/data")).unwrap().state, CopyState::Single);

@@ -1,40 +1,40 @@
-//! The crate's one error type: what `Broker::open` and administration can fail with.
+//! The crate's error type, of `Broker::open` and administration.
 
 use std::fmt;
 
-/// What a caller would treat differently.
+/// Error kinds that callers handle differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
     /// Another process has the data directory.
     Locked,
-    /// The directory is of a newer version, or not polylogue's.
+    /// The directory is of a newer version, or not a polylogue directory.
     Incompatible,
-    /// Bytes that were durable once do not verify any more.
+    /// Durable bytes fail verification.
     Damaged,
-    /// No room on the disk.
+    /// No space on the disk.
     StorageFull,
-    /// It is being done already, or something else is in its way: try again later.
+    /// In progress already, or blocked by another operation: retry later.
     Busy,
-    /// A setting cannot be.
+    /// Invalid setting.
     Config,
-    /// The system refused.
+    /// The system call failed.
     Io,
 }
 
-/// An error with what was being done, with which value, and what to do about it.
+/// An error: the operation, the value, and what to do about it.
 #[derive(Debug)]
 pub struct Error {
-    /// How to treat it.
+    /// The kind.
     pub kind: ErrorKind,
     /// One line for people; lower case, no final dot.
     pub text: String,
 }
 
-/// The crate's result.
+/// The crate's result type.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of a kind.
+    /// Returns an error of a kind.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Error {
         Error { kind, text: text.into() }
     }

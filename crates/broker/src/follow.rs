@@ -1,12 +1,12 @@
-//! Sets of partitions of which sessions want to know what changes: what a consumer of thousands of partitions asks instead of
-//! looking at each of them.
+//! Followed sets of partitions, with the changes in each: a consumer of thousands of partitions asks for the changes instead of polling each
+//! partition.
 //!
 //! ```text
 //!   partition changes ──▶ marked for each set that has it ──▶ the set's list ──▶ asked for: handed over, marks taken away
 //!                          (a second change: it is marked)         └──▶ a watch of the set fires, once
 //! ```
 //!
-//! Soft state. A partition is in the list once, however often it changes, so that a list is never longer than its set.
+//! Soft state. A partition is in the list at most once, so a list is never longer than its set.
 
 use crate::partition::Partition;
 use crate::places::Places;
@@ -15,11 +15,10 @@ use crate::watch::Fired;
 use polylogue_types::{Map, PartitionId, Set};
 use std::collections::BTreeMap;
 
-/// Names a set inside one table.
+/// Id of a set within one table.
 type SetId = u64;
 
-/// The sets that a partition is in, and whether it is in their lists. They are kept with it: with the partition
-/// they are found.
+/// The sets that a partition is in, and whether it is in their lists. Stored in the partition, so that no lookup is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Followers {
     sets: Places<bool>,
@@ -36,18 +35,18 @@ impl Followers {
 struct Followed {
     members: Set<PartitionId>,
     changed: Vec<PartitionId>,
-    /// Who receives the next change.
+    /// The session to notify of the next change.
     waits: Option<Origin>,
 }
 
-/// The sets of one shard; the partitions that are handed in are always its own.
+/// The sets of one shard; the partitions passed in are always its own.
 #[derive(Debug, Default)]
 pub(crate) struct Follows {
     next: SetId,
     by_id: Map<SetId, Followed>,
-    /// In order, so that those of a session are found at once.
+    /// Ordered by session, to find the sets of one session.
     by_key: BTreeMap<(u64, u64), SetId>,
-    /// The sets that are waited for, by who waits: the session and its token.
+    /// The sets with a waiter, by the waiter's session and token.
     waiting: Map<(u64, u64), SetId>,
 }
 
@@ -55,7 +54,7 @@ pub(crate) struct Follows {
 type Partitions = Map<PartitionId, Partition>;
 
 impl Follows {
-    /// Takes those of the partitions that are here into a set.
+    /// Adds the partitions that are in this shard to a set.
     pub(crate) fn add(&mut self, partitions: &mut Partitions, key: (u64, u64), add: &[PartitionId]) {
         let Follows { next, by_id, by_key, .. } = self;
         for new in add {
@@ -71,7 +70,7 @@ impl Follows {
         }
     }
 
-    /// Takes partitions out of a set, as far as they are in it.
+    /// Removes partitions from a set, if they are in it.
     pub(crate) fn leave(&mut self, partitions: &mut Partitions, key: (u64, u64), leave: &[PartitionId]) {
         let Some(id) = self.by_key.get(&key) else { return };
         let Some(set) = self.by_id.get_mut(id) else { return };
@@ -84,7 +83,7 @@ impl Follows {
         }
     }
 
-    /// Hands over what changed in a set since this was asked last. Nothing where the set has no part in this shard.
+    /// Returns the changes in a set since the last call; none if the set has no part in this shard.
     pub(crate) fn take(&mut self, partitions: &mut Partitions, key: (u64, u64), into: &mut Vec<PartitionId>) {
         let Some(id) = self.by_key.get(&key) else { return };
         let Some(set) = self.by_id.get_mut(id) else { return };
@@ -102,7 +101,7 @@ impl Follows {
         }
     }
 
-    /// Notifies `origin` of the next change in a set. Returns false when there has been one already; then it is not notified.
+    /// Notifies `origin` of the next change in a set. Returns false if a change is pending; then there is no notification.
     pub(crate) fn wait(&mut self, key: (u64, u64), origin: Origin) -> bool {
         let Some((id, set)) = self.by_key.get(&key).and_then(|id| Some((*id, self.by_id.get_mut(id)?))) else {
             return true;
@@ -117,14 +116,14 @@ impl Follows {
         waits
     }
 
-    /// Forgets the watch of that origin.
+    /// Removes the watch of that origin.
     pub(crate) fn unwatch(&mut self, key: (u64, u64)) {
         if let Some(set) = self.waiting.remove(&key).and_then(|id| self.by_id.get_mut(&id)) {
             set.waits = None;
         }
     }
 
-    /// A partition has changed.
+    /// Marks a partition as changed.
     pub(crate) fn changed(&mut self, partition: &mut Partition, fired: &mut Fired) {
         for (id, marked) in partition.followers.sets.iter_mut().filter(|(_, marked)| !**marked) {
             if let Some(set) = self.by_id.get_mut(&id) {
@@ -138,7 +137,7 @@ impl Follows {
         }
     }
 
-    /// The partition is gone: it has changed for the last time.
+    /// Marks a deleted partition as changed, for the last time.
     pub(crate) fn gone(&mut self, gone: &mut Partition, fired: &mut Fired) {
         self.changed(gone, fired);
         for id in gone.followers.sets.ids() {
@@ -148,7 +147,7 @@ impl Follows {
         }
     }
 
-    /// Forgets a set.
+    /// Removes a set.
     pub(crate) fn remove(&mut self, partitions: &mut Partitions, key: (u64, u64)) {
         let Some(id) = self.by_key.remove(&key) else { return };
         let Some(set) = self.by_id.remove(&id) else { return };
@@ -162,7 +161,7 @@ impl Follows {
         }
     }
 
-    /// Forgets all sets of a session.
+    /// Removes all sets of a session.
     pub(crate) fn remove_session(&mut self, partitions: &mut Partitions, session: u64) {
         let keys: Vec<_> = self.by_key.range((session, 0)..=(session, u64::MAX)).map(|(key, _)| *key).collect();
         for key in keys {
@@ -170,7 +169,7 @@ impl Follows {
         }
     }
 
-    /// Partitions that are followed, counted once for each set.
+    /// Returns the number of followed partitions, counted once per set.
     pub(crate) fn len(&self) -> usize {
         self.by_id.values().map(|set| set.members.len()).sum()
     }

@@ -1,4 +1,4 @@
-//! Settings, in each shard, as the layers that what holds is made of.
+//! Topic settings in each shard: the layers from which effective settings are derived.
 //!
 //! ```text
 //!   metadata's shard    documents of the cluster, of a node          settings of a topic
@@ -9,12 +9,12 @@
 //!                                            retention, classes of merges
 //! ```
 //!
-//! What holds for a partition is a function of the layers that its own shard has applied. A change of the inherited layer is one record
-//! a shard and touches no partition: what it comes to for each is made when retention looks at it next. Durability and what a queue is are
-//! a topic's own and not inherited.
+//! The effective settings of a partition are a function of the layers that its own shard has applied. A change of the inherited layer is one record
+//! per shard and touches no partition: the effective settings of each are derived when retention next looks at it. Durability and queue settings are
+//! a topic's own and are not inherited.
 //!
-//! Like offsets, layers have a tail: the writer judges appends and publishes, and trims, by what it has proposed. So a change that was answered, since
-//! its record is proposed in the shards before, holds for what is appended next.
+//! Like offsets, layers have a tail: the writer checks appends and publishes, and trims, by the proposed layers. A change is replied to after its
+//! records are proposed in the shards, so it applies to all later appends.
 
 use crate::openings::Openings;
 use crate::record::BrokerRecord;
@@ -26,18 +26,18 @@ use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Map, PartitionId, TopicId};
 use std::sync::Arc;
 
-/// Partitions for which what holds is made anew, or kept, under one hold of a shard's lock.
+/// Partitions whose effective settings are derived or stored under one hold of a shard's lock.
 const RENEWED_AT_ONCE_MAX: usize = 256;
 
-/// Settings of topics that one record has together, unless one topic has more. Bytes.
+/// Settings of topics in one record, unless a single topic has more. Bytes.
 const CONFIGURED_BYTES_MAX: usize = 256 << 10;
 
-/// Settings of a partition: what is set for its topic, and what that came to when it was made last.
+/// Settings of a partition: its topic's own, and the effective ones derived last.
 #[derive(Debug)]
 pub(crate) struct Layered {
-    /// Tail: as proposed. What is applied is in [`Openings`].
+    /// Tail: as proposed. The applied ones are in [`Openings`].
     own: Arc<TopicConfig>,
-    /// By which [`Layers::epoch`].
+    /// With the [`Layers::epoch`] of the derivation.
     held: Option<(u64, Arc<TopicConfig>)>,
 }
 
@@ -46,7 +46,7 @@ impl Layered {
         Layered { own, held: None }
     }
 
-    /// What is set for the topic. Its durability and what it says of a queue are what holds.
+    /// Returns the topic's own settings. Its durability and queue settings are effective as they are.
     pub(crate) fn own(&self) -> &Arc<TopicConfig> {
         &self.own
     }
@@ -60,32 +60,32 @@ impl Layered {
         }
     }
 
-    /// What holds, if that was made in this epoch.
+    /// Returns the effective settings if derived in this epoch.
     pub(crate) fn held(&self, epoch: u64) -> Option<&Arc<TopicConfig>> {
         self.held.as_ref().filter(|(made, _)| *made == epoch).map(|(_, holds)| holds)
     }
 }
 
-/// The inherited layer, and what of layers is proposed.
+/// The inherited layer, and the proposed layers.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
-    /// Applied. None in a shard that was written before there were such records, until its writer proposes it.
+    /// Applied. None in a shard written before such records existed, until its writer proposes it.
     pub(crate) inherited: Option<Arc<Inherited>>,
-    /// How often [`Layers::newest`] became another one, in this process.
+    /// Number of changes of [`Layers::newest`] in this process.
     pub(crate) epoch: u64,
     // tail
     proposed: Option<Arc<Inherited>>,
-    /// Topics of which layers are proposed: how many are not applied.
+    /// Topics with proposed layers: the number of those not applied.
     pending: Map<TopicId, u32>,
 }
 
 impl Layers {
-    /// One more layer of a topic is on its way.
+    /// Counts a proposed layer of a topic.
     pub(crate) fn note_proposed(&mut self, topic: TopicId) {
         *self.pending.entry(topic).or_insert(0) += 1;
     }
 
-    /// A layer of a topic is applied: whether no newer one is on its way.
+    /// Counts an applied layer of a topic. Returns whether no newer one is proposed.
     pub(crate) fn arrived(&mut self, topic: TopicId) -> bool {
         let Some(left) = self.pending.get_mut(&topic) else { return true };
         *left = left.saturating_sub(1);
@@ -96,12 +96,12 @@ impl Layers {
         true
     }
 
-    /// What is inherited: at the writer as it has proposed. Nothing is trimmed by what held before a change that was answered.
+    /// Returns the inherited layer: at the writer as proposed. Nothing is trimmed by settings older than an acknowledged change.
     pub(crate) fn newest(&self) -> Option<&Arc<Inherited>> {
         self.proposed.as_ref().or(self.inherited.as_ref())
     }
 
-    /// Applies another inherited layer.
+    /// Applies a new inherited layer.
     pub(crate) fn inherit(&mut self, inherited: Inherited) {
         let inherited = Arc::new(inherited);
         self.change(|layers| {
@@ -127,7 +127,7 @@ pub(crate) fn encode_inherited(inherited: &Inherited, w: &mut BinWriter) {
     w.u32(inherited.rules).bytes(&encode_topic_config(&inherited.config));
 }
 
-/// Reads what [`encode_inherited`] wrote. Rules of a newer version are an error: what holds by them is unknown.
+/// Decodes the output of [`encode_inherited`]. Rules of a newer version are an error: their effect is unknown.
 pub(crate) fn decode_inherited(r: &mut BinReader<'_>) -> Result<Inherited, BinError> {
     let rules = r.u32("rules of inherited settings")?;
     if rules > INHERITANCE_RULES {
@@ -136,19 +136,19 @@ pub(crate) fn decode_inherited(r: &mut BinReader<'_>) -> Result<Inherited, BinEr
     Ok(Inherited { rules, ..Inherited::new(decode_topic_config(r.bytes("inherited settings")?)?) })
 }
 
-/// As it comes back from a record.
+/// Returns the layer as decoded from its record.
 fn recorded(inherited: &Inherited) -> Result<Inherited, BinError> {
     let mut w = BinWriter::new();
     encode_inherited(inherited, &mut w);
     decode_inherited(&mut BinReader::new(&w.out))
 }
 
-/// Applies another layer of a topic. `Err`: a broken promise of the log.
+/// Applies a new layer of a topic. `Err`: the log broke its guarantee.
 pub(crate) fn configure(state: &mut ShardState, topic: TopicId, layer: Arc<TopicConfig>) -> Result<(), String> {
     let Openings { layers, topics, changed, damaged, .. } = &mut state.openings;
     let is_newest = layers.arrived(topic);
     let Some(open) = topics.get_mut(&topic) else {
-        // With its opening what is set is proposed again.
+        // The settings are proposed again with the opening.
         return if *damaged { Ok(()) } else { Err(format!("settings of topic {topic}, which has no open partition")) };
     };
     changed.insert(topic);
@@ -164,7 +164,7 @@ pub(crate) fn configure(state: &mut ShardState, topic: TopicId, layer: Arc<Topic
     Ok(())
 }
 
-/// Throws the tail of all layers away.
+/// Drops the tail of all layers.
 pub(crate) fn reset_tail(state: &mut ShardState) {
     let Openings { layers, topics, .. } = &mut state.openings;
     layers.reset_tail();
@@ -181,10 +181,10 @@ pub(crate) fn reset_tail(state: &mut ShardState) {
 }
 
 impl Shard {
-    /// Proposes what topics inherit, at the writer, unless that is what they inherit. Where the log refuses it the shard is behind, and it is
-    /// proposed again ([`Openings::behind`]).
+    /// Proposes the inherited layer at the writer if it changed. If the log refuses, the shard is marked as behind and it is proposed again
+    /// ([`Openings::behind`]).
     pub(crate) fn inherit(&self, state: &mut ShardState, resolver: &dyn ConfigResolver) -> Result<(), Unavailable> {
-        // Asked under the lock: a later call proposes what is newer.
+        // Resolved under the lock: a later call proposes a newer layer.
         let Ok(inherited) = recorded(&resolver.inherited()) else { return Ok(()) };
         if state.openings.layers.newest().is_some_and(|newest| **newest == inherited) {
             return Ok(());
@@ -194,8 +194,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Proposes what is set for topics, at the writer: of those that have partitions here for which something else is. What is proposed next is
-    /// judged by it. As many as fit are in one record.
+    /// Proposes the settings of topics at the writer, for topics with partitions here whose settings changed. Later proposals are checked by them.
+    /// One record holds as many as fit.
     pub(crate) fn configure_topics(
         &self,
         state: &mut ShardState,
@@ -205,7 +205,7 @@ impl Shard {
         for topic in topics {
             let layer = topic.layer();
             let mut here = topic.placement().filter(|(_, shard)| *shard == self.id).map(|(id, _)| id);
-            // They have the same: a layer is the whole topic's.
+            // All partitions have the same layer: it is the whole topic's.
             let first = here.find_map(|id| state.partitions.get(&id).filter(|p| p.is_opening()));
             if first.is_none_or(|partition| **partition.config.own() == **layer) {
                 continue;
@@ -238,8 +238,8 @@ impl Shard {
         Ok(())
     }
 
-    /// The shard, with what holds made for each partition whose layers changed since that was made. While it is made for many the lock is not
-    /// held; partitions that came meanwhile are left out where they are too many.
+    /// Returns the locked shard, with effective settings derived for each partition whose layers changed. The lock is released while many are
+    /// derived; partitions added meanwhile are left out if there are too many.
     pub(crate) fn renewed(&self, resolver: &dyn ConfigResolver) -> MutexGuard<'_, ShardState> {
         let mut state = self.state.lock();
         let (mut renewal, mut stale) = Renewal::of(&state);
@@ -259,14 +259,14 @@ impl Shard {
     }
 }
 
-/// A partition for which what holds is to be made, and what is set for it.
+/// A partition whose effective settings are to be derived, and its topic's settings.
 type Stale = (PartitionId, Arc<TopicConfig>);
 
-/// What is made of the layers of one moment.
+/// Settings derived from the layers of one moment.
 struct Renewal {
     epoch: u64,
     inherited: Option<Arc<Inherited>>,
-    /// By where what is set is in memory: partitions of one topic share that, and so what holds.
+    /// Keyed by the address of the topic's settings, which the partitions of a topic share, as they then share the result.
     made: Map<*const TopicConfig, Arc<TopicConfig>>,
 }
 
@@ -285,7 +285,7 @@ impl Renewal {
         }
     }
 
-    /// Keeps what was made for partitions for which the same is set still.
+    /// Stores derived settings for partitions whose topic's settings are unchanged.
     fn keep(&self, some: &[Stale], state: &mut ShardState) {
         for (id, own) in some {
             let same = state.partitions.get_mut(id).filter(|p| Arc::ptr_eq(&p.config.own, own));
@@ -296,7 +296,7 @@ impl Renewal {
     }
 }
 
-/// What holds where that is set. Before anything is inherited that is what was recorded with it.
+/// Returns the effective settings. Before there is an inherited layer, those recorded with the topic.
 pub(crate) fn holding(
     inherited: Option<&Inherited>,
     resolver: &dyn ConfigResolver,

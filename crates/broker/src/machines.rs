@@ -1,7 +1,7 @@
-//! The state machines that the broker hosts: metadata, and what protocols bring along.
+//! Hosted state machines: metadata, and those that protocols add.
 //!
-//! A machine proposes records under its own partition of shard 0 and receives them, in order, once they are
-//! committed. Its replies are parked with the records they tell of.
+//! A machine proposes records under its own partition of shard 0 and receives them, in order, when they are committed. Its replies are parked with
+//! the records that they depend on.
 
 use crate::open::META_SHARD;
 use crate::shard::{Parked, Shard};
@@ -32,14 +32,14 @@ pub(crate) fn partition_of(machine: MachineId) -> PartitionId {
     }
 }
 
-/// The machine whose records are under this partition.
+/// Returns the machine whose records are in this partition.
 pub(crate) fn machine_of(partition: PartitionId) -> Option<MachineId> {
     [MachineId::Meta, MachineId::KafkaGroups, MachineId::Amqp].into_iter().find(|m| partition_of(*m) == partition)
 }
 
-/// Commands that wait for what they look at to be applied, at the most; the others are refused as busy.
+/// Commands that wait until earlier records are applied, at most; more are refused as busy.
 const READS_WAITING_MAX: usize = 65_536;
-/// What a caller expects to be answered with.
+/// The type of reply that a caller expects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expects {
     CreatedTopics(usize),
@@ -50,29 +50,29 @@ pub(crate) enum Expects {
     Machine,
 }
 
-/// How far the machines of a shard have come.
+/// Progress of the machines of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct MachineProgress {
-    /// The index up to which their records are applied. Stored before `reads` is looked at.
+    /// The index up to which their records are applied. Stored before `reads` is loaded.
     pub(crate) applied: AtomicU64,
-    /// How many commands wait for a higher one.
+    /// Number of commands that wait for a higher index.
     pub(crate) reads: AtomicUsize,
 }
 
-/// The hosted machines and who waits for them.
+/// The hosted machines and their callers.
 #[derive(Debug)]
 pub(crate) struct Machines {
     pub(crate) meta: MetaMachine,
     pub(crate) others: BTreeMap<MachineId, Box<dyn StateMachine>>,
     callers: Map<u64, (Origin, Expects, MachineId)>,
-    /// The same by session, so that those of one are found at once.
+    /// The same, ordered by session, to find the callers of one session.
     callers_of: BTreeSet<(u64, u64)>,
     next_caller: u64,
-    /// Commands that only look, by the index that must be applied before.
+    /// Read-only commands, with the index that must be applied before.
     reads: VecDeque<(Index, MachineId, Caller, Command)>,
 }
 
-/// Replies to be sent once no lock is held.
+/// Replies to be sent when no lock is held.
 pub(crate) type Outbox = Vec<(Origin, Reply)>;
 
 impl Machines {
@@ -128,7 +128,7 @@ impl Machines {
                 self.answer(caller, Err(Unavailable::Busy), outbox);
             }
             Ok(Some(index)) => {
-                // It is announced before the applied index is looked at, so that the applying thread sees one or the other.
+                // Queued before the applied index is loaded, so that the applying thread sees the command or this thread sees the index.
                 self.reads.push_back((index, id, caller, command));
                 shard.machines.reads.store(self.reads.len(), Ordering::SeqCst);
                 self.run_reads(context, shard, outbox);
@@ -152,7 +152,7 @@ impl Machines {
         self.carry_out(id, effects, context, shard, outbox);
     }
 
-    /// Runs the commands that look at what is applied by now.
+    /// Runs the read-only commands whose index is applied.
     pub(crate) fn run_reads(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
         let applied = Index(shard.machines.applied.load(Ordering::SeqCst));
         while let Some((_, id, caller, command)) = self.reads.pop_front_if(|(index, ..)| *index <= applied) {
@@ -161,7 +161,7 @@ impl Machines {
         shard.machines.reads.store(self.reads.len(), Ordering::SeqCst);
     }
 
-    /// Commands to delete the topics that machines need no more.
+    /// Returns commands that delete the topics that machines no longer need.
     fn take_dead_topics(&mut self) -> Vec<(MachineId, Command)> {
         let topics: Vec<_> = self.others.values_mut().flat_map(|machine| machine.take_dead_topics()).collect();
         if topics.is_empty() {
@@ -171,7 +171,7 @@ impl Machines {
         vec![(MachineId::Meta, Box::new(MetaCommand::DeleteTopics(delete)))]
     }
 
-    /// The command to change topics as machines want them.
+    /// Returns the command that changes topics as machines request.
     fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Option<(MachineId, Command)> {
         let machines = self.others.values_mut();
         let changes: Vec<_> = machines.flat_map(|machine| machine.take_topic_changes(catalog)).collect();
@@ -179,7 +179,7 @@ impl Machines {
         (!alter.changes.is_empty()).then(|| (MachineId::Meta, Box::new(MetaCommand::AlterTopics(alter)) as Command))
     }
 
-    /// Has topics changed as machines want them, by what was applied.
+    /// Changes topics as machines request, by their applied state.
     pub(crate) fn change_topics(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
         let Some((id, command)) = self.take_topic_changes(context.catalog) else { return };
         let effects = self.handled(id, command, context);
@@ -188,7 +188,7 @@ impl Machines {
         }
     }
 
-    /// Sends the replies to what was committed, and those that machines kept until what follows from it holds.
+    /// Sends the replies of committed records, and the replies that machines held back until the effects are in place.
     pub(crate) fn answer_due(&mut self, due: Vec<(Caller, MachineReply)>, outbox: &mut Outbox) {
         let mut committed: BTreeMap<MachineId, Vec<_>> = self.ids().into_iter().map(|id| (id, Vec::new())).collect();
         for (caller, reply) in due {
@@ -204,7 +204,7 @@ impl Machines {
         }
     }
 
-    /// Deletes the topics that machines need no more.
+    /// Deletes the topics that machines no longer need.
     pub(crate) fn delete_dead_topics(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
         let dead = self.take_dead_topics();
         if !self.tell(dead, context, shard, outbox) {
@@ -212,12 +212,12 @@ impl Machines {
         }
     }
 
-    /// What the machines wanted of topics is not to be.
+    /// Notifies the machines that their topic changes were refused.
     fn topics_refused(&mut self, context: &Context<'_>) {
         self.others.values_mut().for_each(|machine| machine.on_topics_refused(context));
     }
 
-    /// Tells machines something whose reply has no waiter. Whether the log took all that they proposed then.
+    /// Calls machines with commands whose replies have no waiter. Returns whether the log accepted all of their proposals.
     pub(crate) fn tell(
         &mut self,
         commands: Vec<(MachineId, Command)>,
@@ -233,7 +233,7 @@ impl Machines {
         taken
     }
 
-    /// What a machine wants done by a command whose reply has no waiter.
+    /// Returns the effects of a command whose reply has no waiter.
     fn handled(&mut self, id: MachineId, command: Command, context: &Context<'_>) -> Effects {
         let caller = Caller(self.next_caller);
         self.next_caller += 1;
@@ -244,8 +244,8 @@ impl Machines {
         effects
     }
 
-    /// Proposes what one call of a machine wants written, and sends what it wants said. The log takes all records of the call or none:
-    /// then the machine takes back what it counts on, before it is called again, and no other caller is affected. Whether the log took them.
+    /// Proposes the records of one call of a machine, and sends its replies. The log accepts all records of the call or none: if none, the machine
+    /// drops its tail before it is called again, and no other caller is affected. Returns whether the log accepted them.
     pub(crate) fn carry_out(
         &mut self,
         id: MachineId,
@@ -291,7 +291,7 @@ impl Machines {
         false
     }
 
-    /// Answers a caller; a caller that is gone is forgotten.
+    /// Replies to a caller, unless it is gone.
     pub(crate) fn answer(&mut self, caller: Caller, reply: MachineReply, outbox: &mut Outbox) {
         let Some((origin, expects, _)) = self.callers.remove(&caller.0) else { return };
         self.callers_of.remove(&(origin.session.0, caller.0));
@@ -302,7 +302,7 @@ impl Machines {
         outbox.push((origin, reply));
     }
 
-    /// A session is gone: its callers wait no more.
+    /// Removes the callers of a session that has ended.
     pub(crate) fn session_gone(&mut self, session: u64, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
         let gone: Vec<_> = self.callers_of.range((session, 0)..=(session, u64::MAX)).copied().collect();
         for of in gone {
@@ -316,7 +316,7 @@ impl Machines {
         }
     }
 
-    /// Applies the machines' records of a committed frame; says what happened to topics, or which record cannot be read.
+    /// Applies the machines' records of a committed frame. Returns the topic events. Errors: the record that cannot be decoded.
     pub(crate) fn apply(&mut self, frame: &Frame) -> Result<Vec<MetaEvent>, String> {
         for entry in &frame.entries {
             let Some(id) = machine_of(entry.envelope.partition) else { continue };
@@ -330,8 +330,8 @@ impl Machines {
         Ok(self.meta.take_events())
     }
 
-    /// Calls the machines whose deadline has come, once each. Of several that are due a machine may leave some for the next call, so that what
-    /// is refused is one of them, and so that others have their turn. Whether any was due.
+    /// Calls each machine whose deadline has passed once. A machine may leave some of its due work for the next call, so that a refusal affects a
+    /// single piece and others have their turn. Returns whether any was due.
     pub(crate) fn run_deadlines(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) -> bool {
         let mut did = false;
         for id in self.ids() {
@@ -356,8 +356,7 @@ impl Machines {
         self.others.values().filter_map(|m| m.next_deadline_ms()).min()
     }
 
-    /// The writer was lost: tails are derived from applied state again. What the machines want done is to be carried out
-    /// once there is a writer.
+    /// Handles the loss of the writer: tails are derived from applied state again. Returns effects to be carried out by the next writer.
     pub(crate) fn writer_lost(&mut self, context: &Context<'_>) -> Vec<(MachineId, Effects)> {
         let ids = self.ids();
         let lost = |id| {
@@ -371,7 +370,7 @@ impl Machines {
     }
 }
 
-/// The index that must be applied before a command looks that comes now.
+/// Returns the index that must be applied before a new read-only command may run.
 fn barrier(shard: &Shard) -> Result<Option<Index>, Unavailable> {
     shard.log.barrier(ReadLevel::Quorum).map_err(|e| match e.kind {
         LogErrorKind::Fenced => Unavailable::NotCommitted,

@@ -1,4 +1,4 @@
-//! Which partition is which, in a directory that no broker can open.
+//! Topic and partition names for a data directory that cannot be opened.
 
 use crate::checkpoint::machine_chunk;
 use crate::datadir::shard_dir;
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The topic and the number of each partition, as far as a data directory that no broker uses still tells, damaged or not:
-/// for people who read which partitions are damaged. What cannot be read is passed over. Reads only.
+/// Returns the topic and number of each partition, as far as they can be read from a directory that is not in use, damaged or not: for reports of
+/// damaged partitions. Unreadable data is skipped. Reads only.
 #[must_use]
 pub fn partition_names(env: &Env, data_dir: &Path) -> BTreeMap<PartitionId, (String, u32)> {
     let dir = shard_dir(data_dir, META_SHARD);
@@ -33,7 +33,7 @@ pub fn partition_names(env: &Env, data_dir: &Path) -> BTreeMap<PartitionId, (Str
         Ok(())
     });
     let applied = checkpoint.ok().flatten();
-    // What cannot be read has been reported by `check` already, which is what the names are for.
+    // `check` has reported unreadable data already, and the names are for its report.
     drop(check::frames(env, &dir, &mut |frame| {
         for entry in frame.entries.iter().filter(|e| e.envelope.partition == META_PARTITION) {
             if Some(frame.index) > applied {

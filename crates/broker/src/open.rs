@@ -51,7 +51,7 @@ pub(crate) const MEMORY_SHARD: ShardId = ShardId(2000);
 /// The shard that holds the machines' records.
 pub(crate) const META_SHARD: ShardId = ShardId(0);
 
-/// The one shard of a class that has only one and is opened when a topic wants it.
+/// Returns the shard of a class that has a single shard, opened when a topic needs it.
 pub(crate) fn shard_of_class(class: Durability) -> Option<ShardId> {
     match class {
         Durability::Sync => None,
@@ -61,11 +61,10 @@ pub(crate) fn shard_of_class(class: Durability) -> Option<ShardId> {
 }
 
 impl Broker {
-    /// Opens the data directory and recovers it. Nothing runs by itself yet: call [`Broker::start`], or step it.
+    /// Opens and recovers a data directory. No thread runs yet: call [`Broker::start`], or step it.
     ///
     /// # Errors
-    /// One line that says what is wrong and what to do; the directory is unchanged when it is locked, incompatible
-    /// or damaged.
+    /// One line that states the fault and the remedy; the directory is unchanged if it is locked, incompatible or damaged.
     pub fn open(env: Env, config: BrokerConfig, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Result<Broker> {
         let (inner, sync_shards) = Inner::unopened(env, config, others)?;
         inner.recover(&sync_shards)?;
@@ -74,7 +73,7 @@ impl Broker {
 }
 
 impl Inner {
-    /// A broker that holds its directory and has read nothing of it; and the shards of class `sync`.
+    /// Returns a broker that holds its directory and has read none of it, and the shards of class `sync`.
     pub(crate) fn unopened(
         env: Env,
         config: BrokerConfig,
@@ -93,7 +92,7 @@ impl Inner {
             resolver: config.resolver.clone(),
         };
         let cluster = ClusterInfo {
-            // Kafka's own cluster ids are such texts of 22 characters.
+            // Kafka's own cluster ids have this form (22 characters).
             cluster_id: TopicId::from_random(data.identity.cluster_id).to_string().into(),
             node: data.identity.node,
         };
@@ -138,12 +137,12 @@ impl Inner {
         for id in sync_shards {
             self.open_shard(*id)?;
         }
-        // The other classes' shards exist only once a topic wanted them.
+        // Shards of other classes exist only after a topic needed them.
         self.open_wanted()?;
         if self.leads() {
             return self.lead();
         }
-        // Records that come from the writer are of this version's kinds.
+        // The writer proposes records of this version.
         self.data.raise_layout(&self.env)?;
         let mut machines = self.machines.lock();
         machines.meta.take_events();
@@ -151,7 +150,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Begins to be the writer of shards whose logs are replayed and whose terms are taken.
+    /// Becomes the writer of shards whose logs are replayed and whose terms are acquired.
     pub(crate) fn lead(self: &Arc<Inner>) -> Result<()> {
         let mut machines = self.machines.lock();
         let context = self.context();
@@ -160,12 +159,12 @@ impl Inner {
                 machine.on_ready(&context);
             }
         }
-        // What holds is known only now that all records are there.
+        // The effective state is known only now that all records are applied.
         machines.meta.take_events();
         for (scope, settings) in machines.meta.documents() {
             self.catalog.publish_settings(scope, settings.clone());
         }
-        // From here on a version that does not know these records must not open the directory.
+        // From here on a version without support for these records must not open the directory.
         self.data.raise_layout(&self.env)?;
         self.catalog.inherit();
         for shard in self.all_shards() {
@@ -198,7 +197,7 @@ impl Inner {
         }
     }
 
-    /// Opens a shard that a new topic is the first to want.
+    /// Opens a shard that a new topic is the first to need.
     pub(crate) fn open_late(self: &Arc<Inner>, id: ShardId) -> Result<Arc<Shard>> {
         let shard = self.open_shard(id)?;
         if self.running.load(std::sync::atomic::Ordering::Acquire) {
@@ -231,7 +230,7 @@ impl Inner {
         }
         let dir = self.data.shard_dir(MEMORY_SHARD);
         self.make_dir(&dir)?;
-        // The ring of frames is all there is of this shard; its directory stays empty.
+        // The ring of frames is the shard's only storage; its directory stays empty.
         let config = StoreConfig {
             tail_cache_bytes: self.config.memory_bytes_max,
             tail_cache_bytes_max: self.config.memory_bytes_max,
@@ -272,7 +271,7 @@ impl Inner {
         journal.attach(sink.clone());
         for passed in &journal.recovery().passed {
             self.gauges.background_failed("recovery", &format!("shard {id}: {passed}"));
-            // What is below is in segments.
+            // Earlier frames are in segments.
             if passed.missing.is_some_and(|end| end > from) {
                 store.lose_unknown();
             }
@@ -298,7 +297,7 @@ impl Inner {
         }))
     }
 
-    /// Makes a shard's directory, durably: a crash must not take the name away from under what is acknowledged in it.
+    /// Creates a shard's directory durably: a crash must not lose the directory entry of acknowledged data.
     fn make_dir(&self, dir: &Path) -> Result<()> {
         let failed = |e: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {e}", dir.display()));
         self.env.disk.create_dir_all(dir).map_err(failed)?;
@@ -323,14 +322,13 @@ impl Inner {
             lazy_flush_ms_max: self.config.lazy_flush_ms_max,
             async_flush_ms_max: self.config.async_flush_ms_max,
             disk_reserve_bytes: self.config.disk_reserve_bytes,
-            // Admission has counted every request before it comes here; a queue that is smaller would only refuse
-            // what was already let in.
+            // Admission has counted every request before this point; a smaller queue would only refuse admitted requests.
             queue_bytes_max: 2 * self.config.inflight_bytes_max,
             ..journal::Config::new(dir, identity)
         }
     }
 
-    /// One frame of the journal: to whichever of the two sides does not have it yet.
+    /// Replays one frame of the journal to the sides (store, applied state) that lack it.
     fn replay(
         &self,
         id: ShardId,
@@ -349,7 +347,7 @@ impl Inner {
         state.openings.gone.clear();
         if id == META_SHARD {
             let events = self.machines.lock().apply(&frame).map_err(broken)?;
-            // From the first level on the shard says itself what it has.
+            // From level 1 on the shard's own records define its partitions.
             if state.openings.level == 0 {
                 events.iter().for_each(|event| apply_topic(id, store, state, event));
             }
@@ -415,7 +413,7 @@ fn add_own_partitions(state: &mut ShardState, meta: bool) {
     }
 }
 
-/// Adds a topic's partitions in a shard, as they are before anything is written to them. `term` is the shard's.
+/// Adds a topic's partitions to a shard, without entries. `term` is the shard's.
 fn add_partitions(shard: ShardId, state: &mut ShardState, topic: &TopicMeta, term: Term) {
     for ((id, in_shard), first) in topic.placement().zip(topic.first_offsets(term)) {
         if in_shard == shard {
@@ -429,7 +427,7 @@ fn add_partitions(shard: ShardId, state: &mut ShardState, topic: &TopicMeta, ter
 fn apply_topic(shard: ShardId, store: &ShardStore, state: &mut ShardState, event: &MetaEvent) {
     match event {
         MetaEvent::Created(topic) | MetaEvent::Changed(topic) => add_partitions(shard, state, topic, Term(0)),
-        // What follows from settings is resolved when the replay is over.
+        // Effective settings are resolved after the replay.
         MetaEvent::Settings(..) => {}
         MetaEvent::Deleted(topic) => {
             for (id, _) in topic.placement().filter(|(_, in_shard)| *in_shard == shard) {
@@ -442,10 +440,10 @@ fn apply_topic(shard: ShardId, store: &ShardStore, state: &mut ShardState, event
     }
 }
 
-/// Drops what the store holds of partitions that are gone, and tells it what the others must hold.
+/// Drops the store's data of deleted partitions, and sets the log starts of the others.
 fn forget_unknown(store: &ShardStore, state: &mut ShardState) {
     store.retain_partitions(|id| state.partitions.contains_key(&id));
-    // What machines have written is theirs: the store forgets it with each checkpoint.
+    // Machines' records are trimmed in the store at each checkpoint.
     for (id, partition) in state.partitions.iter_mut().filter(|(id, _)| !is_own(**id)) {
         let start = store.expect(*id, partition.log_start, partition.high_watermark);
         partition.trim(start);

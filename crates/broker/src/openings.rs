@@ -1,5 +1,4 @@
-//! Which partitions a shard has. That they are opened and closed are records in the shard's own log, so that what a shard applies depends on
-//! no other shard.
+//! The partitions of a shard. Opening and closing are records in the shard's own log, so that its applied state depends on no other shard.
 //!
 //! ```text
 //!   metadata's shard    topic created                                    topic deleted
@@ -7,13 +6,13 @@
 //!   a shard             Opened ──> entries ──> ...            ... entries ──> Closed
 //! ```
 //!
-//! Metadata says which partitions there are to be, and the writer of each shard proposes what lacks: when a topic's record is committed, and
-//! for all topics when it becomes the writer, since it may have ended in between. An entry of a partition that is not open is a broken
-//! promise of the log, unless damage may have taken the opening: then the partition is opened without one, and the writer proposes it.
-//! What is set for topics is recorded beside ([`crate::layers`]).
+//! Metadata defines which partitions exist, and the writer of each shard proposes missing openings and closings: when a topic's record is committed,
+//! and for all topics when it becomes the writer, because the process may have ended in between. An entry of a partition that is not open violates
+//! the log's guarantee, unless damage may have destroyed the opening: then the partition is opened without a record, and the writer proposes one. The
+//! settings of topics are recorded alongside ([`crate::layers`]).
 //!
-//! Shards written before there were such records (level 0) have the partitions that the metadata names, and drop entries of others. The first
-//! writer that knows the records proposes the level, and an opening of each partition, with where it stood.
+//! Shards written before such records existed (level 0) have the partitions that the metadata names, and drop entries of others. The first writer
+//! that supports the records proposes the level, and an opening of each partition with its current offsets.
 
 use crate::broker::Inner;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,25 +33,24 @@ use polylogue_types::{Map, Offset, Ordinal, PartitionId, Set, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The level of records that this version writes: from 1 on, openings and closings are among them; from 2 on, changes of settings
-/// and what becomes of idle producers.
+/// The record level that this version writes: from 1 on with openings and closings, from 2 on with changes of settings and expiry of idle producers.
 pub(crate) const LEVEL: u32 = 2;
 
-/// A partition as it is opened.
+/// A partition at its opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) partition: PartitionId,
-    /// Where its log begins; where it stood, if it is older than such records.
+    /// The log start; the current next offset if the partition is older than such records.
     pub(crate) first: Offset,
     pub(crate) ordinal: Ordinal,
 }
 
-/// Partitions of a topic that are opened.
+/// Opened partitions of a topic.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Opened {
     pub(crate) topic: TopicId,
     pub(crate) places: Vec<Place>,
-    /// What was set for the topic then, as metadata records it.
+    /// The topic's settings at that time, as metadata records them.
     pub(crate) layer: Arc<TopicConfig>,
 }
 
@@ -85,15 +83,15 @@ pub(crate) fn topic_id(r: &mut BinReader<'_>) -> std::result::Result<TopicId, Bi
     Ok(TopicId(id))
 }
 
-/// A topic with partitions in the shard, as its chunk in a checkpoint has it.
+/// A topic with partitions in the shard, as encoded in its checkpoint chunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OpenTopic {
-    /// What is set for it.
+    /// The topic's settings.
     pub(crate) layer: Arc<TopicConfig>,
     pub(crate) partitions: Vec<PartitionId>,
 }
 
-/// A queue or a stream whose partition was closed: its consumers are to be notified.
+/// A queue or stream whose partition was closed, and whose consumers are to be notified.
 #[derive(Debug)]
 pub(crate) struct Gone {
     pub(crate) partition: PartitionId,
@@ -101,26 +99,26 @@ pub(crate) struct Gone {
     pub(crate) stream: Option<StreamHost>,
 }
 
-/// Applied: what the records say. `gone` is what the thread that applies has still to tell.
+/// Applied state of the records. `gone`: closed queues that the applying thread has not reported yet.
 #[derive(Debug, Default)]
 pub(crate) struct Openings {
     /// The level of the shard's records.
     pub(crate) level: u32,
-    /// Damage may have taken openings away.
+    /// Damage may have destroyed openings.
     pub(crate) damaged: bool,
-    /// Tail: the log refused to open or to close partitions, or a layer of settings. The writer proposes that again ([`Inner::catch_up`]).
+    /// Tail: the log refused an opening, a closing or a layer of settings. The writer proposes it again ([`Inner::catch_up`]).
     pub(crate) behind: bool,
-    /// What topics inherit, and what of settings is proposed.
+    /// The inherited settings, and the proposed layers.
     pub(crate) layers: Layers,
-    /// `level`, `damaged` or the inherited layer changed since the last checkpoint.
+    /// `level`, `damaged` or the inherited layer has changed since the last checkpoint.
     dirty: bool,
     pub(crate) topics: Map<TopicId, OpenTopic>,
-    /// Topics that changed since the last checkpoint.
+    /// Topics that have changed since the last checkpoint.
     pub(crate) changed: Set<TopicId>,
     pub(crate) gone: Vec<Gone>,
 }
 
-/// What a checkpoint's chunk of openings is called: what is the whole shard's where there is no topic.
+/// A checkpoint chunk of openings: of a topic, or of the whole shard.
 pub(crate) type OpeningsChunk = (Option<TopicId>, Option<Bytes>);
 
 impl Openings {
@@ -158,7 +156,7 @@ impl Openings {
         chunks
     }
 
-    /// Takes over a chunk of a checkpoint.
+    /// Loads a chunk of a checkpoint.
     pub(crate) fn load_chunk(&mut self, topic: Option<TopicId>, bytes: &Bytes) -> std::result::Result<(), BinError> {
         let mut r = BinReader::new(bytes);
         let Some(topic) = topic else {
@@ -180,7 +178,7 @@ impl Openings {
     }
 }
 
-/// Takes over what a checkpoint says of openings, and opens these partitions.
+/// Loads the openings of a checkpoint, and opens these partitions.
 pub(crate) fn load(state: &mut ShardState, chunks: &[(Option<TopicId>, Bytes)]) -> std::result::Result<(), BinError> {
     for (topic, bytes) in chunks {
         state.openings.load_chunk(*topic, bytes)?;
@@ -196,27 +194,27 @@ pub(crate) fn load(state: &mut ShardState, chunks: &[(Option<TopicId>, Bytes)]) 
     Ok(())
 }
 
-/// Whether a record with this tag is applied before the entries of its frame, and not behind them.
+/// Returns whether a record with this tag is applied before the entries of its frame rather than after them.
 fn comes_first(tag: u8) -> bool {
     [BrokerRecord::LEVEL, BrokerRecord::OPENED, BrokerRecord::INHERITED, BrokerRecord::CONFIGURED].contains(&tag)
 }
 
-/// Applies what a frame says of levels, openings and settings: its entries may be of these partitions, and are judged by these settings.
-/// `loses` says that the frame tells of damage.
+/// Applies a frame's records of levels, openings and settings first: its entries may be of these partitions and under these settings. `loses`: the
+/// frame records damage.
 pub(crate) fn open_first(state: &mut ShardState, frame: &Frame, loses: bool) -> std::result::Result<(), String> {
     if loses {
         (state.openings.damaged, state.openings.dirty) = (true, true);
     }
-    // A frame has its entries by partition.
+    // Entries of a frame are ordered by partition.
     let own = frame.entries.iter().take_while(|entry| entry.envelope.partition < FIRST_CLIENT_PARTITION);
     for entry in own.filter(|entry| entry.envelope.partition == BROKER_PARTITION) {
-        // Nearly all of these records are of queues: a look says what they are.
+        // Nearly all of these records are of queues: the tag is enough to skip them.
         if !frame.bytes.get(entry.native.start as usize).is_some_and(|tag| comes_first(*tag)) {
             continue;
         }
         match BrokerRecord::decode(&frame.native(entry)).map_err(|e| e.to_string())? {
             BrokerRecord::Level { level } => {
-                // Whatever damage took is made good before a writer says so.
+                // A writer has restored everything that damage destroyed before it proposes the level.
                 let openings = &mut state.openings;
                 (openings.level, openings.damaged, openings.dirty) = (level, false, true);
             }
@@ -256,15 +254,15 @@ fn open(state: &mut ShardState, opened: Opened) {
         partition.proposed.take_if(|proposed| *proposed == Change::Opening);
         queues.place(id, layer.queue.as_ref(), first);
         if let Some(queue) = &layer.queue {
-            // As the one before it was to be opened, where that was lost with its writer.
+            // An earlier opening may have been lost with its writer: configured as this one.
             queues.configure(id, queue, is_newest);
         }
     }
     openings.changed.insert(topic);
 }
 
-/// That an entry's partition is open, which it becomes here where damage may have taken its opening. Whether it is to be applied: before
-/// openings were records, entries of a topic that was deleted meanwhile went nowhere.
+/// Checks that an entry's partition is open, and opens it if damage may have destroyed its opening. Returns whether the entry is to be applied:
+/// before openings were records, entries of a deleted topic were ignored.
 pub(crate) fn is_open(
     store: &ShardStore,
     state: &mut ShardState,
@@ -286,7 +284,7 @@ pub(crate) fn is_open(
     }
 }
 
-/// Partitions are closed: nothing of them comes any more.
+/// Closes partitions: no entries of them follow.
 pub(crate) fn close(
     store: &ShardStore,
     state: &mut ShardState,
@@ -317,8 +315,8 @@ pub(crate) fn close(
 }
 
 impl Shard {
-    /// Opens partitions of a topic that are not open, at the writer: nothing of them is proposed before. Where that is refused none of them is
-    /// opened, and the shard is behind ([`Openings::behind`]).
+    /// Opens missing partitions of a topic at the writer, before any entry of them is proposed. If the log refuses, none is opened and the shard is
+    /// marked as behind ([`Openings::behind`]).
     pub(crate) fn open_partitions(
         &self,
         state: &mut ShardState,
@@ -360,8 +358,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Closes partitions at the writer: they go when the record is committed, behind all that is on its way. Where that is refused they stay,
-    /// and the shard is behind.
+    /// Closes partitions at the writer: they are removed when the record is committed, after all entries in flight. If the log refuses, they stay and
+    /// the shard is marked as behind.
     pub(crate) fn close_partitions(
         &self,
         state: &mut ShardState,
@@ -397,7 +395,7 @@ impl Shard {
 }
 
 impl Inner {
-    /// Proposes the openings, closings and settings that the log refused, where there are any.
+    /// Proposes again the openings, closings and settings that the log refused.
     pub(crate) fn catch_up(&self, shard: &Shard) {
         let behind = |shard: &Shard| {
             let state = shard.state.lock();
@@ -406,7 +404,7 @@ impl Inner {
         if !behind(shard) {
             return;
         }
-        // No topic comes or goes meanwhile.
+        // No topic is created or deleted meanwhile.
         let meta = self.shard_if_open(self.meta_shard);
         let _no_events = meta.as_ref().map(|meta| meta.applying.lock());
         if let Err(e) = self.reconcile(shard, &self.machines.lock().meta) {
@@ -414,8 +412,8 @@ impl Inner {
         }
     }
 
-    /// Proposes what lacks for the shard to have the partitions that the metadata names, and no others, with the settings that hold. For the
-    /// writer, before it proposes anything else.
+    /// Proposes all changes after which the shard has exactly the partitions of the metadata, with their effective settings. Called by the writer
+    /// before any other proposal.
     pub(crate) fn reconcile(&self, shard: &Shard, meta: &MetaMachine) -> Result<()> {
         let refused = |why: Unavailable| {
             Error::new(
@@ -450,7 +448,7 @@ impl Inner {
                 closing.insert(*topic, gone);
             }
         }
-        // Opened because of damage, and of no topic.
+        // Partitions opened because of damage that belong to no topic.
         let mut rest: Vec<_> = unwanted.into_iter().filter(|id| !known.contains(id)).collect();
         rest.sort_unstable();
         closing.entry(TopicId::ZERO).or_default().extend(rest);
@@ -459,7 +457,7 @@ impl Inner {
             shard.close_partitions(&mut state, topic, partitions).map_err(refused)?;
         }
         if state.openings.damaged {
-            // All that is wanted is open: from here on an entry of anything else is a broken promise again.
+            // All partitions of the metadata are open: from here on an entry of any other violates the log's guarantee again.
             shard.propose_change(&mut state, &BrokerRecord::Level { level: LEVEL }).map_err(refused)?;
         }
         Ok(())

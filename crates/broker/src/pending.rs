@@ -1,4 +1,4 @@
-//! Requests that wait for the commit of their parts, over however many shards their partitions are in.
+//! Requests that wait for the commit of their parts in several shards.
 
 use crate::sink::Origin;
 use parking_lot::Mutex;
@@ -11,13 +11,13 @@ pub(crate) struct Pending<T> {
     state: Mutex<State<T>>,
 }
 
-/// An append that waits.
+/// A waiting append.
 pub(crate) type PendingAppend = Pending<Result<Appended, AppendError>>;
-/// A publish that waits.
+/// A waiting publish.
 pub(crate) type PendingPublish = Pending<Result<(), PublishError>>;
-/// Settlements that wait.
+/// Waiting settlements.
 pub(crate) type PendingSettle = Pending<Result<(), SettleError>>;
-/// A trim that waits.
+/// A waiting trim.
 pub(crate) type PendingTrim = Pending<Result<Offset, TrimError>>;
 
 /// The outcome of one part of a waiting request.
@@ -58,24 +58,24 @@ struct State<T> {
 }
 
 impl<T: Outcomes + Clone> Pending<T> {
-    /// `results` are what is known or will be true once committed; the reply leaves after `parts_open` parts.
+    /// `results`: known results, or those that become true at the commit; the reply is sent after `parts_open` parts.
     pub(crate) fn new(origin: Origin, results: Vec<T>, parts_open: usize) -> Pending<T> {
         Pending { state: Mutex::new(State { origin: Some(origin), results, parts_open }) }
     }
 
-    /// There is one more part to wait for. Only as long as another one is open.
+    /// Adds one more part to wait for. Only while another part is open.
     pub(crate) fn grow(&self) {
         self.state.lock().parts_open += 1;
     }
 
-    /// What one of its items came to.
+    /// Sets the result of one item.
     pub(crate) fn set(&self, position: u32, result: T) {
         if let Some(slot) = self.state.lock().results.get_mut(position as usize) {
             *slot = result;
         }
     }
 
-    /// A part's fate is known: with an error, its entries (by position in the request) did not make it.
+    /// Completes a part. With an error, its entries (by position in the request) have failed.
     pub(crate) fn part_done(&self, positions: &[u32], error: Option<T>) {
         let mut state = self.state.lock();
         if let Some(error) = error {

@@ -1,7 +1,7 @@
-//! What is kept with a partition for those who watch or follow it: found by a number, and gone through in its order.
+//! An ordered table for the watchers and followers of a partition, keyed by a rising number.
 
-/// Entries in the order of their numbers. They are few as a rule, so that a vector beats a map; yet twenty thousand consumers of one partition
-/// that hang up at once cost each of them a search and no walk: what is removed leaves a hole, until half of all are holes.
+/// Entries in the order of their numbers. Usually few, so that a vector is faster than a map. When twenty thousand consumers of one partition
+/// disconnect together, each removal is a search without a move: it leaves a hole, until half of all are holes.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
     /// Numbers rise. `None` is a hole.
@@ -17,14 +17,14 @@ impl<T> Default for Places<T> {
 
 impl<T> Places<T> {
     fn find(&self, id: u64) -> Result<usize, usize> {
-        // Nearly always the newest number comes.
+        // Nearly always the newest number is added.
         match self.entries.last() {
             Some((last, _)) if *last >= id => self.entries.binary_search_by_key(&id, |(id, _)| *id),
             _ => Err(self.entries.len()),
         }
     }
 
-    /// The entry of that number, made by `begin` where there is none.
+    /// Returns the entry of that number, created by `begin` if missing.
     pub(crate) fn entry(&mut self, id: u64, begin: impl FnOnce() -> T) -> &mut T {
         let at = match self.find(id) {
             Ok(at) => at,
@@ -53,7 +53,7 @@ impl<T> Places<T> {
         }
     }
 
-    /// Takes those that `is_due` says of, in order: all of them in one walk.
+    /// Takes the entries for which `is_due` holds, in order, in one pass.
     pub(crate) fn take_if(&mut self, mut is_due: impl FnMut(&T) -> bool) -> Vec<u64> {
         let taken = self.entries.extract_if(.., |(_, entry)| entry.as_ref().is_none_or(&mut is_due));
         let taken = taken.filter(|(_, entry)| entry.is_some()).map(|(id, _)| id).collect();
@@ -73,13 +73,13 @@ impl<T> Places<T> {
         self.entries.is_empty()
     }
 
-    /// How many there is memory for.
+    /// Allocated capacity.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// Gives the memory back, if there is more of it than for so many and nothing in it.
+    /// Releases the memory if there is more than `kept` entries need and no entry is left.
     pub(crate) fn shrink(&mut self, kept: usize) {
         if self.entries.is_empty() && self.entries.capacity() > kept {
             self.entries = Vec::new();

@@ -1,4 +1,4 @@
-//! Threads that read cold data from disk, so that neither the network's nor the journal's threads ever wait for it.
+//! Threads that read uncached data from disk, so that network and journal threads never block on it.
 
 use parking_lot::{Condvar, Mutex};
 use polylogue_env::{Env, JoinTask};
@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Reads that may wait for a thread; beyond it the caller runs the read itself or retries. A session has at most one read in
-/// work, and one response whose bytes are fetched, so that this is a bound on sessions that read cold data at the same time.
+/// Reads queued for a thread; beyond it the caller runs the read itself or retries. A session has at most one read in progress, and one response
+/// whose bytes are fetched, so this bounds the sessions that read cold data concurrently.
 pub(crate) const READS_WAITING_MAX: usize = 16_384;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -48,7 +48,7 @@ impl Readers {
         Ok(())
     }
 
-    /// Queues a job; gives it back when too many wait.
+    /// Queues a job; returns it if the queue is full.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
         let mut queue = self.shared.queue.lock();
         if queue.stopped || queue.jobs.len() >= READS_WAITING_MAX {
@@ -60,18 +60,18 @@ impl Readers {
         Ok(())
     }
 
-    /// Jobs that wait for a thread.
+    /// Number of queued jobs.
     pub(crate) fn waiting(&self) -> usize {
         self.shared.queue.lock().jobs.len()
     }
 
-    /// Runs one waiting job on the caller's thread.
+    /// Runs one queued job on the caller's thread.
     pub(crate) fn step(&self) -> bool {
         let job = self.shared.queue.lock().jobs.pop_front();
         job.map(|job| job()).is_some()
     }
 
-    /// Ends the threads; jobs that wait are dropped.
+    /// Stops the threads; queued jobs are dropped.
     pub(crate) fn stop(&self) {
         let waiting = {
             let mut queue = self.shared.queue.lock();
@@ -79,7 +79,7 @@ impl Readers {
             std::mem::take(&mut queue.jobs)
         };
         self.shared.wake.notify_all();
-        // A job may say when it is dropped: not under the lock.
+        // A job's drop may notify its caller: not under the lock.
         drop(waiting);
         for thread in std::mem::take(&mut *self.threads.lock()) {
             thread.join();

@@ -1,5 +1,5 @@
-//! Reading committed entries and finding offsets. What is in memory or in verified parts of files is answered on the
-//! caller's thread; what needs the disk goes to the readers.
+//! Reads committed entries and finds offsets. Cached data and verified parts of files are read on the caller's thread; disk reads run on reader
+//! threads.
 
 use crate::broker::{Broker, Inner};
 use crate::open::is_own;
@@ -16,17 +16,16 @@ use polylogue_log::store::{ColdRuns, IoPlan, Lookup, ReadResult, ReadWanted};
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 
-/// Parts that are looked at under one hold of a shard's state: enough to make the lock cheap, and few enough that those who
-/// write do not wait for a reader of ten thousand partitions.
+/// Parts that are checked under one hold of a shard's lock: enough to amortize the lock, few enough that writers do not wait for a reader of ten
+/// thousand partitions.
 const PARTS_PER_LOCK_MAX: usize = 256;
 
-/// What a read may know of a partition before it asks the store.
+/// A partition's bounds, known before the store is read.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     log_start: Offset,
     high_watermark: Offset,
-    /// The offset after the last one given out. A reader may be ahead of the high watermark: what is committed can be read a
-    /// moment before the state says so.
+    /// The next offset to be assigned. A reader may be ahead of the high watermark: an entry can be read shortly before the applied state has it.
     end: Offset,
 }
 
@@ -36,13 +35,13 @@ impl Bounds {
         if shard.class == Durability::Memory
             && let Some(kept) = shard.store.partition_stats(partition.id)
         {
-            // What fell out of the ring of frames is gone, whatever the log start says until its record is there.
+            // Entries that dropped out of the ring of frames are gone, even before the record of the log start is applied.
             log_start = log_start.max(kept.first.min(high_watermark));
         }
         Bounds { log_start, high_watermark, end: next_offset }
     }
 
-    /// What a read from `offset` gives as long as nothing is read.
+    /// Returns the result of a read from `offset` for which the store is not needed.
     fn look(self, offset: Offset) -> Result<ReadData, ReadError> {
         let Bounds { log_start, high_watermark, end } = self;
         if offset < log_start || offset > end {
@@ -56,8 +55,8 @@ impl Bounds {
     }
 }
 
-/// A read in work. Parts are first looked at, many under one lock, which is all there is to do for those without news; of
-/// the others, one after the other, the store is asked.
+/// A read in progress. First the bounds of many parts are checked under one lock, which completes the parts without new entries. The store is then
+/// read for the other parts, one by one.
 ///
 /// ```text
 ///   parts    | done ... | looked at ...    | not looked at ... |
@@ -66,26 +65,26 @@ impl Bounds {
 struct Reading {
     request: ReadRequest,
     results: Vec<Result<ReadData, ReadError>>,
-    /// Which of those with news are queues that are shown otherwise than they are stored. Rising.
+    /// Indexes of parts with new entries that are queues shown through a view. Rising.
     queues: Vec<usize>,
     next: usize,
     bytes_left: usize,
     found_any: bool,
-    /// Where the next fetch will go on in the parts of which more is in journal files and not in memory.
+    /// Where the next fetch continues in the parts that have more data in journal files than in memory.
     cold: Vec<(PartitionId, Offset, u32)>,
 }
 
-/// What the store is asked for.
+/// A read of the store.
 struct News {
     shard: Arc<Shard>,
     part: ReadPart,
     bytes_max: usize,
     at_least_one: bool,
-    /// The end of what is committed, for a queue that is shown otherwise than it is stored.
+    /// The end of committed entries, for a queue that is shown through a view.
     queue_upto: Option<Offset>,
 }
 
-/// The shards for which a read has waited, with how it takes what is in their journals.
+/// The shards whose journals this read has waited for, and how it uses cold runs of each.
 #[derive(Default)]
 struct Windows(Vec<(Arc<Shard>, ColdRuns)>);
 
@@ -95,14 +94,14 @@ impl Windows {
     }
 }
 
-/// What the store says.
+/// The store's reply.
 enum Answer {
     Ready(polylogue_log::Result<ReadResult>),
-    /// It takes a thread that may wait.
+    /// The read must run on a thread that may block.
     Later(Task),
 }
 
-/// What a thread does that may wait.
+/// Work for a thread that may block.
 enum Task {
     Store(Arc<Shard>, IoPlan<ReadResult>),
     Queue(News, Offset, Arc<dyn LogView>),
@@ -141,7 +140,7 @@ impl Reading {
         Reading { bytes_left, results, queues, next: 0, found_any: false, cold: Vec::new(), request }
     }
 
-    /// The next of the parts looked at for which there is something to ask the store.
+    /// Returns the next checked part for which the store must be read.
     fn next_with_news(&mut self) -> Option<(ReadPart, usize, bool)> {
         let at_least_one = self.request.at_least_one && !self.found_any;
         let parts = self.request.parts.get(self.next..).unwrap_or_default();
@@ -157,7 +156,7 @@ impl Reading {
         None
     }
 
-    /// Takes what the store has answered for the next part.
+    /// Records the store's reply for the next part.
     fn take(&mut self, answer: polylogue_log::Result<ReadResult>) {
         if let Some(result) = self.results.get_mut(self.next)
             && let Ok(data) = result
@@ -169,7 +168,7 @@ impl Reading {
                     if let Some(part) = self.request.parts.get(self.next).filter(|_| read.cold) {
                         self.cold.push((part.partition, read.next, part.bytes_max));
                     }
-                    // The store may have applied more than the state showed; what is returned is committed in any case.
+                    // The store may be ahead of the applied state; everything returned is committed.
                     data.high_watermark = data.high_watermark.max(read.next);
                     data.chunks = read.chunks;
                 }
@@ -179,7 +178,7 @@ impl Reading {
         self.next += 1;
     }
 
-    /// The partition of the next part is not there any more.
+    /// Records that the partition of the next part does not exist any more.
     fn gone(&mut self) {
         if let Some(result) = self.results.get_mut(self.next) {
             *result = Err(ReadError::UnknownPartition);
@@ -187,14 +186,14 @@ impl Reading {
         self.next += 1;
     }
 
-    /// What was looked at before a wait for the disk is old.
+    /// Drops checks made before a wait for the disk.
     fn forget_looks(&mut self) {
         self.results.truncate(self.next);
         let next = self.next;
         self.queues.retain(|at| *at < next);
     }
 
-    /// Of the next part, where it is a queue that is shown otherwise than it is stored: the end of what is committed.
+    /// Returns the end of committed entries if the next part is a queue that is shown through a view.
     fn queue_upto(&self) -> Option<Offset> {
         self.queues.binary_search(&self.next).ok()?;
         self.results.get(self.next)?.as_ref().ok().map(|data| data.high_watermark)
@@ -203,20 +202,20 @@ impl Reading {
 
 fn read_error(kind: LogErrorKind, log_start: Offset, high_watermark: Offset) -> ReadError {
     match kind {
-        // Trimmed between the look at the bounds and the read.
+        // Trimmed between the check of the bounds and the read.
         LogErrorKind::OutOfRange => ReadError::OutOfRange { log_start, high_watermark },
         _ => ReadError::Storage,
     }
 }
 
 impl Broker {
-    /// Has `job` run by a thread that may wait for the disk. Never blocks. Whether it will be run: it is dropped when too many reads
-    /// wait already or the broker ends, which may also happen later.
+    /// Queues `job` for a thread that may block on the disk. Never blocks. Returns `false` if it was refused; it may also be dropped later, when the
+    /// broker stops.
     pub fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool {
         self.inner.readers.submit(job).is_ok()
     }
 
-    /// Reads and other jobs that wait for a thread that may wait for the disk.
+    /// Reads and other jobs that are queued for reader threads.
     #[must_use]
     pub fn reads_waiting(&self) -> usize {
         self.inner.readers.waiting()
@@ -241,7 +240,7 @@ impl Inner {
                     let later = inner.clone();
                     let job = Box::new(move || Inner::finish_reading(&later, reading, origin, task));
                     if let Err(job) = inner.readers.submit(job) {
-                        // Too many wait already: this caller pays by itself rather than be refused.
+                        // The readers' queue is full: the read runs on this thread rather than fail.
                         job();
                     }
                     return;
@@ -252,14 +251,14 @@ impl Inner {
         Inner::read_ahead(inner, reading.cold, reading.request.bytes_max);
     }
 
-    /// The rest of a read that has to wait, on a reader's thread. The first task is that of the next part.
+    /// Continues a read that must block, on a reader thread. `first` is the task of the next part.
     fn finish_reading(inner: &Arc<Inner>, mut reading: Reading, origin: Origin, first: Task) {
         let mut windows = Windows::default();
         let mut task = Some(first);
         loop {
             match task.take() {
                 Some(Task::Store(shard, _)) if windows.of(&shard).is_none() => {
-                    // All that the rest of the fetch wants of this journal is read at once; then the part is asked for again.
+                    // Reads all that the rest of the fetch needs from this journal together; then the part is read again.
                     let wanted = inner.wanted(&reading, &shard);
                     let plan = shard.store.prefetch(&wanted, reading.bytes_left);
                     windows.0.push((shard, plan.map_or(ColdRuns::Take, |plan| ColdRuns::Within(plan.run()))));
@@ -273,7 +272,7 @@ impl Inner {
             }
             let Some(news) = inner.next_news(&mut reading) else { break };
             let cold = match windows.of(&news.shard).unwrap_or(ColdRuns::Ask) {
-                // Where nothing was found, what lies beyond the window is not held up by what lies in it.
+                // If nothing was found, data beyond the window is not delayed by data within it.
                 ColdRuns::Within(_) if !(news.at_least_one || reading.found_any) => ColdRuns::Take,
                 cold => cold,
             };
@@ -286,8 +285,8 @@ impl Inner {
         Inner::read_ahead(inner, reading.cold, reading.request.bytes_max);
     }
 
-    /// Has the stretch of journal read that the next fetch will want, while the client consumes this one: Kafka's clients send the next
-    /// fetch to a broker when they have consumed all of the one before. Not while reads wait for a thread.
+    /// Prefetches the stretch of journal that the next fetch will need, while the client consumes this response: Kafka's clients send the next fetch
+    /// when they have consumed the previous one. Not while reads are queued.
     fn read_ahead(inner: &Arc<Inner>, cold: Vec<(PartitionId, Offset, u32)>, bytes_max: u32) {
         if cold.is_empty() || inner.readers.waiting() > 0 {
             return;
@@ -296,12 +295,12 @@ impl Inner {
         let job = move || {
             for (shard, wanted) in later.wanted_of_shards(&cold) {
                 if let Some(plan) = shard.store.prefetch_ahead(&wanted, bytes_max as usize) {
-                    // The fetch finds its window by itself.
+                    // The fetch finds its window itself.
                     let _ = plan.run();
                 }
             }
         };
-        // The broker ends: nothing is read ahead.
+        // Refused when the broker stops: no prefetch.
         let _ = inner.readers.submit(Box::new(job));
     }
 
@@ -318,7 +317,7 @@ impl Inner {
         all
     }
 
-    /// What the parts that are left want of a shard's log.
+    /// Returns what the remaining parts need from a shard's log.
     fn wanted(&self, reading: &Reading, shard: &Arc<Shard>) -> Vec<ReadWanted> {
         let parts = reading.request.parts.iter().enumerate().skip(reading.next);
         let stored = parts.filter(|(at, _)| reading.queues.binary_search(at).is_err());
@@ -332,7 +331,7 @@ impl Inner {
         wanted.collect()
     }
 
-    /// Goes on to the next part of which the store has to be asked. `None` when all parts are done.
+    /// Advances to the next part for which the store must be read. `None` if all parts are done.
     fn next_news(&self, reading: &mut Reading) -> Option<News> {
         loop {
             while let Some((part, bytes_max, at_least_one)) = reading.next_with_news() {
@@ -341,7 +340,7 @@ impl Inner {
                         let queue_upto = reading.queue_upto();
                         return Some(News { shard, part, bytes_max, at_least_one, queue_upto });
                     }
-                    // Deleted since the look at it.
+                    // Deleted since its bounds were checked.
                     None => reading.gone(),
                 }
             }
@@ -352,7 +351,7 @@ impl Inner {
         }
     }
 
-    /// Looks at the next parts, at least at one.
+    /// Checks the bounds of the next parts, at least one.
     fn look(&self, reading: &mut Reading) {
         let Reading { request, results, queues, .. } = reading;
         let has_view = self.config.view.is_some();
@@ -366,15 +365,15 @@ impl Inner {
             let mut look = |part: &ReadPart, at: usize| {
                 let partition = state.partitions.get(&part.partition).filter(|partition| !is_own(partition.id))?;
                 let bounds = Bounds::of(&shard, partition);
-                // Asked only where there is news: most of what is looked at has none.
+                // Only for parts with new entries: most parts have none.
                 if part.offset < bounds.high_watermark && has_view && partition.config.own().queue.is_some() {
                     queues.push(at);
                 }
                 Some(bounds.look(part.offset))
             };
             results.push(look(first, results.len()).unwrap_or(Err(ReadError::UnknownPartition)));
-            // What a shard holds for clients is routed to it: the next ones are found here, as long as they are in this shard,
-            // without asking for the route of each.
+            // Client partitions of a shard are routed to it: the next parts are looked up here as long as they are in this shard, without a route
+            // lookup for each.
             while let Some(result) = parts.peek().and_then(|part| look(part, results.len())) {
                 results.push(result);
                 parts.next();
@@ -388,7 +387,7 @@ impl Inner {
             let found = queries.iter().map(|q| inner.find_offset(*q)).collect();
             return origin.reply(Reply::FindOffsets(found));
         }
-        // By time it may take the disk; finding that out first would cost as much as going there.
+        // A search by time may need the disk; finding that out first would cost as much as the search.
         let later = inner.clone();
         let job = Box::new(move || {
             let found = queries.iter().map(|q| later.find_offset(*q)).collect();
@@ -415,18 +414,18 @@ impl Inner {
                 if now.log_start <= before.log_start {
                     return Err(now.out_of_range());
                 }
-                // What was found is gone: another search begins where the log does now.
+                // The entry was trimmed meanwhile: the search restarts at the log start.
             },
         };
         let leader_epoch = Inner::epoch_at(&shard, query.partition, position);
         Ok(FoundOffset { offset: Some(position), log_start: now.log_start, leader_epoch, entry: None })
     }
 
-    /// Finds an entry by time. `None` when it was trimmed before it could be read.
+    /// Finds an entry by time. `None` if it was trimmed before it was read.
     fn find_entry(&self, shard: &Shard, query: FindOffset, bounds: Bounds) -> Result<Option<FoundOffset>, ReadError> {
         let FindOffset { partition, at, from } = query;
         let failed = |e: polylogue_log::Error| read_error(e.kind, bounds.log_start, bounds.high_watermark);
-        // The store may hold what is deleted for a moment longer than the state does.
+        // The store may hold deleted entries slightly longer than the applied state.
         let from = from.max(bounds.log_start);
         let location = match at {
             OffsetSpec::AtTimestamp(time) => shard.store.find_by_time(partition, time, from),
@@ -437,7 +436,7 @@ impl Inner {
             return Ok(Some(FoundOffset { offset: None, log_start, leader_epoch: -1, entry: None }));
         };
         let log_start = Inner::bounds(shard, partition).ok_or(ReadError::UnknownPartition)?.log_start;
-        // Its first messages may be deleted, so that its base cannot be read.
+        // Its first messages may be deleted, so that its base offset cannot be read.
         let readable = location.base.max(log_start);
         let entry = match shard.store.entry_at(partition, readable).and_then(Lookup::wait) {
             Ok(entry) if entry.location.base == location.base => entry,
@@ -452,7 +451,7 @@ impl Inner {
         Ok(Some(FoundOffset { offset: Some(location.base), log_start, leader_epoch, entry: Some(bytes) }))
     }
 
-    /// How the messages of a partition are shown, if not as they are stored.
+    /// Returns the view through which a partition's messages are shown; `None`: as stored.
     fn view_of(&self, shard: &Shard, partition: PartitionId) -> Option<&Arc<dyn LogView>> {
         let is_queue = || shard.state.lock().partitions.get(&partition).is_some_and(|p| p.config.own().queue.is_some());
         self.config.view.as_ref().filter(|_| is_queue())

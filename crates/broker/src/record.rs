@@ -1,4 +1,4 @@
-//! Records of the broker itself, in each shard, under a partition of their own.
+//! The broker's own records, in each shard, in a partition of their own.
 //!
 //! ```text
 //! u8 tag, then
@@ -22,10 +22,10 @@ use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Offset, PartitionId, TimestampMs, TopicId};
 use std::sync::Arc;
 
-/// The partition of these records, in every shard. Part of the disk format.
+/// The partition of these records in every shard. Part of the disk format.
 pub(crate) const BROKER_PARTITION: PartitionId = PartitionId(3);
 
-/// What stands before the lease engine's part of a record.
+/// Bytes before the lease engine's part of a record.
 const QUEUE_HEAD_BYTES: usize = 9;
 
 /// One record.
@@ -33,21 +33,21 @@ const QUEUE_HEAD_BYTES: usize = 9;
 pub(crate) enum BrokerRecord {
     /// Retention or a client moved the first offset.
     LogStart { partition: PartitionId, offset: Offset },
-    /// What became of messages of a queue.
+    /// Outcomes of messages of a queue.
     Queue { partition: PartitionId, record: Bytes },
-    /// What became of timers.
+    /// Changes of timers.
     Timers { record: Bytes },
-    /// What kinds of records there may be from here on.
+    /// The level of the records that follow.
     Level { level: u32 },
-    /// Partitions are there.
+    /// Partitions were opened.
     Opened(Opened),
-    /// Partitions are gone.
+    /// Partitions were closed.
     Closed { topic: TopicId, partitions: Vec<PartitionId> },
-    /// Other settings are inherited.
+    /// The inherited settings changed.
     Inherited(Inherited),
-    /// Other settings are set for topics.
+    /// Settings of topics changed.
     Configured(Vec<(TopicId, Arc<TopicConfig>)>),
-    /// Producers of these partitions are forgotten of whom no frame has had a batch since then. Wall time, milliseconds.
+    /// Drops the producers of these partitions without a batch in a frame since `before_ms`. Wall time, milliseconds.
     Expired { before_ms: TimestampMs, partitions: Vec<PartitionId> },
 }
 

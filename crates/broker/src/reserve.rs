@@ -1,9 +1,9 @@
-//! Room that is held for a disk without any: a file that is given up when there is nothing else.
+//! Reserved disk space: a file that is removed when the disk is full.
 //!
-//! A start begins a file of the journal, and a deletion gives room back only through a checkpoint and a manifest: all of these are written before
-//! anything is freed. [`BrokerConfig::disk_reserve_bytes`](crate::BrokerConfig) keeps messages from taking the last room; other programs it
-//! does not keep. The file is of blocks that are allocated and never written. It is given up at a start that finds less free than it holds, and while the
-//! broker runs when nearly nothing is free; it is made again when there is room.
+//! A start begins a journal file, and a deletion frees space only through a checkpoint and a manifest: all of these are written before anything is
+//! freed. [`BrokerConfig::disk_reserve_bytes`](crate::BrokerConfig) keeps messages from using the last space, but not other programs. The file
+//! consists of allocated blocks that are never written. It is removed at a start that finds less free space than the file holds, and at run time when
+//! nearly nothing is free; it is created again when there is space.
 
 use polylogue_env::{Env, OpenMode};
 use std::io;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The file in the data directory.
 const RESERVE: &str = "RESERVE";
-/// What it holds at the most. Bytes.
+/// Its maximum size. Bytes.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
-/// It holds this part of what messages leave free.
+/// Its size is this fraction (1/n) of the space that messages leave free.
 const RESERVE_SHARE: u64 = 16;
-/// It is made when so many times its size are free.
+/// It is created when this many times its size is free.
 const ROOM_TO_MAKE: u64 = 4;
 
-/// The file, and whether it is there.
+/// The file, and whether it exists.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     env: Env,
@@ -29,7 +29,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// For a start: gives the file up where less is free than it holds. `disk_reserve_bytes` is what messages leave free.
+    /// For a start: removes the file if less is free than it holds. `disk_reserve_bytes`: the space that messages leave free.
     pub(crate) fn open(env: &Env, data: &Path, disk_reserve_bytes: u64) -> Reserve {
         let bytes = (disk_reserve_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX);
         let path = data.join(RESERVE);
@@ -41,7 +41,7 @@ impl Reserve {
         reserve
     }
 
-    /// Looks at the room there is: gives the file up, or makes it.
+    /// Checks the free space: removes the file, or creates it.
     pub(crate) fn look(&self, free: u64) {
         if free < self.bytes / 2 {
             self.give_up();
@@ -50,12 +50,12 @@ impl Reserve {
             && !self.held.load(Ordering::Relaxed)
             && self.make().is_err()
         {
-            // What is left of it is no reserve.
+            // A partial file is no reserve.
             _ = self.env.disk.remove(&self.path);
         }
     }
 
-    /// What it holds now.
+    /// Returns its present size.
     pub(crate) fn held_bytes(&self) -> u64 {
         if self.held.load(Ordering::Relaxed) { self.bytes } else { 0 }
     }
@@ -68,7 +68,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// Its room is there for others. What cannot be removed stays.
+    /// Removes the file to free its space. If that fails, the file stays.
     fn give_up(&self) {
         if self.held.load(Ordering::Relaxed) && self.env.disk.remove(&self.path).is_ok() {
             self.held.store(false, Ordering::Relaxed);

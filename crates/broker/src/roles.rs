@@ -1,15 +1,15 @@
-//! What this node is in its shards: writer of all of them, or follower of all of them.
+//! The role of this node in its shards: writer of all of them, or follower of all of them.
 //!
 //! ```text
 //!   open            replay ──> acquire ──────────────────────────────────────┐
 //!   open_follower   replay ──> receive ──> receive ──> ... ──> take_over ────┴──> lead: machines ready, openings
 //! ```
 //!
-//! A follower is in a replay that goes on: it applies frames that are committed at the writer, and nothing else. It proposes nothing, hands out
-//! nothing, runs no deadline, and refuses requests that need any of it; reads are answered up to what it has applied. What a writer does at
-//! the end of its replay a follower does when it takes over, so that both find the same machines, openings and queues.
+//! A follower is in a continuous replay: it applies frames that are committed at the writer, and nothing else. It proposes nothing, delivers nothing,
+//! runs no deadlines, and refuses requests that need any of this; reads are served up to what it has applied. On take-over a follower runs the same
+//! steps as a writer at the end of its replay, so that both have the same machines, openings and queues.
 //!
-//! No option of the product makes a follower yet: the simulator does.
+//! No option of the product makes a follower yet; the simulator does.
 
 use crate::broker::{Broker, Inner};
 use crate::config::BrokerConfig;
@@ -43,12 +43,12 @@ impl Broker {
         Ok(Broker { inner })
     }
 
-    /// Takes the next frames of a shard, which are committed at its writer. They are applied once this node's log has them. A shard that is not
+    /// Receives the next frames of a shard, which are committed at its writer. They are applied when this node's log has them. A shard that is not
     /// open is opened.
     ///
     /// # Errors
-    /// What the log says ([`polylogue_log::journal::Journal::follow`]); when the shard cannot be opened. Frames of a shard of class `memory`
-    /// are passed over: they are gone with their writer.
+    /// The log's error ([`polylogue_log::journal::Journal::follow`]), or the error of opening the shard. Frames of a shard of class `memory` are
+    /// ignored: they are lost with their writer.
     pub fn receive(&self, shard: ShardId, frames: &[Arc<Frame>]) -> Result<()> {
         match &self.inner.shard(shard)?.journal {
             Some(journal) => Ok(journal.follow(frames)?),
@@ -56,10 +56,10 @@ impl Broker {
         }
     }
 
-    /// Becomes the writer of all shards: the one before is gone, and all that it committed was received.
+    /// Becomes the writer of all shards: the previous one is gone, and all that it committed was received.
     ///
     /// # Errors
-    /// When a term cannot be taken. The node is of no use then.
+    /// If a term cannot be acquired. The node is then unusable.
     pub fn take_over(&self) -> Result<()> {
         let inner = &self.inner;
         inner.leads.store(true, Ordering::Release);
@@ -74,19 +74,19 @@ impl Broker {
         Ok(())
     }
 
-    /// How a shard's log stands; `None` for one that is not open.
+    /// Returns the state of a shard's log; `None` if the shard is not open.
     #[must_use]
     pub fn log_view(&self, shard: ShardId) -> Option<LogView> {
         self.inner.shards.read().get(&shard).map(|shard| shard.log.view())
     }
 
-    /// The last frame of a shard that is committed; `None` for a shard that is not open, and before the first.
+    /// Returns the last committed frame of a shard; `None` if the shard is not open, or before the first.
     #[must_use]
     pub fn committed(&self, shard: ShardId) -> Option<Index> {
         self.log_view(shard)?.committed
     }
 
-    /// Committed frames of a shard from an index on.
+    /// Returns committed frames of a shard from an index on.
     ///
     /// # Errors
     /// As [`polylogue_replicate::ShardLog::read`]; `Io` for a shard that is not open.
@@ -96,7 +96,7 @@ impl Broker {
         Ok(open.log.read(from, bytes_max)?)
     }
 
-    /// What this node is in a shard; `None` for one that is not open.
+    /// Returns this node's role in a shard; `None` if the shard is not open.
     #[must_use]
     pub fn role(&self, shard: ShardId) -> Option<Role> {
         self.inner.shards.read().get(&shard).map(|shard| shard.state.lock().role)
@@ -104,20 +104,20 @@ impl Broker {
 }
 
 impl ShardState {
-    /// What of it shows in the catalog: its term, and how many partitions it has.
+    /// Returns what the catalog shows of the shard: its term, and its number of partitions.
     pub(crate) fn heads(&self) -> (Term, usize) {
         (self.term, self.partitions.len())
     }
 }
 
 impl Inner {
-    /// Whether this node is, or is about to be, the writer of its shards.
+    /// Returns whether this node is, or is becoming, the writer of its shards.
     pub(crate) fn leads(&self) -> bool {
         self.leads.load(Ordering::Acquire)
     }
 
-    /// What a follower does about frames that it has applied to a shard, beside that: machines, routes, the catalog. `heads_changed`: there is
-    /// another term in the shard, or other partitions.
+    /// A follower's work after frames were applied to a shard: machines, routes, the catalog. `heads_changed`: the shard has a new term, or other
+    /// partitions.
     pub(crate) fn follow_writer(
         &self,
         shard: &Arc<Shard>,
@@ -158,7 +158,7 @@ impl Inner {
         }
     }
 
-    /// Shows the topics with partitions in a shard as that stands now.
+    /// Updates the catalog's topics that have partitions in a shard.
     pub(crate) fn show_topics_of(&self, shard: &Arc<Shard>, machines: &Machines) {
         let of = |topic: &&Arc<_>| polylogue_meta::TopicMeta::placement(topic).any(|(_, of)| of == shard.id);
         for topic in machines.meta.topics().filter(of) {
@@ -170,7 +170,7 @@ impl Inner {
         }
     }
 
-    /// Gives a topic's partitions the leader epochs that follow from the terms, in one shard or in all of them.
+    /// Sets the leader epochs of a topic's partitions from the terms, in one shard or in all of them.
     fn set_epochs(&self, topic: &polylogue_meta::TopicMeta, only: Option<&Arc<Shard>>) {
         let epochs = topic.leader_epochs(|id| self.term_of(id));
         for ((id, of), partition) in topic.placement().zip(epochs) {
@@ -185,8 +185,8 @@ impl Inner {
         }
     }
 
-    /// Opens the shards of other classes that topics want. A follower has none of class `memory`: what was in it is gone with the writer, and
-    /// its offsets begin by the term that this node is yet to take.
+    /// Opens the shards of other classes that topics need. A follower has none of class `memory`: its content is lost with the writer, and its
+    /// offsets start at the term that this node will acquire.
     pub(crate) fn open_wanted(self: &Arc<Inner>) -> Result<()> {
         let wanted: std::collections::BTreeSet<ShardId> = {
             let machines = self.machines.lock();

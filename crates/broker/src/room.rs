@@ -1,4 +1,4 @@
-//! Room on the disk: when messages are refused, when publishers are to wait, and what waits for room already.
+//! Disk space: when messages are refused, when publishers are blocked, and the publishes that are held back.
 //!
 //! ```text
 //!   free space   ─────────────────────────────────────────────────────────────────────────▶ 0
@@ -9,8 +9,8 @@
 //!   the rest     goes on        │ goes on                     │ goes on, from the journals' reserve
 //! ```
 //!
-//! A journal that got no file counts as a full disk too. A publisher of messages to queues is blocked at the alarm; what it had on
-//! its way waits here, in the order in which it came, until there is room. So nothing is lost of what a client believes to be under way.
+//! A journal that could not allocate a file also counts as a full disk. Publishers to queues are blocked at the alarm. Messages that they sent before
+//! are held here, in order of arrival, until there is space, so that no message that a client has sent is lost.
 
 use crate::broker::{Broker, Inner};
 use crate::shard::Shard;
@@ -21,10 +21,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
-/// What publishes that wait for room may hold in memory; more are refused. Bytes.
+/// Memory of held publishes; more are refused. Bytes.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// The alarm, and who wants to know when it changes.
+/// The alarm, and the waker for its changes.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     on: AtomicBool,
@@ -37,10 +37,10 @@ impl Alarm {
     }
 }
 
-/// Publishes that wait for room.
+/// Publishes that wait for disk space.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPublishes {
-    /// Some wait, or are being tried: new ones wait behind them. Changes under the lock of `queue`.
+    /// Publishes are held or being retried: new ones wait behind them. Changes under the lock of `queue`.
     any: AtomicBool,
     queue: Mutex<Held>,
 }
@@ -55,63 +55,63 @@ fn bytes_of(request: &PublishRequest) -> usize {
     request.messages.iter().map(PublishMessage::weight_bytes).sum()
 }
 
-/// Nothing of a publish is written.
+/// Refuses a publish: none of it is written.
 pub(crate) fn refuse(origin: Origin, request: &PublishRequest, why: Unavailable) {
     let results = vec![Err(PublishError::Unavailable(why)); request.messages.len()];
     origin.reply(Reply::Publish(results));
 }
 
 impl Shard {
-    /// Whether its journal got no file for what comes.
+    /// Returns whether the shard's journal could not allocate a file.
     pub(crate) fn lacks_room(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.journal_room().full)
     }
 }
 
 impl Broker {
-    /// Whether payload is refused for want of room on the disk.
+    /// Returns whether appends are refused for lack of disk space.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         self.inner.disk_full.load(Ordering::Relaxed)
     }
 
-    /// Whether publishers to queues are to wait, because the disk is full or nearly so.
+    /// Returns whether publishers to queues are blocked, because the disk is full or nearly full.
     #[must_use]
     pub fn is_disk_alarm(&self) -> bool {
         self.inner.alarm.is_on()
     }
 
-    /// Bytes that the file `RESERVE` holds for starts and deletions on a full disk; 0 while it has given way.
+    /// Bytes of the file `RESERVE`, which is kept for starts and deletions on a full disk; 0 while it is released.
     #[must_use]
     pub fn reserve_bytes(&self) -> u64 {
         self.inner.reserve.held_bytes()
     }
 
-    /// Free bytes of the data directory's file system when it was last looked at.
+    /// Free bytes of the data directory's file system at the last check.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
         self.inner.free_bytes.get()
     }
 
-    /// What messages that wait for room on the disk take in memory, in bytes.
+    /// Memory of messages that wait for disk space, in bytes.
     #[must_use]
     pub fn publishes_held_bytes(&self) -> u64 {
         self.inner.held.queue.lock().bytes as u64
     }
 
-    /// Who is woken when [`Broker::is_disk_alarm`] says something else than before; one at a time.
+    /// Sets the waker for changes of [`Broker::is_disk_alarm`]; there is one at a time.
     pub fn wake_for_alarm(&self, waker: Waker) {
         *self.inner.alarm.waker.lock() = Some(waker);
     }
 }
 
 impl Inner {
-    /// Looks at the disk: enters and leaves the states of the drawing above.
+    /// Checks the disk, and enters or leaves the states in the diagram above.
     pub(crate) fn check_room(&self) {
         let free = self.env.disk.free_bytes(&self.data.path).ok();
         self.free_bytes.set(free);
         free.into_iter().for_each(|free| self.reserve.look(free));
-        // Not knowing is no reason to refuse: the journal meets a full disk by itself.
+        // An unknown amount is no reason to refuse: the journal detects a full disk itself.
         let below = |bytes: u64| free.is_some_and(|free| free < bytes);
         let full = below(self.config.disk_reserve_bytes);
         self.disk_full.store(full, Ordering::Relaxed);
@@ -134,17 +134,17 @@ impl Inner {
         }
     }
 
-    /// Whether a publish has to wait: there is no room, or others wait.
+    /// Returns whether a publish must wait: there is no space, or others wait.
     pub(crate) fn must_wait(&self) -> bool {
         self.disk_full.load(Ordering::Relaxed) || self.held.any.load(Ordering::Acquire)
     }
 
-    /// Keeps a publish until there is room.
+    /// Holds a publish until there is space.
     pub(crate) fn hold(&self, origin: Origin, request: PublishRequest) {
         self.hold_at(origin, request, |held, one| held.push_back(one));
     }
 
-    /// Keeps what is left of a publish: before all that came after it.
+    /// Holds the rest of a publish, before all that arrived later.
     pub(crate) fn hold_rest(&self, origin: Origin, request: PublishRequest) {
         self.hold_at(origin, request, |held, one| held.push_front(one));
     }
@@ -170,7 +170,7 @@ impl Inner {
         self.set_alarm(true);
     }
 
-    /// There may be room again: tries what waits, in order, until one has to wait on.
+    /// Retries held publishes in order, until one must wait again.
     fn release_held(&self) {
         loop {
             let (origin, request) = {
@@ -191,7 +191,7 @@ impl Inner {
         }
     }
 
-    /// The broker stops: what waits is not written.
+    /// Refuses the held publishes when the broker stops.
     pub(crate) fn refuse_held(&self) {
         let held = std::mem::take(&mut *self.held.queue.lock());
         for (origin, request) in held.requests {

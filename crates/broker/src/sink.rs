@@ -1,22 +1,22 @@
-//! Where replies and events go.
+//! Receivers of replies and events.
 
 use polylogue_api::{Event, Reply, Token};
 use std::fmt;
 use std::sync::Arc;
 
-/// The receiving end of a session. Called from the journal's threads: it must only queue and wake.
+/// The receiving end of a session. Called from the journal's threads: implementations must only queue and wake.
 pub trait ReplySink: Send + Sync + fmt::Debug {
-    /// The answer to a request; each token is answered exactly once.
+    /// Receives the reply to a request; each token gets exactly one reply.
     fn reply(&self, token: Token, reply: Reply);
-    /// Something happened.
+    /// Receives an event.
     fn event(&self, event: Event);
 }
 
-/// Names a session for as long as the process lives. Never reused.
+/// Id of a session, unique within the process. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(pub u64);
 
-/// Which request of which session.
+/// The origin of a request: session and token.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) sink: Arc<dyn ReplySink>,
@@ -39,7 +39,7 @@ pub(crate) mod testing {
     use super::*;
     use parking_lot::Mutex;
 
-    /// Keeps what it is given.
+    /// Keeps what it receives.
     #[derive(Debug, Default)]
     pub(crate) struct Recorder {
         pub(crate) replies: Mutex<Vec<(Token, Reply)>>,

@@ -1,4 +1,4 @@
-//! What an operator may look at: partitions, shards, failures of background work.
+//! Status for operators: partitions, shards, failures of background work.
 
 use crate::broker::Broker;
 use parking_lot::Mutex;
@@ -9,45 +9,45 @@ use polylogue_types::{Offset, PartitionId, ShardId, Term};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One partition at one moment.
+/// Status of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartitionStatus {
     /// The first offset.
     pub log_start: Offset,
     /// The offset after the last committed message.
     pub high_watermark: Offset,
-    /// Native bytes that are kept.
+    /// Native bytes stored.
     pub bytes: u64,
-    /// Idempotent producers that are remembered.
+    /// Known idempotent producers.
     pub producers: usize,
-    /// The shard that takes its writes.
+    /// The shard that it is written to.
     pub shard: ShardId,
 }
 
-/// One shard at one moment.
+/// Status of a shard.
 #[derive(Clone, Debug)]
 pub struct ShardStatus {
-    /// Which.
+    /// The shard's id.
     pub id: ShardId,
     /// Its durability class.
     pub class: Durability,
     /// Its writer's term.
     pub term: Term,
-    /// Whether its writer was lost and is about to be taken anew.
+    /// The writer was lost and a new term is about to begin.
     pub writer_lost: bool,
-    /// Partitions, those of machines included.
+    /// Number of partitions, including those of machines.
     pub partitions: usize,
-    /// Readers that wait for something new.
+    /// Number of watches (waiting readers).
     pub watches: usize,
-    /// Messages on their way to consumers of queues that have not taken them. Bytes.
+    /// Messages sent to consumers of queues and not taken by them. Bytes.
     pub window_bytes: u64,
-    /// Messages of queues that wait for a time far off. A guess, as long as what ended is not matched with what began.
+    /// Delayed messages that are parked. An estimate until ends are matched with starts.
     pub timers_pending: u64,
-    /// Of these, and of what is known of them, what is in memory.
+    /// Timers and unmatched ends in memory.
     pub timers_resident: u64,
     /// Messages that became ready more than 10 ms after their time, since the start.
     pub timers_late: u64,
-    /// Partitions that readers of many follow, counted once for each of these.
+    /// Partitions in followed sets, counted once per set.
     pub followed: usize,
     /// Proposals without an outcome.
     pub proposals_open: u64,
@@ -57,12 +57,12 @@ pub struct ShardStatus {
     pub store: StoreStats,
 }
 
-/// A kind of background work that failed.
+/// Failures of one kind of background work.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Failure {
-    /// How often since the start.
+    /// Number of failures since the start.
     pub count: u64,
-    /// What the last one said.
+    /// Text of the last failure.
     pub last: String,
 }
 
@@ -84,37 +84,37 @@ impl Gauges {
         why.clone_into(&mut failure.last);
     }
 
-    /// Messages that full queues refused go nowhere.
+    /// Counts messages rejected by full queues that are dropped.
     pub(crate) fn refused_dropped(&self, count: u64) {
         self.refused_dropped.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The credit of a publish was withheld by a queue.
+    /// Counts a publish whose credit was withheld by a queue.
     pub(crate) fn credit_withheld(&self) {
         self.credit_withheld.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Credit was given back because it had been withheld for as long as it may.
+    /// Counts credit that was granted because the time limit passed.
     pub(crate) fn credit_granted_late(&self, count: u64) {
         if count > 0 {
             self.credit_granted_late.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// A shard was opened without segments that cannot be read.
+    /// Records segments that could not be read when a shard was opened.
     pub(crate) fn segments_lost(&self, shard: ShardId, lost: Vec<String>) {
         self.lost_segments.lock().extend(lost.into_iter().map(|segment| format!("shard {shard}: segment {segment}")));
     }
 }
 
 impl Broker {
-    /// The layout that the data directory was of when it was opened: below [`crate::LAYOUT_VERSION`] it was migrated.
+    /// Returns the layout version of the data directory when it was opened: below [`crate::LAYOUT_VERSION`] it was migrated.
     #[must_use]
     pub fn layout_before(&self) -> u32 {
         self.inner.data.identity.layout
     }
 
-    /// A partition's state; `None` when there is no such partition.
+    /// Returns the status of a partition; `None` if there is no such partition.
     #[must_use]
     pub fn partition_status(&self, id: PartitionId) -> Option<PartitionStatus> {
         let shard = self.inner.routes.read().get(&id).cloned()?;
@@ -130,7 +130,7 @@ impl Broker {
         })
     }
 
-    /// All open shards.
+    /// Returns the status of all open shards.
     #[must_use]
     pub fn shards(&self) -> Vec<ShardStatus> {
         let shards = self.inner.all_shards();
@@ -159,33 +159,32 @@ impl Broker {
         status.collect()
     }
 
-    /// Journals to which nothing can be written until they have a new writer.
+    /// Returns the number of journals that cannot be written to until a new term begins.
     #[must_use]
     pub fn writers_lost(&self) -> u64 {
         self.inner.all_shards().iter().filter(|shard| shard.state.lock().lost).count() as u64
     }
 
-    /// Segments that could not be read at all when their shards were opened, with the reason. What was in them is fenced.
+    /// Returns the segments that could not be read when their shards were opened, with the reason. Their content is fenced.
     #[must_use]
     pub fn lost_segments(&self) -> Vec<String> {
         self.inner.gauges.lost_segments.lock().clone()
     }
 
-    /// Messages that full queues refused and that were to be dead-lettered, and were not: too many were on their way.
+    /// Returns the number of messages rejected by full queues that were not dead-lettered because too many were in flight.
     #[must_use]
     pub fn refused_dropped(&self) -> u64 {
         self.inner.gauges.refused_dropped.load(Ordering::Relaxed)
     }
 
-    /// How often a queue that did not keep up withheld the credit of a publish, and how often it gave it back because it had been withheld for as
-    /// long as it may.
+    /// Returns how often a queue withheld the credit of a publish, and how often it granted it because the time limit had passed.
     #[must_use]
     pub fn credit_withheld(&self) -> (u64, u64) {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (load(&self.inner.gauges.credit_withheld), load(&self.inner.gauges.credit_granted_late))
     }
 
-    /// Background work that failed, by what it was.
+    /// Returns the failures of background work, by kind.
     #[must_use]
     pub fn failures(&self) -> BTreeMap<&'static str, Failure> {
         self.inner.gauges.failures.lock().clone()

@@ -1,4 +1,4 @@
-//! Settings of the broker itself that may change while it runs.
+//! Broker settings that may change at run time.
 
 use crate::broker::Inner;
 use crate::config::BrokerConfig;
@@ -6,7 +6,7 @@ use polylogue_api::{Durability, Tuning};
 use polylogue_types::TimestampMs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The values that hold now.
+/// The current values.
 #[derive(Debug)]
 pub(crate) struct Tunables {
     producer_expiration_ms: AtomicU64,
@@ -15,7 +15,7 @@ pub(crate) struct Tunables {
 }
 
 impl Tunables {
-    /// What the broker is started with.
+    /// Returns the values of the start configuration.
     pub(crate) fn new(config: &BrokerConfig) -> Tunables {
         Tunables {
             producer_expiration_ms: AtomicU64::new(config.producer_expiration_ms),
@@ -30,7 +30,7 @@ impl Tunables {
 }
 
 impl Inner {
-    /// Takes over what the resolver says.
+    /// Applies the resolver's values.
     pub(crate) fn retune(&self) {
         let Tuning { producer_expiration_ms, tail_cache_bytes, merge_bytes_per_sec } = self.config.resolver.tuning();
         let (tunables, config) = (&self.tunables, &self.config);
@@ -44,7 +44,7 @@ impl Inner {
         }
     }
 
-    /// Gives shards the bounds of their tail caches, which share what these may grow to. A memory shard's ring is all that it has, and stays.
+    /// Sets the bounds of the shards' tail caches, which share the total. A memory shard's ring is its only storage and stays.
     pub(crate) fn tune(&self) {
         let shards = self.all_shards();
         let on_disk = || shards.iter().filter(|shard| shard.class != Durability::Memory);
@@ -53,7 +53,7 @@ impl Inner {
         on_disk().for_each(|shard| shard.store.set_tail_cache_bytes(bytes, share));
     }
 
-    /// Producers last heard before this are unknown.
+    /// Returns the time before which an inactive producer is unknown.
     pub(crate) fn oldest_producer_ms(&self, now_ms: TimestampMs) -> TimestampMs {
         let expiration_ms = self.tunables.producer_expiration_ms.load(Ordering::Relaxed);
         now_ms - i64::try_from(expiration_ms).unwrap_or(i64::MAX)

@@ -1,7 +1,7 @@
-//! `check` and `repair` of a data directory that no broker uses.
+//! `check` and `repair` of a data directory that is not in use.
 //!
-//! Whether a directory starts is not concluded from what is found in its files: the very code of a start is run on it, over a disk that keeps
-//! its changes in memory ([`Overlay`]). So `check` and a start cannot disagree, and a repair that did not make the directory start says so.
+//! Whether a directory starts is not inferred from its files: the code of a start runs on it, over a disk that keeps its changes in memory
+//! ([`Overlay`]). So `check` and a start cannot disagree, and a repair after which the directory does not start reports that.
 
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
@@ -17,33 +17,33 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a shard's directory is called in front of its number.
+/// Prefix of a shard's directory name.
 const SHARD: &str = "shard-";
-/// Steps of the journals that are looked at after a start. What it proposes by itself takes a few.
+/// Steps of the journals after a trial start. Its own proposals take a few.
 const START_STEPS_MAX: usize = 1_000;
 
-/// Makes the state machines that a broker of the directory hosts, in their first state.
+/// Creates the state machines that a broker of the directory hosts, in their initial state.
 pub type MakeMachines<'a> = &'a dyn Fn() -> BTreeMap<MachineId, Box<dyn StateMachine>>;
 
-/// What checking a data directory found.
+/// The result of checking a data directory.
 #[derive(Debug)]
 pub struct DirectoryReport {
-    /// What is wrong with the file that says what the directory is.
+    /// The fault of the identity file, if any.
     pub identity: Option<String>,
-    /// Each shard's files; an error where not even that is known.
+    /// The report of each shard's files; an error if they cannot be examined.
     pub shards: Vec<(ShardId, std::result::Result<Report, String>)>,
     /// Why a start refuses the directory, if it does.
     pub refused: Option<Error>,
 }
 
 impl DirectoryReport {
-    /// Whether a broker starts with it, and nothing durable is damaged.
+    /// Returns whether a broker starts with it and no durable data is damaged.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.starts() && self.identity.is_none() && self.shards.iter().all(|(_, found)| is_sound(found))
     }
 
-    /// Whether a broker starts with it. What is damaged is refused to those who read it.
+    /// Returns whether a broker starts with it. Reads of damaged data are then refused.
     #[must_use]
     pub fn starts(&self) -> bool {
         self.refused.is_none()
@@ -54,17 +54,17 @@ fn is_sound(found: &std::result::Result<Report, String>) -> bool {
     found.as_ref().is_ok_and(Report::is_sound)
 }
 
-/// What a repair of a data directory did.
+/// The result of repairing a data directory.
 #[derive(Debug)]
 pub struct DirectoryRepair {
-    /// How the file was mended that says what the directory is.
+    /// How the identity file was repaired.
     pub identity: Option<String>,
-    /// What was done in each shard.
+    /// The repairs in each shard.
     pub shards: Vec<(ShardId, RepairReport)>,
 }
 
-/// Verifies every file of a data directory, and whether a broker with these settings starts with it. Reads only. The caller holds the
-/// directory, so that nothing changes it meanwhile.
+/// Verifies every file of a data directory, and that a broker with these settings starts with it. Reads only. The caller holds the directory's lock,
+/// so that it does not change meanwhile.
 #[must_use]
 pub fn check_directory(env: &Env, config: &BrokerConfig, machines: MakeMachines<'_>) -> DirectoryReport {
     let dir = &config.data_dir;
@@ -80,12 +80,12 @@ pub fn check_directory(env: &Env, config: &BrokerConfig, machines: MakeMachines<
     DirectoryReport { identity, shards, refused: try_start(env, config, machines()).err() }
 }
 
-/// Puts the damage in a data directory on record, so that a broker starts with it. Where the damage costs data, `fence` agrees to
-/// that. The caller holds the directory ([`hold_directory`]).
+/// Records the damage in a data directory, so that a broker starts with it. `fence` permits the loss of damaged data. The caller holds the
+/// directory's lock ([`hold_directory`]).
 ///
 /// # Errors
-/// `Config` when data would be lost and `fence` is not set; `Damaged` when the directory does not start all the same, with the reason;
-/// `Incompatible`, `StorageFull`, `Io`.
+/// `Config` if data would be lost and `fence` is not set; `Damaged` if the directory still does not start, with the reason; `Incompatible`,
+/// `StorageFull`, `Io`.
 pub fn repair_directory(
     env: &Env,
     config: &BrokerConfig,
@@ -113,13 +113,13 @@ pub fn repair_directory(
 /// Takes the lock of a data directory that may be damaged.
 ///
 /// # Errors
-/// `Io` where there is no such directory, or none of polylogue's; `Locked` while another process uses it.
+/// `Io` if there is no such directory, or it is not a polylogue directory; `Locked` while another process uses it.
 pub fn hold_directory(env: &Env, dir: &Path) -> Result<Box<dyn DirLock>> {
     is_there(env, dir)?;
     datadir::hold(env, dir)
 }
 
-/// The same, only to read it: not held where this process may write nothing into it and no process has ever held it.
+/// As [`hold_directory`], for reading only: no lock if this process may not write to it and there is no lock file.
 ///
 /// # Errors
 /// As [`hold_directory`].
@@ -136,7 +136,7 @@ fn is_there(env: &Env, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The shards of a data directory, as their directories say.
+/// Returns the shards of a data directory, by their directories.
 fn shards_of(env: &Env, dir: &Path) -> Result<Vec<(ShardId, PathBuf)>> {
     let names = env.disk.list(dir).map_err(|e| Error::new(ErrorKind::Io, format!("{}: {e}", dir.display())))?;
     let shards = names.iter().filter_map(|name| {
@@ -146,8 +146,8 @@ fn shards_of(env: &Env, dir: &Path) -> Result<Vec<(ShardId, PathBuf)>> {
     Ok(shards.collect())
 }
 
-/// Mends the file that says what the directory is: one copy from the other, both from the headers of the journals' files. A directory without
-/// the file is left alone, because a restore that did not come to its end is one.
+/// Repairs the identity file: one copy from the other, both from the headers of the journal files. A directory without the file is left alone,
+/// because it may be an unfinished restore.
 fn repair_identity(env: &Env, dir: &Path) -> Result<Option<String>> {
     let (identity, how) = match read_copies(env, dir) {
         Ok(read) => match read.state {
@@ -164,14 +164,14 @@ fn repair_identity(env: &Env, dir: &Path) -> Result<Option<String>> {
     Ok(Some(how))
 }
 
-/// Whose directory this is by the headers of the journals' files; `None` where there are none, or where they disagree.
+/// Returns the identity in the headers of the journal files; `None` if there are none, or if they disagree.
 fn identity_from_journals(env: &Env, dir: &Path) -> Result<Option<Identity>> {
     let mut identity = None;
     for (_, path) in shards_of(env, dir)? {
         let Ok(report) = check::journal(env, &path) else { return Ok(None) };
         let Some(journal) = report.identity else { continue };
         let (cluster_id, node, directory_id) = (journal.cluster, journal.node, journal.directory);
-        // What of it an earlier version could still read is not known.
+        // The oldest version that can still read it is unknown.
         let one = Identity { cluster_id, node, directory_id, layout: LAYOUT_VERSION };
         if *identity.get_or_insert(one) != one {
             return Ok(None);
@@ -180,12 +180,12 @@ fn identity_from_journals(env: &Env, dir: &Path) -> Result<Option<Identity>> {
     Ok(identity)
 }
 
-/// Starts a broker on the directory as it is, without changing it.
+/// Starts a broker on the directory without changing it.
 fn try_start(env: &Env, config: &BrokerConfig, machines: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Result<()> {
     let fatal = Arc::new(FatalRecorder::default());
     let env = Env { disk: Arc::new(Overlay::new(env.disk.clone())), fatal: fatal.clone(), ..env.clone() };
     let broker = Broker::open(env, config.clone(), machines)?;
-    // What a start proposes is written and applied, as it would be.
+    // Proposals of a start are written and applied, as in a real start.
     for _ in 0..START_STEPS_MAX {
         if fatal.is_fatal() || !(broker.log_step(Work::Write) | broker.log_step(Work::Flush)) {
             break;
@@ -196,7 +196,7 @@ fn try_start(env: &Env, config: &BrokerConfig, machines: BTreeMap<MachineId, Box
     message.map_or(Ok(()), |why| Err(Error::new(ErrorKind::Damaged, why)))
 }
 
-/// Notes what would have ended the process.
+/// Records the fatal error that would have ended the process.
 #[derive(Debug, Default)]
 struct FatalRecorder(Mutex<Option<String>>);
 

@@ -1,6 +1,6 @@
-//! Who wants to know when a partition goes past an offset (Kafka's long poll, and tailing readers of any kind).
+//! Watches: notifications when a partition passes an offset (Kafka's long poll, and readers at the end of a log).
 //!
-//! Soft state. A watch fires once, over all of its partitions, and is then gone.
+//! Soft state. A watch covers all of its partitions, fires once and is then removed.
 
 use crate::partition::Partition;
 use crate::places::Places;
@@ -10,22 +10,21 @@ use polylogue_types::{Map, Offset, PartitionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Watchers for whose places a partition keeps the memory when they are gone: a consumer that waits again and again costs no
-/// allocation.
+/// Watcher slots whose memory a partition keeps: a consumer that waits repeatedly causes no allocation.
 const PLACES_KEPT: usize = 4;
 
-/// Names a watch inside one table.
+/// Id of a watch within one table.
 type WatchId = u64;
 
-/// The watches of one partition. They are kept with it, so that a lookup of the partition finds them, too.
+/// The watches of one partition. Stored in the partition, so that its lookup finds them.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     waiting: Places<Offset>,
 }
 
 impl Watchers {
-    /// Named twice by one watch, a partition is watched once, from the lowest offset on: a list of one partition a thousand
-    /// times must not make every change of it a thousand times as dear.
+    /// A partition named twice by one watch is watched once, from the lowest offset: a list of one partition a thousand times must not multiply the
+    /// cost of each change.
     fn add(&mut self, id: WatchId, seen: Offset) {
         let lowest = self.waiting.entry(id, || seen);
         *lowest = seen.min(*lowest);
@@ -36,8 +35,8 @@ impl Watchers {
         self.waiting.shrink(PLACES_KEPT);
     }
 
-    /// Takes those who have not seen what lies below `high_watermark`: in one go, so that firing many watchers of one
-    /// partition costs each of them once.
+    /// Takes the watchers that have not seen the entries below `high_watermark`, in one pass, so that firing many watchers of one partition costs
+    /// each of them once.
     pub(crate) fn take_passed(&mut self, high_watermark: Offset) -> Due {
         if self.waiting.is_empty() {
             return Due::new();
@@ -48,33 +47,33 @@ impl Watchers {
     }
 }
 
-/// Watches that a partition has let go, and that are to be fired.
+/// Watches released by a partition that are to be fired.
 pub(crate) type Due = Vec<WatchId>;
 
 #[derive(Debug)]
 struct Watch {
     origin: Origin,
-    /// As it was registered: with partitions twice where they were named twice.
+    /// As registered, including duplicates.
     seen: Vec<(PartitionId, Offset)>,
 }
 
-/// The watches of one shard; the partitions that are handed in are always its own.
+/// The watches of one shard; the partitions passed in are always its own.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     next: WatchId,
     by_id: Map<WatchId, Watch>,
-    /// In order, so that those of a session are found at once.
+    /// Ordered by session, to find the watches of one session.
     by_origin: BTreeMap<(u64, u64), WatchId>,
 }
 
-/// An event that is to be delivered once no lock is held.
+/// Watchers to be notified when no lock is held.
 pub(crate) type Fired = Vec<Origin>;
 
 /// The partitions of a shard.
 type Partitions = Map<PartitionId, Partition>;
 
 impl Watches {
-    /// Registers a watch, unless one of its partitions is not there, or past what was seen of it. Whether it has.
+    /// Registers a watch, unless one of its partitions does not exist or is past the offset seen. Returns whether it was registered.
     pub(crate) fn add(
         &mut self,
         partitions: &mut Partitions,
@@ -99,14 +98,14 @@ impl Watches {
         waits
     }
 
-    /// Forgets the watch of that origin.
+    /// Removes the watch of that origin.
     pub(crate) fn remove(&mut self, partitions: &mut Partitions, key: (u64, u64)) {
         if let Some(id) = self.by_origin.remove(&key) {
             self.take(partitions, id);
         }
     }
 
-    /// Forgets all watches of a session.
+    /// Removes all watches of a session.
     pub(crate) fn remove_session(&mut self, partitions: &mut Partitions, session: u64) {
         let keys: Vec<_> = self.by_origin.range((session, 0)..=(session, u64::MAX)).map(|(key, _)| *key).collect();
         for key in keys {
@@ -114,14 +113,14 @@ impl Watches {
         }
     }
 
-    /// Ends watches that one of their partitions has let go, and collects whose they were.
+    /// Removes the watches that a partition released, and collects their owners.
     pub(crate) fn fire(&mut self, partitions: &mut Partitions, due: Due, fired: &mut Fired) {
         for id in due {
             fired.extend(self.take(partitions, id).map(|watch| watch.origin));
         }
     }
 
-    /// The partition is gone: its watches fire, and their requests look again.
+    /// Fires the watches of a deleted partition: their requests are evaluated again.
     pub(crate) fn gone(&mut self, partitions: &mut Partitions, gone: Partition, fired: &mut Fired) {
         let due = gone.watchers.waiting.ids().collect();
         self.fire(partitions, due, fired);
@@ -147,7 +146,7 @@ fn leave(partitions: &mut Partitions, id: WatchId, seen: &[(PartitionId, Offset)
     }
 }
 
-/// Tells the watchers; call it without holding a lock.
+/// Notifies the watchers. Must not be called with a lock held.
 pub(crate) fn deliver(fired: Fired) {
     for origin in fired {
         let token = origin.token;
@@ -190,7 +189,7 @@ mod tests {
             fired.iter().map(|origin| origin.key().0).collect()
         }
 
-        /// How many watch P, and how many Q.
+        /// The number of watchers of P and of Q.
         fn watchers(&self) -> [usize; 2] {
             [P, Q].map(|id| self.partitions.get(&id).map_or(0, |partition| partition.watchers.waiting.ids().count()))
         }
@@ -221,7 +220,7 @@ mod tests {
         assert_eq!(rig.watchers(), [0, 0]);
     }
 
-    /// Each time cost a walk over all watchers of the partition, under the shard's lock.
+    /// Each repetition cost a walk over all watchers of the partition, under the shard's lock.
     #[test]
     fn a_partition_that_is_named_often_is_watched_once() {
         let mut rig = Rig::new();

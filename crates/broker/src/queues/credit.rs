@@ -1,4 +1,4 @@
-//! Credit of publishers that wait for no confirms: withheld while a queue grows although consumers wait for its messages.
+//! Credit of publishers without confirms: withheld while a queue grows although its consumers wait for messages.
 //!
 //! ```text
 //!   publish, Ack::KeptUp ──> queue has grown by less than its rules say ──────────────────────────> answered: credit
@@ -7,9 +7,9 @@
 //!                                                                            `withheld_ms_max` has passed
 //! ```
 //!
-//! RabbitMQ's queue grants credit for what it has processed, and delivers first: there, too, publishers are slowed by a queue that does not keep
-//! up and not by a long one. A queue without consumers, or whose consumers hold as much as they may, withholds nothing. What it holds at that
-//! time is where growth begins, so that working off what has piled up does not slow publishers below the rate of the consumers.
+//! A RabbitMQ queue grants credit for messages that it has processed, and delivers first: there, too, publishers are slowed by a slow queue and not
+//! by a long one. A queue without consumers, or whose consumers are at their prefetch limits, withholds nothing. Its length at that time is where
+//! growth begins, so that draining a backlog does not slow publishers below the rate of the consumers.
 
 use crate::config::CreditRules;
 use crate::pending::PendingPublish;
@@ -19,17 +19,17 @@ use polylogue_types::{Map, PartitionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Consumers that are looked at to find one that waits for messages.
+/// Consumers that are checked to find one that waits for messages.
 const CONSUMERS_LOOKED_AT_MAX: usize = 64;
 
-/// Messages and their bytes.
+/// A number of messages and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Amount {
     messages: u64,
     bytes: u64,
 }
 
-/// Credit that is withheld.
+/// Withheld credit.
 #[derive(Debug)]
 struct Withheld {
     for_what: Amount,
@@ -38,12 +38,12 @@ struct Withheld {
     pending: Arc<PendingPublish>,
 }
 
-/// The credit that a queue withholds, and from where on it counts its growth.
+/// The credit that a queue withholds, and the base of its growth.
 #[derive(Debug, Default)]
 pub(crate) struct Withholding {
-    /// The least that was ready since no consumer waited.
+    /// The smallest number ready since no consumer was waiting.
     base: Amount,
-    /// By their times.
+    /// By their time limits.
     withheld: VecDeque<Withheld>,
 }
 
@@ -51,24 +51,24 @@ pub(crate) struct Withholding {
 #[derive(Debug, Default)]
 pub(crate) struct Granted {
     pub(crate) waiters: Vec<Waiter>,
-    /// How many of them had waited for as long as credit is withheld at the most.
+    /// Number of those whose time limit had passed.
     pub(crate) late: u64,
 }
 
 impl Withholding {
-    /// When the oldest withheld credit is granted at the latest. Wall time, milliseconds.
+    /// Returns the time limit of the oldest withheld credit. Wall time, milliseconds.
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
         self.withheld.front().map(|withheld| withheld.until_ms)
     }
 
-    /// Takes all waiting publishers: the queue or its writer is gone.
+    /// Takes all waiting publishers, when the queue or its writer is gone.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Waiter> {
         std::mem::take(&mut self.withheld).into_iter().map(|withheld| Waiter::Credit(withheld.pending))
     }
 }
 
 impl QueueHost {
-    /// By how much more the queue may grow before it withholds credit.
+    /// Returns how much the queue may grow before it withholds credit.
     fn room_to_grow(&mut self, rules: CreditRules) -> Amount {
         let (messages, bytes) = self.lease.backlog();
         let base = &mut self.withholding.base;
@@ -90,7 +90,7 @@ impl QueueHost {
         self.withholding.base = Amount { messages, bytes };
     }
 
-    /// Whether a publisher's credit is to be withheld.
+    /// Returns whether a publisher's credit is to be withheld.
     pub(crate) fn withholds(&mut self, rules: CreditRules) -> bool {
         !self.withholding.withheld.is_empty() || !self.room_to_grow(rules).is_some()
     }
@@ -100,7 +100,7 @@ impl QueueHost {
         self.withholding.withheld.push_back(Withheld { for_what, until_ms, pending: pending.clone() });
     }
 
-    /// Takes the publishers whose credit need not be withheld any longer, oldest first.
+    /// Takes the publishers whose credit is no longer withheld, oldest first.
     pub(crate) fn grant_credit(&mut self, rules: CreditRules, now_ms: u64) -> Granted {
         let mut granted = Granted::default();
         if self.withholding.withheld.is_empty() {
@@ -128,7 +128,7 @@ impl Amount {
     }
 }
 
-/// Messages and bytes of a request by queue.
+/// Returns the messages and bytes of a request by queue.
 pub(crate) fn amounts(request: &PublishRequest) -> Map<PartitionId, Amount> {
     let mut amounts: Map<PartitionId, Amount> = Map::default();
     for message in &request.messages {

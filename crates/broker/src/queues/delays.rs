@@ -1,4 +1,4 @@
-//! Messages that wait for a time far off: parked in their queues, and one index of times a shard that says when.
+//! Delayed messages: parked in their queues, and indexed by time per shard.
 //!
 //! ```text
 //!   entry with a time ─┐ committed                      parts of the index: chunks of the checkpoint, not read at a start
@@ -8,10 +8,10 @@
 //!                                      └──> record of the queue, then the record that the timer was carried out
 //! ```
 //!
-//! A message waits here when the time is more than [`PARK_AHEAD_MS`] away from its frame's: what waits less is in memory anyhow. Which
-//! ones those are follows from the log, so no record says that a timer began. Its end is recorded behind what it did: after a crash in between
-//! it is carried out once more, and what is not parked is let be, as is what came back again meanwhile and waits for another time: the kind of a
-//! timer says of which return it is. A timer of a message, or a queue, that is gone ends with nothing done.
+//! A message is parked if its time is more than [`PARK_AHEAD_MS`] after its frame's: shorter delays are kept in memory anyway. The log alone
+//! determines which messages these are, so no record starts a timer. The end of a timer is recorded after its effect. After a crash in between it is
+//! carried out again, which has no effect on messages that are not parked, nor on those that were returned meanwhile and wait for another time: the
+//! kind of a timer identifies the return. The timer of a deleted message or queue ends without effect.
 
 use crate::broker::Inner;
 use crate::checkpoint::timers_key;
@@ -30,50 +30,50 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Messages whose time is further off than this, when they are committed, are parked. Part of the log's meaning: every replay must come to
-/// the same. Milliseconds.
+/// Messages whose time is further ahead than this at their commit are parked. Part of the log's semantics: every replay must get the same result.
+/// Milliseconds.
 pub(crate) const PARK_AHEAD_MS: u64 = 60_000;
-/// Timers that one look carries out at the most; then others have their turn.
+/// Timers that one pass carries out at most; then other work has its turn.
 const DUE_MAX: usize = 4_096;
-/// Timers that were carried out and are not recorded so: no more are, before some of these are. One takes about 100 bytes.
+/// Timers that are carried out but not recorded as ended, at most. One takes about 100 bytes.
 const HANDED_MAX: usize = 1 << 16;
 /// Ends of timers in one record.
 const ENDS_PER_RECORD: usize = 8_192;
-/// Parts of the index that are read one after the other, before others have their turn.
+/// Parts of the index that are read in a row before other work has its turn.
 const PARTS_READ_MAX: usize = 16;
-/// When parts that the disk did not give are read again. Milliseconds.
+/// Delay before parts that could not be read from disk are read again. Milliseconds.
 const READ_AGAIN_MS: u64 = 1_000;
-/// A timer carried out later than this after its time was late. Milliseconds.
+/// A timer carried out later than this after its time counts as late. Milliseconds.
 const LATE_MS: u64 = 10;
 
-/// Kinds of timers of messages that came back: from this one on, and how many. Part of the disk format.
+/// Kinds of timers of returned messages: the first one, and their number. Part of the disk format.
 const RETURN_KIND_MIN: u8 = 64;
 const RETURN_KINDS: u16 = 192;
 
-/// The times that messages of a shard's queues wait for.
+/// The timers of a shard's queues.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
-    /// Applied. Made when there is something in it.
+    /// Applied. Created with the first timer.
     pub(super) timers: Option<Box<Timers>>,
-    /// Carried out, by queue: their ends are recorded behind what the queue records next.
+    /// Timers carried out, by queue: their ends are recorded after the queue's next record.
     carried_out: BTreeMap<PartitionId, Vec<TimerId>>,
-    /// The index wants parts of it, as far as it was asked.
+    /// The index needs parts of it, as of the last check.
     wants: bool,
-    /// A reader's thread reads parts.
+    /// A reader thread is reading parts.
     reading: bool,
-    /// No part is read before. Wall time, milliseconds.
+    /// No part is read before this time. Wall time, milliseconds.
     read_again_ms: u64,
-    /// Parts that can be read nowhere are made good.
+    /// The repair of unreadable parts that is in progress.
     pub(super) repair: Option<Repair>,
-    /// How often that was begun.
+    /// Number of repairs begun.
     pub(super) repairs: u64,
-    /// Records were applied: there may be something to do.
+    /// Records were applied: timers may be due.
     pub(crate) applied: bool,
-    /// Timers that were carried out late.
+    /// Number of timers that were carried out late.
     late: u64,
 }
 
-/// How many timers there are.
+/// Counts of timers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DelayCounts {
     pub(crate) pending: u64,
@@ -81,19 +81,19 @@ pub(crate) struct DelayCounts {
     pub(crate) late: u64,
 }
 
-/// When a message that is committed at `time_ms` is to be delivered, if it waits here until then.
+/// Returns the delivery time of a message committed at `time_ms` if it is parked until then.
 pub(crate) fn parked_until(envelope: &Envelope, time_ms: TimestampMs) -> Option<u64> {
     let at_ms = u64::try_from(envelope.deliver_at?).ok()?;
     (envelope.count == 1 && at_ms > beyond_ms(time_ms)).then_some(at_ms)
 }
 
-/// What is later than this waits here, as of a frame's time.
+/// Returns the latest time that is not parked, for a frame's time.
 pub(crate) fn beyond_ms(time_ms: TimestampMs) -> u64 {
     u64::try_from(time_ms).unwrap_or(0).saturating_add(PARK_AHEAD_MS)
 }
 
-/// The kind of the timer of a message that has this behind it. Each return has its own, round and round: a timer whose end was not recorded, or
-/// whose message was called before its time, must not be taken for that of a later return.
+/// Returns the kind of the timer of a message with this tally. Each return has its own, in rotation: a timer whose end was not recorded, or whose
+/// message was unparked early, must not be taken for that of a later return.
 pub(crate) fn kind_of(tally: Tally) -> Kind {
     match tally.returned {
         0 => Kind::DELIVER,
@@ -102,18 +102,18 @@ pub(crate) fn kind_of(tally: Tally) -> Kind {
     }
 }
 
-/// Whether a timer of that kind is the one that such a message waits for. Once the kind did not say of which return it is.
+/// Returns whether a timer of that kind is the one that the message waits for. Earlier versions' kinds did not identify the return.
 fn is_meant(kind: Kind, tally: Tally) -> bool {
     kind == Kind::RETRY || kind == kind_of(tally)
 }
 
-/// The timer of a message of a queue.
+/// Returns the id of the timer of a message.
 pub(crate) fn timer_of(queue: PartitionId, offset: u64, deadline_ms: u64, kind: Kind) -> TimerId {
     TimerId { deadline_ms, kind, key: TimerKey { object: queue.0, item: offset } }
 }
 
 impl Delays {
-    /// A message waits, as of a frame of that time.
+    /// Adds a timer, at a frame's time.
     pub(crate) fn insert(&mut self, id: TimerId, time_ms: TimestampMs) {
         self.timers.get_or_insert_default().insert(id, time_ms);
     }
@@ -124,12 +124,12 @@ impl Delays {
         self.timers.get_or_insert_default().apply(record, time_ms)
     }
 
-    /// A chunk of a checkpoint.
+    /// Loads a chunk of a checkpoint.
     pub(crate) fn load_chunk(&mut self, id: &[u8], chunk: &[u8]) -> Result<(), String> {
         self.timers.get_or_insert_default().load_chunk(id, chunk)
     }
 
-    /// Chunks for a checkpoint, and its number for [`Delays::saved`]. Parts that are on disk are not among them, even of `all`.
+    /// Returns chunks for a checkpoint, and its number for [`Delays::saved`]. Parts on disk are not included, even with `all`.
     pub(crate) fn take_changed_chunks(&mut self, all: bool) -> (u64, Vec<(Bytes, Option<Bytes>)>) {
         let Some(timers) = &mut self.timers else { return (0, Vec::new()) };
         if all {
@@ -140,7 +140,7 @@ impl Delays {
         changed
     }
 
-    /// All timers that are pending, see [`Timers::pending_ids`].
+    /// Returns all pending timers, see [`Timers::pending_ids`].
     pub(crate) fn pending_ids(
         &self,
         read: &mut dyn FnMut(&Bytes) -> Result<Bytes, String>,
@@ -148,7 +148,7 @@ impl Delays {
         self.timers.as_ref().map_or_else(|| Ok(BTreeSet::new()), |timers| timers.pending_ids(read))
     }
 
-    /// A checkpoint is on disk.
+    /// Records that a checkpoint is on disk.
     pub(crate) fn saved(&mut self, checkpoint: u64) {
         if let Some(timers) = &mut self.timers {
             timers.saved(checkpoint);
@@ -157,19 +157,19 @@ impl Delays {
         }
     }
 
-    /// Whether so much is in memory only that a checkpoint is due.
+    /// Returns whether enough timers are in memory only that a checkpoint is due.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         self.timers.as_ref().is_some_and(|timers| timers.wants_checkpoint())
     }
 
-    /// There is a new writer: what was proposed is void.
+    /// Begins a new term: proposals are void.
     pub(crate) fn take_writer(&mut self) {
         self.carried_out.clear();
         self.repair = None;
         if let Some(timers) = &mut self.timers {
             timers.reset_tail();
         }
-        // The parts that were being made good are wanted again.
+        // The parts under repair are needed again.
         self.look();
     }
 
@@ -179,14 +179,14 @@ impl Delays {
         DelayCounts { pending, resident, late: self.late }
     }
 
-    /// When to look at the index next. Wall time, milliseconds.
+    /// Returns when to check the index next. Wall time, milliseconds.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         let timers = self.timers.as_deref()?;
         let due = timers.next_ms().filter(|_| timers.handed() < HANDED_MAX);
         due.into_iter().chain((self.wants && !self.reading).then_some(self.read_again_ms)).min()
     }
 
-    /// Takes timers that are due.
+    /// Takes due timers.
     fn take_due(&mut self, now_ms: u64) -> Vec<TimerId> {
         let mut due = Vec::new();
         let Some(timers) = &mut self.timers else { return due };
@@ -197,7 +197,7 @@ impl Delays {
         due
     }
 
-    /// Asks the index what it wants, but for what is being made good.
+    /// Updates what the index needs, without the parts under repair.
     pub(super) fn look(&mut self) {
         self.wants = !self.wanted(1).is_empty();
     }
@@ -211,38 +211,38 @@ impl Delays {
         wanted
     }
 
-    /// What is being made good is left as it is: a little later its parts are read again, and then it begins again.
+    /// Abandons the repair: its parts are read again a little later, and then it restarts.
     pub(super) fn repair_again(&mut self, now_ms: u64) {
         self.repair = None;
         self.read_again_ms = now_ms + READ_AGAIN_MS;
         self.look();
     }
 
-    /// The part to be read next. What is in memory yet is taken from there.
+    /// Returns the next part to read. Parts that are still in memory are taken from there.
     fn next_part(&mut self, now_ms: u64) -> Option<Bytes> {
         self.timers.as_mut()?.advance(now_ms.cast_signed());
         let timers = self.timers.as_deref()?;
         self.wanted(usize::MAX).into_iter().find(|part| !timers.is_unconfirmed(part))
     }
 
-    /// The queues of which timers were carried out.
+    /// Returns the queues with timers that were carried out.
     pub(crate) fn carried_out_of(&self) -> impl Iterator<Item = PartitionId> {
         self.carried_out.keys().copied()
     }
 
-    /// Whether timers of a queue were carried out whose ends are to be recorded.
+    /// Returns whether a queue has timers carried out whose ends are to be recorded.
     pub(crate) fn has_ends(&self, queue: PartitionId) -> bool {
         self.carried_out.contains_key(&queue)
     }
 }
 
 impl Queues {
-    /// Carries out the timers that are due: messages that were parked are ready.
+    /// Carries out due timers: their parked messages become ready.
     pub(crate) fn carry_out_timers(&mut self, now_ms: u64) {
         for id in self.delays.take_due(now_ms) {
             let queue = PartitionId(id.key.object);
             if let Some(host) = self.hosts.get_mut(&queue) {
-                // One that has no writer gets one, and then this comes again.
+                // A queue without a writer gets one, and then this is repeated.
                 _ = host.lease.unpark(id.key.item, 1, |tally| is_meant(id.kind, tally));
             }
             self.delays.carried_out.entry(queue).or_default().push(id);
@@ -256,19 +256,19 @@ impl Queues {
 }
 
 impl ShardState {
-    /// When the index is to be looked at. Without a writer no timer is carried out, however late: the next insertion looks.
+    /// Returns when to check the index. Without a writer no timer is carried out, however late: the next insertion checks.
     fn next_timers_ms(&self) -> Option<u64> {
         self.queues.delays.next_ms().filter(|_| self.proposes())
     }
 
-    /// When something is due in the queues. Wall time, milliseconds.
+    /// Returns the next deadline of the queues. Wall time, milliseconds.
     pub(super) fn next_deadline_ms(&self) -> Option<u64> {
         self.queues.next_deadline_ms().into_iter().chain(self.next_timers_ms()).min()
     }
 }
 
 impl Shard {
-    /// Records that timers of a queue were carried out, behind what they did.
+    /// Proposes the ends of a queue's timers, after their effects.
     pub(crate) fn record_ends(&self, state: &mut ShardState, queue: PartitionId) {
         if !state.proposes() {
             return;
@@ -282,16 +282,16 @@ impl Shard {
         }
     }
 
-    /// Proposes a record of the index, and gives its ticket. The writer is lost where it is refused.
+    /// Proposes a record of the index, and returns its ticket. If the log refuses, the writer is lost.
     pub(super) fn propose_timers(&self, state: &mut ShardState, ops: &[TimerOp]) -> Option<u64> {
         let record = BrokerRecord::Timers { record: polylogue_timer::record(ops) };
         let proposed = self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), Urgency::Lazy);
-        // The index counts on what it gave out: its tail is thrown away with the writer.
+        // The index depends on its records: its tail is dropped with the writer.
         state.lost |= proposed.is_err();
         proposed.ok()
     }
 
-    /// Timers of queues that are gone end at once.
+    /// Ends the timers of deleted queues immediately.
     pub(crate) fn record_ends_of_the_gone(&self, state: &mut ShardState) {
         let Queues { hosts, delays, .. } = &state.queues;
         let gone: Vec<_> = delays.carried_out_of().filter(|queue| !hosts.contains_key(queue)).collect();
@@ -300,7 +300,7 @@ impl Shard {
 }
 
 impl Inner {
-    /// Has the parts of a shard's index read that it wants, on a reader's thread.
+    /// Reads the parts that a shard's index needs, on a reader thread.
     pub(crate) fn read_timers(&self, shard: &Arc<Shard>) {
         let now_ms = super::lease_ms(self.env.clock.now_ms());
         {
@@ -320,13 +320,13 @@ impl Inner {
             })
         };
         if self.readers.submit(job).is_err() {
-            // Too many wait, or the broker stops: there is another time.
+            // The readers' queue is full or the broker stops: retried later.
             let mut state = shard.state.lock();
             (state.queues.delays.reading, state.queues.delays.read_again_ms) = (false, now_ms + READ_AGAIN_MS);
         }
     }
 
-    /// Reads parts one after the other. Reads the disk.
+    /// Reads parts one by one. Reads the disk.
     fn read_parts(&self, shard: &Arc<Shard>) {
         let Some(checkpoints) = &shard.checkpoints else { return };
         let now_ms = super::lease_ms(self.env.clock.now_ms());
@@ -342,7 +342,7 @@ impl Inner {
                 (Err(e), _) => Err((e.kind == LogErrorKind::Damaged, e.to_string())),
                 (_, None) => break,
             };
-            // It may have gone meanwhile.
+            // The part may be gone meanwhile.
             let Err((damaged, why)) = loaded else { continue };
             if !delays.wanted(usize::MAX).contains(&part) {
                 continue;
@@ -361,7 +361,7 @@ impl Inner {
         state.queues.delays.look();
     }
 
-    /// Carries out what is due in a shard, and what follows from it. Call it without holding a lock.
+    /// Carries out what is due in a shard, and its consequences. Must not be called with a lock held.
     pub(crate) fn run_timers(&self, shard: &Arc<Shard>) {
         let now_ms = super::lease_ms(self.env.clock.now_ms());
         {
@@ -379,7 +379,7 @@ impl Inner {
         self.pump(shard);
     }
 
-    /// Whether a shard's index is to be looked at.
+    /// Returns whether a shard's index is to be checked.
     pub(crate) fn timers_due(&self, shard: &Shard, now_ms: u64) -> bool {
         let state = shard.state.lock();
         let repairs = state.queues.delays.repair.is_some() && state.proposes();

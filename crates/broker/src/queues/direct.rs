@@ -1,7 +1,7 @@
-//! Messages from one session to another without a queue, for answers that are not to be kept.
+//! Messages from session to session without a queue, for replies that are not stored (direct reply-to).
 //!
-//! Nothing of it is in the log: a message reaches its consumer now or never. What is on its way to a consumer is bounded; the consumer
-//! makes room by giving credit.
+//! Nothing of this is in the log: a message is delivered immediately or dropped. Messages in flight to a consumer are bounded; the consumer makes
+//! room by granting credit.
 
 use crate::broker::Inner;
 use crate::sink::{Origin, ReplySink, SessionId};
@@ -10,9 +10,9 @@ use polylogue_types::{Map, Offset, PartitionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Messages on their way to one consumer, at the most.
+/// Messages in flight to one consumer, at most.
 const MESSAGES_MAX: usize = 1_000;
-/// Their bytes, but for one message.
+/// Bytes in flight to one consumer, exceeded by at most one message.
 const BYTES_MAX: usize = 4 << 20;
 
 /// A consumer without a queue.
@@ -21,7 +21,7 @@ struct Recipient {
     session: SessionId,
     sink: Arc<dyn ReplySink>,
     secret: u128,
-    /// The bytes of each message on its way.
+    /// The size of each message in flight. Bytes.
     sizes: VecDeque<usize>,
     bytes: usize,
     sent: u64,
@@ -41,7 +41,7 @@ impl Directs {
         self.of.entry(session).or_default().push(id);
     }
 
-    /// A consumer has gone, if it was this session's.
+    /// Removes a consumer of this session.
     pub(crate) fn remove(&mut self, id: ConsumerId, session: SessionId) {
         if self.all.get(&id.0).is_none_or(|recipient| recipient.session != session) {
             return;
@@ -61,7 +61,7 @@ impl Directs {
         }
     }
 
-    /// A consumer has taken so many messages.
+    /// Credits messages that a consumer has taken.
     pub(crate) fn credit(&mut self, id: ConsumerId, session: SessionId, more: u64) {
         let recipient = self.all.get_mut(&id.0).filter(|recipient| recipient.session == session);
         let Some(recipient) = recipient else { return };
@@ -71,7 +71,7 @@ impl Directs {
         }
     }
 
-    /// Where a message goes; `None` when no consumer is there or too much is on its way.
+    /// Returns the receiver of a message; `None` if there is no consumer or too much is in flight.
     fn take(&mut self, message: &Direct) -> Option<(Arc<dyn ReplySink>, Option<Delivery>)> {
         let DirectAddress { consumer, secret } = message.to;
         let recipient = self.all.get_mut(&consumer.0).filter(|recipient| recipient.secret == secret)?;

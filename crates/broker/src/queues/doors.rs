@@ -1,4 +1,4 @@
-//! Queues that a machine has closed, because it proposes that they go.
+//! Queues closed by a machine because it proposes to delete them.
 //!
 //! ```text
 //!   machine: judges ──close──> the queue's shard: no consumers, it is empty │ consumers that come now are refused
@@ -6,8 +6,8 @@
 //!                    └──lost──> open again
 //! ```
 //!
-//! The look at a queue and its closing are one, under the state of its shard; the machine is locked from there until its record is
-//! proposed, so that requests for the queue by its name find none afterwards.
+//! Checking a queue and closing it are atomic under the state of its shard. The machine stays locked from there until its record is proposed, so that
+//! later requests for the queue by its name find none.
 
 use crate::broker::Inner;
 use crate::queues::Queues;
@@ -16,7 +16,7 @@ use polylogue_api::{CloseIf, QueueCounts, QueueDoors};
 use polylogue_types::PartitionId;
 
 impl ShardState {
-    /// What a queue or a stream holds, but for a stream's bytes.
+    /// Returns the counts of a queue or a stream, without a stream's bytes.
     pub(crate) fn queue_counts(&self, queue: PartitionId) -> Option<QueueCounts> {
         if let Some(host) = self.queues.hosts.get(&queue) {
             return Some(host.counts());
@@ -29,14 +29,14 @@ impl ShardState {
 }
 
 impl Queues {
-    /// Whether a queue takes no consumers, because it is about to go.
+    /// Returns whether a queue refuses consumers because it is about to be deleted.
     pub(crate) fn is_closed(&self, queue: PartitionId) -> bool {
         self.closed.contains(&queue)
     }
 }
 
 impl Inner {
-    /// What was to go with records of a writer that was lost stays.
+    /// Reopens the queues whose deletion was lost with the writer.
     pub(crate) fn open_queues(&self) {
         for shard in self.all_shards() {
             shard.state.lock().queues.closed.clear();

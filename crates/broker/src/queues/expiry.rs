@@ -1,4 +1,4 @@
-//! When messages expire that live long: the engine knows it roughly, and the log says it when that matters.
+//! Expiry of long-lived messages: the engine keeps it approximately, and the exact time is read from the log when it matters.
 
 use crate::broker::Inner;
 use crate::queues::QueueHost;
@@ -9,10 +9,10 @@ use polylogue_types::{Offset, PartitionId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of entries that are read at once to know when they expire.
+/// Bytes of entries that are read together to get their expiry times.
 const DESCRIBE_BYTES_MAX: usize = 1 << 20;
 
-/// Messages of which the log is asked.
+/// Messages whose expiry times are read.
 #[derive(Debug)]
 pub(super) struct Uncertain {
     queue: PartitionId,
@@ -21,7 +21,7 @@ pub(super) struct Uncertain {
 }
 
 impl Uncertain {
-    /// The messages at the head of a queue of which it is unknown whether they have expired.
+    /// Returns the messages at the head of a queue that may have expired.
     pub(super) fn of(queue: PartitionId, host: &QueueHost, now_ms: u64) -> Option<Uncertain> {
         let offsets = host.lease.uncertain(now_ms)?;
         Some(Uncertain { queue, offsets, life: host.life })
@@ -35,7 +35,7 @@ impl Uncertain {
 }
 
 impl Inner {
-    /// The messages at the head of a queue of which it is unknown whether they have expired, unless the log is being asked already.
+    /// As [`Uncertain::of`], unless a read is in progress.
     pub(super) fn look_at_times(&self, state: &mut ShardState, id: PartitionId) -> Option<Uncertain> {
         let host = state.queues.hosts.get_mut(&id).filter(|host| !host.describing)?;
         let uncertain = Uncertain::of(id, host, lease_ms(self.env.clock.now_ms()))?;
@@ -44,7 +44,7 @@ impl Inner {
         Some(uncertain)
     }
 
-    /// Asks the log; on a reader's thread where the disk is needed. Call it without holding a lock.
+    /// Reads expiry times; on a reader thread if the disk is needed. Must not be called with a lock held.
     pub(super) fn describe_times(&self, shard: &Arc<Shard>, uncertain: Uncertain) {
         match uncertain.read(shard) {
             Ok(Lookup::Ready(entries)) => self.described(shard, &uncertain, Ok(entries)),
@@ -55,8 +55,8 @@ impl Inner {
         }
     }
 
-    /// Asks the log for a request that waits for these messages, whether it is being asked already or not. `false` where the disk is needed and
-    /// the caller may not wait for it, as it may if it `reads`. Call it without holding a lock.
+    /// Reads expiry times for a request that waits for these messages, whether or not a read is in progress. Returns `false` if the disk is needed
+    /// and the caller may not block; it may if it `reads`. Must not be called with a lock held.
     pub(super) fn describe_awaited(&self, shard: &Shard, uncertain: &Uncertain, reads: bool) -> bool {
         let read = match uncertain.read(shard) {
             Ok(Lookup::NeedsIo(_)) if !reads => return false,
@@ -66,7 +66,7 @@ impl Inner {
         true
     }
 
-    /// The log has answered. What it does not say expires when it surely has: late by the grain that is kept.
+    /// Applies the times that were read. Messages that could not be read expire when they certainly have: late by the grain that is kept.
     fn described(&self, shard: &Shard, uncertain: &Uncertain, read: polylogue_log::Result<Vec<EntryAt>>) {
         let Uncertain { queue, offsets, life } = uncertain;
         let entries = read.unwrap_or_else(|e| {
@@ -84,7 +84,7 @@ impl Inner {
                     host.lease.describe_expiry(&entry);
                     to = to.max(entry.end());
                 }
-                // Nothing is asked twice.
+                // No message is read twice.
                 let to = if to > offsets.start { to.min(offsets.end) } else { offsets.end };
                 host.lease.expiry_described(offsets.start..to);
                 host.lease.on_deadline(lease_ms(self.env.clock.now_ms()));

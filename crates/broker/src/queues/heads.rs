@@ -1,4 +1,4 @@
-//! Reads the oldest messages of queues, for monitoring. It changes nothing of them.
+//! Reads the oldest messages of queues, for monitoring. Changes nothing.
 
 use crate::broker::Inner;
 use crate::sink::Origin;
@@ -8,17 +8,17 @@ use polylogue_log::store::Lookup;
 use polylogue_record::envelope::Form;
 use polylogue_types::{Offset, PartitionId};
 
-/// What one request reads from the disk; then it looks only at what is in memory. Bytes.
+/// Bytes that one request reads from the disk; after that only memory is used.
 const READ_BYTES_MAX: usize = 16 << 20;
 
-/// What a request may still read from the disk.
+/// The remaining disk bytes of a request.
 struct Budget {
     reads: usize,
     bytes: usize,
 }
 
 impl Inner {
-    /// On a reader's thread: the disk may be asked.
+    /// Runs on a reader thread: may read the disk.
     pub(crate) fn peek_queues(&self, origin: Origin, peek: PeekQueues) {
         let Some(inner) = self.this.upgrade() else { return };
         let job = Box::new(move || {
@@ -31,7 +31,7 @@ impl Inner {
         }
     }
 
-    /// The oldest message that is not settled, if it is one of AMQP.
+    /// Returns the oldest unsettled message if it is an AMQP message.
     fn head(&self, queue: PartitionId, budget: &mut Budget) -> Option<Bytes> {
         let shard = self.partition_shard(queue)?;
         let at = {
@@ -39,7 +39,7 @@ impl Inner {
             let lease = &state.queues.hosts.get(&queue)?.lease;
             (lease.floor() < lease.committed_end()).then(|| Offset(lease.floor()))?
         };
-        // What is gone since then, or cannot be read, is reported where it is needed.
+        // A message that is gone or unreadable is reported when it is needed.
         let entry = match shard.store.entry_at(queue, at).ok()? {
             Lookup::Ready(entry) => entry,
             Lookup::NeedsIo(_) if budget.reads == 0 || budget.bytes == 0 => return None,

@@ -1,4 +1,4 @@
-//! Readers of streams that come, and what they get: straight from the log, by the ordinary way of reading it.
+//! Attaching readers of streams, and their reads from the log.
 
 use crate::broker::Inner;
 use crate::queues::stream::{Found, Reader, Turn};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl ShardState {
-    /// The offsets that there are in a stream.
+    /// Returns the range of offsets in a stream.
     pub(crate) fn there(&self, stream: PartitionId) -> Range<Offset> {
         self.partitions.get(&stream).map_or(Offset(0)..Offset(0), |p| p.log_start..p.high_watermark)
     }
 
-    /// The turns that readers of a stream may take now; none for what is no stream.
+    /// Returns the turns that readers of a stream may take now; none if it is not a stream.
     pub(crate) fn turns(&mut self, stream: PartitionId) -> Vec<Turn> {
         let ShardState { partitions, queues, .. } = self;
         let Some(host) = queues.streams.get_mut(&stream) else { return Vec::new() };
@@ -34,7 +34,7 @@ impl Inner {
             return origin.reply(Reply::Attach(Err(AttachError::UnknownQueue)));
         };
         let id = self.consumers.lock().add(queue, origin.session);
-        // It is there at once, without a place, so that it goes with its session whenever that goes.
+        // Attached immediately, without a position, so that it is removed with its session at any time.
         let is_stream = {
             let mut state = shard.state.lock();
             let is_closed = state.queues.is_closed(queue);
@@ -58,7 +58,7 @@ impl Inner {
         }
     }
 
-    /// The place of a reader that begins at a time. Asks the disk.
+    /// Returns the position of a reader that starts at a time. Reads the disk.
     fn begin_at_time(&self, shard: &Shard, queue: PartitionId, time: TimestampMs) -> ReadFrom {
         let there = shard.state.lock().there(queue);
         match shard.store.find_by_time(queue, time, there.start).and_then(Lookup::wait) {
@@ -67,13 +67,13 @@ impl Inner {
             Ok(None) => ReadFrom::Next,
             Err(e) => {
                 self.gauges.background_failed("delivery", &format!("the time {time} in stream {queue}: {e}"));
-                // It may be anywhere: rather too much than too little.
+                // The position is unknown: too many messages rather than too few.
                 ReadFrom::First
             }
         }
     }
 
-    /// Gives a reader its place.
+    /// Sets a reader's position.
     fn begin_reading(&self, origin: Origin, shard: &Arc<Shard>, (queue, id): (PartitionId, u64), from: ReadFrom) {
         let begun = {
             let mut state = shard.state.lock();
@@ -86,17 +86,17 @@ impl Inner {
             };
             state.queues.reader(queue, id).map(|reader| reader.begin_at(offset)).is_some()
         };
-        // A session has to know the consumer before it receives messages.
+        // The session must know the consumer before it receives messages.
         let attached = if begun { Ok(ConsumerId(id)) } else { Err(AttachError::UnknownQueue) };
         origin.reply(Reply::Attach(attached));
         self.turn_is_over(shard, queue, id);
         self.pump(shard);
     }
 
-    /// Has readers read. Call it without holding a lock.
+    /// Runs the turns of readers. Must not be called with a lock held.
     pub(crate) fn take_turns(&self, shard: &Arc<Shard>, turns: Vec<Turn>) {
         if self.stopping.load(Ordering::Relaxed) {
-            // Readers' threads take nothing more: a reader far behind would hold up the stop until it has read all there is.
+            // The reader threads' queue is closed: a reader far behind would delay the stop until it has read everything.
             return;
         }
         for turn in turns {
@@ -110,7 +110,7 @@ impl Inner {
         }
     }
 
-    /// Something was read for a reader: it gets what it wants of it, and others may read for it again.
+    /// Ends a turn: sends the matching messages, and allows further reads.
     fn turn_taken(&self, shard: &Shard, turn: &Turn, read: polylogue_log::Result<Vec<EntryAt>>) {
         let found = match read {
             Ok(entries) => turn.take(entries),
@@ -140,12 +140,12 @@ impl Inner {
         state.queues.touch(stream);
     }
 
-    /// Where a reader goes on when what it wanted is gone for good; `None` when the disk may give it another time.
+    /// Returns where a reader continues if the messages are lost permanently; `None` if the disk error may be temporary.
     fn behind(&self, shard: &Shard, turn: &Turn, error: &polylogue_log::Error) -> Option<Offset> {
         let at = turn.offsets.start;
         match error.kind {
             LogErrorKind::OutOfRange => {
-                // It was trimmed since the look at it.
+                // Trimmed since the turn began.
                 let first = shard.store.partition_stats(turn.stream).map(|stats| stats.first);
                 Some(first.unwrap_or_default().max(at.plus(1)))
             }
@@ -161,7 +161,7 @@ impl Inner {
         }
     }
 
-    /// A reader cannot go on: it hears of that, and may come again.
+    /// Ends a reader that cannot continue: it is notified, and may attach again.
     fn end_reader(&self, shard: &Shard, turn: &Turn) {
         let gone = {
             let mut state = shard.state.lock();
@@ -190,7 +190,7 @@ mod tests {
     const MESSAGES: usize = 20_000;
     const STACK_BYTES: usize = 256 << 10;
 
-    /// Wants nothing.
+    /// A filter that matches nothing.
     #[derive(Debug)]
     struct Nothing;
 
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Where readers took no more, as at every stop, each look at a stream was made by the one before it, down to the end of the stack.
+    /// When reader threads took no more jobs, as at every stop, each check of a stream ran within the one before it, until the stack overflowed.
     #[test]
     fn a_stream_is_read_turn_by_turn_where_readers_take_no_more() {
         let world = SimWorld::new(1);

@@ -1,4 +1,4 @@
-//! What becomes of parts of the index of times that can be read nowhere: what they held is found again in the log.
+//! Repair of unreadable parts of the timer index: their timers are rebuilt from the log.
 //!
 //! ```text
 //!   a part cannot be read ──> which others cannot be? ──> all parked messages: their envelopes, a piece at a time
@@ -6,9 +6,9 @@
 //!                                        given up <──committed─┴─ inserted again, by a record
 //! ```
 //!
-//! A part is given up once what it held is committed anew, so that a crash at any point begins this again or finds it done; so does a
-//! writer that is lost meanwhile. Until then what is due waits. A message that came back and waits has no time in its envelope, and neither has
-//! one that cannot be read: these are due at once.
+//! A part is given up when its timers are committed again. A crash at any point repeats the repair or finds it done; so does the loss of the writer.
+//! Until then due timers wait. A returned message has no time in its envelope, and the envelope of an unreadable message is unknown: these are due
+//! immediately.
 
 use crate::broker::Inner;
 use crate::checkpoint::timers_key;
@@ -26,35 +26,35 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Messages that are looked at in one piece.
+/// Messages per piece.
 const PIECE_MESSAGES: u64 = 1_024;
 
-/// Parts that are being made good.
+/// A repair in progress.
 #[derive(Debug)]
 pub(crate) struct Repair {
-    /// Whose work a reader's thread does: one that was left may still look at messages when the next has begun.
+    /// Identifies the repair in reader threads: an abandoned repair may still be reading when the next has begun.
     number: u64,
-    /// The times that each part held.
+    /// The range of times that each part held.
     lost: BTreeMap<Bytes, Range<u64>>,
-    /// Queues that are still to be looked at, and from where on the first of them.
+    /// Queues still to be read, with the next offset of the first one.
     queues: VecDeque<PartitionId>,
     from: u64,
-    /// A reader's thread looks at messages.
+    /// A reader thread is reading messages.
     busy: bool,
-    /// What was inserted last.
+    /// The ticket of the last insertion.
     ticket: Option<u64>,
 }
 
-/// Messages whose envelopes are looked at.
+/// Messages whose envelopes are read.
 struct Piece {
     queue: PartitionId,
     offsets: Range<u64>,
-    /// What each of them has behind it.
+    /// The tally of each message.
     tally: Tally,
 }
 
 impl Repair {
-    /// Whether a part is among those that are made good.
+    /// Returns whether a part is being repaired.
     pub(super) fn covers(&self, part: &Bytes) -> bool {
         self.lost.contains_key(part)
     }
@@ -65,12 +65,12 @@ impl Repair {
 }
 
 impl ShardState {
-    /// The repair of that number, unless it was left.
+    /// Returns the repair with that number, unless it was abandoned.
     fn repair(&mut self, number: u64) -> Option<&mut Repair> {
         self.queues.delays.repair.as_mut().filter(|repair| repair.number == number)
     }
 
-    /// The next messages to look at; `None` when it is done.
+    /// Returns the next messages to read; `None` if the repair is done.
     fn next_piece(&mut self, number: u64) -> Option<Piece> {
         let repair = self.queues.delays.repair.as_mut().filter(|repair| repair.number == number)?;
         loop {
@@ -85,16 +85,16 @@ impl ShardState {
         }
     }
 
-    /// No task looks at messages for that repair now.
+    /// Marks the end of a piece of that repair.
     fn piece_done(&mut self, number: u64) {
         if let Some(repair) = self.repair(number) {
             repair.busy = false;
         }
     }
 
-    /// Gives up the parts whose content is committed anew.
+    /// Gives up the parts whose timers are committed again.
     fn end_repair(&mut self) {
-        // Without a writer what was inserted may be void, and a ticket that failed is settled too.
+        // Without a writer the insertions may be void, and a failed ticket counts as settled too.
         if !self.proposes() {
             return;
         }
@@ -107,19 +107,19 @@ impl ShardState {
         if let Some(timers) = &mut delays.timers {
             repair.lost.keys().for_each(|part| timers.lose_part(part));
         }
-        // What lies behind them is wanted now.
+        // Parts after these are needed now.
         delays.look();
     }
 }
 
 impl Inner {
-    /// Finds out which parts can be read nowhere. Reads the disk: all parts there are, so that the messages are looked at once.
+    /// Finds all parts that cannot be read. Reads all parts from the disk, so that messages are read only once.
     pub(super) fn begin_repair(&self, shard: &Shard, checkpoints: &CheckpointStore) {
         let parts = {
             let state = shard.state.lock();
             let delays = &state.queues.delays;
             match &delays.timers {
-                // One at a time: what is found meanwhile is found again.
+                // One repair at a time: parts found meanwhile are found again.
                 Some(timers) if delays.repair.is_none() => {
                     let mut parts = timers.parts();
                     parts.retain(|part| !timers.is_unconfirmed(part));
@@ -137,7 +137,7 @@ impl Inner {
         let queues = state.queues.hosts.keys().copied().collect();
         let delays = &mut state.queues.delays;
         let Some(timers) = delays.timers.as_deref() else { return };
-        // What went meanwhile is not needed any more.
+        // Parts removed meanwhile are no longer needed.
         let spans = lost.into_iter().filter_map(|part| timers.span(&part).map(|times| (part, times)));
         let lost: BTreeMap<_, _> = spans.collect();
         if !lost.is_empty() {
@@ -146,7 +146,7 @@ impl Inner {
         }
     }
 
-    /// The next piece of a repair, on a reader's thread.
+    /// Does the next piece of a repair, on a reader thread.
     pub(super) fn repair_timers(&self, shard: &Arc<Shard>) {
         let number = {
             let mut state = shard.state.lock();
@@ -165,7 +165,7 @@ impl Inner {
             let shard = shard.clone();
             Box::new(move || {
                 inner.repair_piece(&shard, number);
-                // Where it is to begin again, the timer is notified.
+                // Wakes the timer if the repair restarts.
                 inner.run_timers(&shard);
             })
         };
@@ -174,7 +174,7 @@ impl Inner {
         }
     }
 
-    /// Looks at some messages, and inserts the timers of those whose times were lost. Reads the disk.
+    /// Reads some messages, and inserts the timers of those whose times were lost. Reads the disk.
     fn repair_piece(&self, shard: &Shard, number: u64) {
         let now_ms = lease_ms(self.env.clock.now_ms());
         let next = shard.state.lock().next_piece(number);
@@ -207,12 +207,12 @@ impl Inner {
         let delays = &mut state.queues.delays;
         match (ticket, &mut delays.repair) {
             (Some(ticket), Some(repair)) => repair.ticket = Some(ticket),
-            // The writer is lost, and these messages were passed by.
+            // The writer is lost, and these messages were skipped.
             _ => delays.repair_again(now_ms),
         }
     }
 
-    /// When a message is to be delivered, as its envelope says; `None` when the disk may say it another time.
+    /// Returns the delivery time in a message's envelope; `None` if the disk error may be temporary.
     fn time_of(&self, shard: &Shard, queue: PartitionId, offset: u64, now_ms: u64) -> Option<u64> {
         match shard.store.entry_at(queue, Offset(offset)).and_then(Lookup::wait) {
             Ok(entry) => {
@@ -232,8 +232,8 @@ impl Inner {
 mod tests {
     use super::*;
 
-    /// A reader's thread that came back for a repair that was left took the next one's work for done: its parts were given up while others still
-    /// looked for what they held.
+    /// A reader thread of an abandoned repair took the next repair's piece for done: its parts were given up while other threads still looked for
+    /// their timers.
     #[test]
     fn who_comes_back_for_a_repair_that_was_left_changes_nothing_of_the_next() {
         let mut state = ShardState { role: polylogue_replicate::Role::Writer, ..ShardState::default() };

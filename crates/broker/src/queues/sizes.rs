@@ -1,7 +1,7 @@
-//! How large bodies are of messages of which an older build kept only the size as stored.
+//! Body sizes of messages for which an older build kept only the stored size.
 //!
-//! Of messages that follow one another and are equally large one is read, and says for all of them what is not the body: they are of one
-//! publisher, most likely, and the log is not read as a whole to know it better. What is published now says it for itself.
+//! Of consecutive messages of the same size one is read, and its overhead is assumed for all of them: most likely they are from one publisher, and
+//! the log need not be read as a whole. New messages record their body size.
 
 use crate::broker::Inner;
 use crate::queues::host::body_bytes;
@@ -11,7 +11,7 @@ use polylogue_types::{Offset, PartitionId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Messages of one size as stored.
+/// Messages with the same stored size.
 #[derive(Debug)]
 pub(super) struct Unmeasured {
     queue: PartitionId,
@@ -20,7 +20,7 @@ pub(super) struct Unmeasured {
 }
 
 impl Inner {
-    /// The next messages of a queue whose body sizes are unknown, unless the log is being asked already.
+    /// Returns the next messages of a queue with unknown body sizes, unless a read is in progress.
     pub(super) fn look_at_sizes(&self, state: &mut ShardState, id: PartitionId) -> Option<Unmeasured> {
         self.config.view.as_ref()?;
         let host = state.queues.hosts.get_mut(&id)?;
@@ -33,7 +33,7 @@ impl Inner {
         Some(Unmeasured { queue: id, offsets, life: host.life })
     }
 
-    /// Asks the log; on a reader's thread where the disk is needed. Call it without holding a lock.
+    /// Reads body sizes; on a reader thread if the disk is needed. Must not be called with a lock held.
     pub(super) fn describe_sizes(&self, shard: &Arc<Shard>, unmeasured: Unmeasured) {
         match shard.store.entry_at(unmeasured.queue, Offset(unmeasured.offsets.start)) {
             Ok(Lookup::Ready(entry)) => self.sized(shard, &unmeasured, Ok(entry)),
@@ -44,7 +44,7 @@ impl Inner {
         }
     }
 
-    /// The log has answered. Messages of which it cannot say it count as they are stored.
+    /// Applies the sizes that were read. Messages that could not be read count with their stored size.
     fn sized(&self, shard: &Shard, unmeasured: &Unmeasured, read: polylogue_log::Result<EntryAt>) {
         let Unmeasured { queue, offsets, life } = unmeasured;
         let mut state = shard.state.lock();

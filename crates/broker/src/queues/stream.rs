@@ -1,8 +1,7 @@
-//! A stream: a queue whose consumers read its log, each from a place of its own.
+//! A stream: a queue whose consumers read its log, each at its own offset.
 //!
-//! Nothing here is applied state. What there is to read is the partition's, between its log start and its high watermark; a reader is
-//! a reader's position, its remaining credit, and whether a thread reads for it. Readers read in turns, each of which is one question to the
-//! store:
+//! Nothing here is applied state. The readable range is the partition's, from its log start to its high watermark. A reader has a position, remaining
+//! credit, and a flag that a thread is reading for it. Readers read in turns, each of which is one read of the store:
 //!
 //! ```text
 //!   idle ──room, and something below the high watermark──> reading ──read, filtered, counted, sent──> idle
@@ -16,41 +15,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Entries that a reader looks at in one turn, at the most; then others have theirs.
+/// Entries per turn of a reader at most; then other readers have theirs.
 const TURN_ENTRIES_MAX: usize = 128;
-/// Their bytes, unless the first one alone has more.
+/// Bytes per turn, unless the first entry alone has more.
 const TURN_BYTES_MAX: u64 = 256 << 10;
 
 /// A reader.
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) sink: Arc<dyn ReplySink>,
-    /// It gets no more messages.
+    /// The reader receives no more messages.
     pub(crate) stopped: bool,
     filter: Option<Arc<dyn EntryFilter>>,
-    /// What it looks at next.
+    /// The next offset to read.
     next: Offset,
-    /// A thread reads for it, or looks for the place where it begins.
+    /// A thread is reading for it, or is looking up its first offset.
     reading: bool,
     prefetch: u64,
     held: u64,
     permits: Option<u64>,
     window_bytes: u64,
     window_taken: u64,
-    /// What comes next has no room in what is left of the window.
+    /// The next message does not fit into the rest of the window.
     full: bool,
 }
 
-/// What a reader may get in a turn.
+/// What a reader may receive in a turn.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     messages: u64,
     bytes: u64,
-    /// Nothing is in the window: one message may be larger than it.
+    /// The window is empty: one message may be larger than it.
     empty: bool,
 }
 
-/// A reader's turn: what to read for it, and what it makes of that.
+/// A reader's turn: the range to read, and the filter for it.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) stream: PartitionId,
@@ -62,25 +61,25 @@ pub(crate) struct Turn {
     filter: Option<Arc<dyn EntryFilter>>,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) deliveries: Vec<Delivery>,
-    /// Where the reader goes on.
+    /// The reader's next offset.
     next: Offset,
-    /// The next message has no room in the window.
+    /// The next message does not fit into the window.
     full: bool,
 }
 
 impl Found {
-    /// Nothing: the reader goes on there.
+    /// Returns an empty result: the reader continues at `next`.
     pub(crate) fn nothing(next: Offset) -> Found {
         Found { deliveries: Vec::new(), next, full: false }
     }
 }
 
 impl Reader {
-    /// One that has no place yet: a thread looks for it.
+    /// Returns a reader without a position: a thread looks it up.
     pub(crate) fn new(sink: Arc<dyn ReplySink>, attach: &AttachReader) -> Reader {
         Reader {
             sink,
@@ -101,7 +100,7 @@ impl Reader {
         self.next = offset;
     }
 
-    /// No thread is at it any more.
+    /// Marks the end of a turn.
     pub(crate) fn turn_is_over(&mut self) {
         self.reading = false;
     }
@@ -112,7 +111,7 @@ impl Reader {
         self.full &= more.bytes == 0;
     }
 
-    /// It holds so many messages less.
+    /// Removes settled messages from the window.
     pub(crate) fn settled(&mut self, count: u32) {
         self.held = self.held.saturating_sub(u64::from(count));
     }
@@ -125,23 +124,23 @@ impl Reader {
         (messages > 0 && bytes > 0 && !self.full).then_some(Room { messages, bytes, empty: self.window_taken == 0 })
     }
 
-    /// It has read all there is.
+    /// Returns whether it has read the whole range.
     fn is_at_end(&self, there: &Range<Offset>) -> bool {
         self.next >= there.end
     }
 
-    /// Its turn, if it has something to read and may get something.
+    /// Begins its turn if there is something to read and credit for it.
     fn turn(&mut self, stream: PartitionId, id: u64, there: &Range<Offset>) -> Option<Turn> {
         if self.reading || self.stopped {
             return None;
         }
-        // What retention took while it was elsewhere is gone: it goes on with the oldest there is.
+        // Messages trimmed since the last turn are gone: it continues at the log start.
         self.next = self.next.max(there.start);
         if self.is_at_end(there) {
             return None;
         }
         let room = self.room()?;
-        // It is unknown how much of what is filtered is wanted.
+        // The number of messages that pass the filter is unknown.
         let wanted = if self.filter.is_some() { u64::MAX } else { room.messages };
         let bytes = if self.filter.is_some() { u64::MAX } else { room.bytes };
         self.reading = true;
@@ -156,7 +155,7 @@ impl Reader {
         })
     }
 
-    /// Counts what it is about to get. Gives nothing to one that was stopped meanwhile.
+    /// Accounts for the messages to be sent. Returns none if the reader was stopped meanwhile.
     pub(crate) fn takes(&mut self, found: Found) -> Vec<Delivery> {
         if self.stopped {
             return Vec::new();
@@ -168,21 +167,21 @@ impl Reader {
             self.permits = self.permits.map(|permits| permits.saturating_sub(count));
             self.window_taken = self.window_taken.saturating_add(delivery.weight);
         }
-        // What made no room then may have made it since. In an empty window there is room for anything, and no event would tell so again.
+        // Settlements during the turn may have made room. An empty window has room for any message, and no later event would report it.
         self.full = found.full && self.window_taken > 0;
         found.deliveries
     }
 }
 
 impl Turn {
-    /// What the reader gets of these entries, and where it goes on.
+    /// Returns the messages of these entries for the reader, and its next offset.
     pub(crate) fn take(&self, entries: Vec<EntryAt>) -> Found {
         let mut found = Found::nothing(self.offsets.start);
         let mut left = self.room;
         for EntryAt { location, bytes, .. } in entries {
             let first = location.base.max(self.offsets.start);
             if first >= self.offsets.end {
-                // What comes is not applied yet, and nothing is there before it.
+                // Entries from here on are not applied yet, and there are none before.
                 found.next = self.offsets.end;
                 break;
             }
@@ -199,7 +198,7 @@ impl Turn {
                 break;
             }
             found.next = location.end;
-            // An entry has no more messages than its envelope can say.
+            // The count of messages of an entry is limited by its envelope.
             let count = u32::try_from(location.end.0 - first.0).unwrap_or(u32::MAX);
             left.messages = left.messages.saturating_sub(u64::from(count));
             left = Room { bytes: left.bytes.saturating_sub(weight), empty: false, ..left };
@@ -222,17 +221,17 @@ impl Turn {
     }
 }
 
-/// The readers of a stream. Looked at are those to whom something happened: one that waits for room or for messages costs nothing.
+/// The readers of a stream. Only readers with an event are checked: one that waits for room or messages costs nothing.
 #[derive(Debug, Default)]
 pub(crate) struct StreamHost {
-    /// In the order in which they came.
+    /// In the order of attachment.
     readers: BTreeMap<u64, Reader>,
-    /// Those that may have a turn.
+    /// Readers that may have a turn.
     ready: BTreeSet<u64>,
-    /// Those that have read all there was up to `end`.
+    /// Readers that have read everything up to `end`.
     at_end: BTreeSet<u64>,
     end: Offset,
-    /// It is among those that are to be looked at.
+    /// The stream is in the list of those to be checked.
     pub(crate) queued: bool,
 }
 
@@ -241,7 +240,7 @@ impl StreamHost {
         self.readers.insert(id, reader);
     }
 
-    /// A reader to whom something happens: it is looked at with the next look at its stream.
+    /// Returns a reader that has an event: it is checked with the next check of its stream.
     pub(crate) fn reader(&mut self, id: u64) -> Option<&mut Reader> {
         let reader = self.readers.get_mut(&id)?;
         self.ready.insert(id);
@@ -262,7 +261,7 @@ impl StreamHost {
         self.readers.iter()
     }
 
-    /// The turns of the readers that may read now of what is there.
+    /// Returns the turns of the readers that may read now.
     pub(crate) fn turns(&mut self, stream: PartitionId, there: &Range<Offset>) -> Vec<Turn> {
         if self.end != there.end {
             self.end = there.end;
@@ -280,7 +279,7 @@ impl StreamHost {
         turns
     }
 
-    /// Those that get messages.
+    /// Returns the number of readers that receive messages.
     pub(crate) fn consumers(&self) -> u64 {
         self.readers.values().filter(|reader| !reader.stopped).count() as u64
     }

@@ -1,4 +1,4 @@
-//! Queues as those see them who read by offset: their messages as record batches, made when they are read.
+//! Queues as seen by readers by offset: their messages as record batches, built when they are read.
 //!
 //! ```text
 //!   entries    5      6      9      | 10 ...            what is between two messages takes no offset of this queue any more
@@ -6,8 +6,8 @@
 //!   batches   (base 5: 5, 6, 9)     | (base 10: ...     one for each run of messages of one leader epoch
 //! ```
 //!
-//! Nothing of this happens for partitions that are no queues. It is always done by a reader's thread: making batches takes time, and
-//! the next entry may be on the disk.
+//! Partitions that are not queues are not affected. Always runs on a reader thread: building batches takes time, and the next entry may be on the
+//! disk.
 
 use polylogue_api::{LogView, ReadPart, StoredMessage};
 use polylogue_log::store::{EntryAt, EntryLocation, Lookup, ReadResult, ShardStore};
@@ -15,21 +15,21 @@ use polylogue_log::{Error, ErrorKind, Result};
 use polylogue_record::kafka::{BatchBuilder, NewRecord};
 use polylogue_types::{Chunk, Offset, PartitionId};
 
-/// Bytes of batches that one look at a queue makes at the most, unless its first message has more: the rest is for the next fetch.
+/// Bytes of batches that one read of a queue builds at most, unless its first message has more: the rest is for the next fetch.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Messages that are looked at together.
+/// Messages that are read together.
 const LOOK_ENTRIES_MAX: usize = 256;
 
-/// What became of a message that was to go into a batch.
+/// The result of adding a message to a batch.
 enum Added {
     Yes,
     Full,
-    /// It is no message, or too long for a batch.
+    /// It is not a message, or too long for a batch.
     Unreadable,
 }
 
-/// A batch that is being made.
+/// A batch that is being built.
 struct Open {
     builder: BatchBuilder,
     base: Offset,
@@ -39,12 +39,12 @@ struct Open {
 impl Open {
     fn new(at: &EntryLocation) -> Open {
         let base = i64::try_from(at.base.0).unwrap_or(i64::MAX);
-        // As with Kafka's own partitions: an epoch never gets near the sign.
+        // As in Kafka's own partitions, an epoch never reaches the sign bit.
         let builder = BatchBuilder::new().base(base, at.leader_epoch as i32);
         Open { builder, base: at.base, epoch: at.leader_epoch }
     }
 
-    /// How far above the batch a message is. `None` for one of another epoch, or one that is too far.
+    /// Returns the offset delta of a message in the batch. `None` if its epoch differs, or it is too far away.
     fn delta(&self, at: &EntryLocation) -> Option<i32> {
         let delta = at.base.0.checked_sub(self.base.0).filter(|_| at.leader_epoch == self.epoch);
         delta.and_then(|delta| i32::try_from(delta).ok())
@@ -92,7 +92,7 @@ impl<'v> Batches<'v> {
         Ok(added)
     }
 
-    /// Ends the batch that is being made.
+    /// Completes the batch that is being built.
     fn seal(&mut self) -> Result<()> {
         let Some(open) = self.open.take().filter(|open| !open.builder.is_empty()) else { return Ok(()) };
         let built = open.builder.build().map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
@@ -106,10 +106,10 @@ fn unreadable(partition: PartitionId, at: &EntryLocation) -> Error {
     Error::new(ErrorKind::Damaged, format!("offset {} of queue {partition} is no message", at.base))
 }
 
-/// Reads messages of a queue as batches, from the one at the part's offset (or the next) on and below `upto`; waits for the disk.
+/// Reads messages of a queue as batches, from the first one at or after the part's offset and below `upto`. Blocks on the disk.
 ///
 /// # Errors
-/// As [`ShardStore::entries_from`]; `Damaged` for a message that cannot be read.
+/// As [`ShardStore::entries_from`]; `Damaged` if a message cannot be read.
 pub(crate) fn read(
     store: &ShardStore,
     view: &dyn LogView,
@@ -122,12 +122,12 @@ pub(crate) fn read(
     let bytes_max = batches.bytes_max;
     let mut next = part.offset;
     'full: while next < upto {
-        // Many at a time: what has to be loaded to find one tells of those behind it.
+        // Many together: the index block loaded for one also covers the next.
         let look = store.entries_from(part.partition, next, LOOK_ENTRIES_MAX, bytes_max);
         let entries = match look.and_then(Lookup::wait) {
             Ok(entries) => entries,
             Err(e) if batches.is_empty() => return Err(e),
-            // The next read begins there, and returns the error.
+            // The next read starts there and returns the error.
             Err(_) => break,
         };
         for entry in entries {
@@ -146,10 +146,10 @@ pub(crate) fn read(
     Ok(ReadResult { chunks: batches.chunks, start: part.offset, next, bytes, more: next < upto, cold: false })
 }
 
-/// One message of a queue as a batch.
+/// Returns one message of a queue as a batch.
 ///
 /// # Errors
-/// `Damaged` for one that cannot be read.
+/// `Damaged` if it cannot be read.
 pub(crate) fn batch_of(view: &dyn LogView, partition: PartitionId, entry: &EntryAt) -> Result<bytes::Bytes> {
     let mut batches = Batches::new(view, 0, true);
     batches.add(entry)?;
