@@ -1,4 +1,4 @@
-//! What a setting of the cluster costs the thread that commits, by the number of topics; one in ten has a setting of its own.
+//! Cost of a change of a cluster setting on the committing thread, by the number of topics; one in ten topics has its own setting.
 //!
 //! ```text
 //! cargo run --release -p polylogue-sim --example cluster_setting [TOPICS]

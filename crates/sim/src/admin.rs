@@ -1,5 +1,5 @@
-//! Clients that change what holds (settings, partitions, log starts, groups), one change at a time, and look at it between
-//! changes. Each is the only one that changes what it changes.
+//! Clients that change settings, partitions, log starts and groups, one change at a time, and read them between changes. Each is the only writer of
+//! its value.
 
 use crate::clients::Turn;
 use crate::connection::{Connection, Response};
@@ -13,65 +13,65 @@ pub(crate) use wire::earliest;
 
 /// GROUP_ID_NOT_FOUND.
 const NO_GROUP: i16 = 69;
-/// A group that is listed, as the oracle notes it.
+/// The oracle's value for a group that is listed.
 const THERE: i64 = 1;
-/// A topic's setting that changes nothing in these runs.
+/// A topic setting without effect in these runs.
 const TOPIC_KEY: &str = "segment.ms";
-/// A broker's setting that sessions go by.
+/// A broker setting that sessions use.
 const BROKER_KEY: &str = "num.partitions";
-/// A topic grows to so many partitions at the most.
+/// The largest number of partitions of a topic.
 const PARTITIONS_MAX: i64 = 300;
-/// After a change of a group it is only looked at for up to so many turns: what was deleted must stay away over checkpoints and
-/// starts, and what they hold of it was written before.
+/// After a change, a group is only read for up to this many turns: a deletion must survive checkpoints and starts that contain earlier records of the
+/// group.
 const RESTS_MAX: u64 = 60;
-/// Chances of a million.
+/// One million, the base of probabilities.
 const LOOKS: u32 = 450_000;
 const EVEN: u32 = 500_000;
 
-/// What a client changes.
+/// The value that a client changes.
 #[derive(Clone, Debug)]
 enum Kind {
     /// A setting of a topic; `legacy`: with AlterConfigs, which replaces all of them.
     TopicConfig { topic: String, legacy: bool },
     /// A setting of all brokers.
     BrokerConfig,
-    /// How many partitions a topic has.
+    /// The number of partitions of a topic.
     Partitions { topic: String },
-    /// Whether there is a group, and which offset it has committed.
+    /// The existence of a group, and its committed offset.
     Group { group: String, place: Place },
-    /// Where a partition begins.
+    /// The log start of a partition.
     LogStart { place: Place },
 }
 
-/// What was asked.
+/// A pending request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
-    /// To set, commit, grow to or trim to this.
+    /// Sets, commits, grows to or trims to this value.
     Change(i64),
-    /// To forget what is set or committed.
+    /// Unsets a setting or deletes an offset.
     Forget,
-    /// To delete the group.
+    /// Deletes the group.
     DeleteGroup,
-    /// What holds.
+    /// Reads the value.
     Look,
-    /// Which groups there are.
+    /// Lists the groups.
     List,
 }
 
-/// One such client.
+/// Such a client.
 #[derive(Debug)]
 pub struct Admin {
     kind: Kind,
     connection: Option<Connection>,
     waiting: Option<(i32, Asked)>,
     next: i64,
-    /// Turns in which it only looks.
+    /// Turns in which it only reads.
     rests: u64,
     /// Requests sent.
     pub operations: u64,
 }
 
-/// What the oracle calls it when this is changed.
+/// Returns the oracle's name of the value.
 fn name_of(kind: &Kind) -> String {
     match kind {
         Kind::TopicConfig { topic, .. } => format!("{TOPIC_KEY} of {topic}"),
@@ -82,7 +82,7 @@ fn name_of(kind: &Kind) -> String {
     }
 }
 
-/// What the oracle calls the number of a topic's partitions.
+/// Returns the oracle's name of the number of a topic's partitions.
 #[must_use]
 pub fn partitions_of(topic: &str) -> String {
     format!("partitions of {topic}")
@@ -97,45 +97,45 @@ impl Admin {
         Admin { kind, connection: None, waiting: None, next: 1, rests: 0, operations: 0 }
     }
 
-    /// Sets and unsets a setting of a topic.
+    /// Returns a client that sets and unsets a setting of a topic.
     #[must_use]
     pub fn topic_config(topic: &str, legacy: bool) -> Admin {
         Admin::new(Kind::TopicConfig { topic: topic.to_owned(), legacy })
     }
 
-    /// Sets and unsets a setting of all brokers.
+    /// Returns a client that sets and unsets a setting of all brokers.
     #[must_use]
     pub fn broker_config() -> Admin {
         Admin::new(Kind::BrokerConfig)
     }
 
-    /// Gives a topic that has one more and more partitions.
+    /// Returns a client that adds partitions to a topic.
     #[must_use]
     pub fn grower(topic: &str) -> Admin {
         Admin::new(Kind::Partitions { topic: topic.to_owned() })
     }
 
-    /// Commits offsets of a group, deletes them, and deletes the group.
+    /// Returns a client that commits and deletes offsets of a group, and deletes the group.
     #[must_use]
     pub fn group(group: &str, place: &Place) -> Admin {
         Admin::new(Kind::Group { group: group.to_owned(), place: place.clone() })
     }
 
-    /// Deletes the oldest messages of a partition.
+    /// Returns a client that deletes the oldest messages of a partition.
     #[must_use]
     pub fn trimmer(place: &Place) -> Admin {
         Admin::new(Kind::LogStart { place: place.clone() })
     }
 
-    /// The node is gone: what was on its way may or may not have happened.
+    /// Handles a crash of the node: pending requests have an unknown outcome.
     pub fn lost_connection(&mut self) {
         (self.connection, self.waiting) = (None, None);
     }
 
-    /// Takes a turn: takes what came, perhaps asks for something.
+    /// Takes a turn: handles responses, and possibly sends a request.
     ///
     /// # Errors
-    /// A broken protocol.
+    /// A protocol error.
     pub fn turn(&mut self, turn: &mut Turn<'_>) -> Result<(), String> {
         self.pump(turn)?;
         if self.waiting.is_none()
@@ -146,22 +146,22 @@ impl Admin {
         Ok(())
     }
 
-    /// Looks at what holds, unless something is still on its way.
+    /// Reads the value, unless a request is pending.
     ///
     /// # Errors
-    /// A broken protocol.
+    /// A protocol error.
     pub fn look(&mut self, turn: &mut Turn<'_>) -> Result<(), String> {
         if self.waiting.is_none() { self.ask(Asked::Look, turn) } else { Ok(()) }
     }
 
-    /// Takes what came. Whether nothing is on its way any more.
+    /// Handles responses. Returns whether no request is pending.
     ///
     /// # Errors
-    /// A broken protocol.
+    /// A protocol error.
     pub fn pump(&mut self, turn: &mut Turn<'_>) -> Result<bool, String> {
         let mut connection = self.connection.take().unwrap_or_else(|| Connection::new(turn.broker));
         let Ok(responses) = connection.pump(turn.broker, turn.settings) else {
-            // The node may close a connection when it is in trouble; the client comes back.
+            // The node may close a connection when it has a fault; the client reconnects.
             connection.close(turn.broker);
             self.lost_connection();
             return Ok(true);
@@ -192,13 +192,13 @@ impl Admin {
             Kind::LogStart { place } => {
                 let end = turn.oracle.told_high_watermark(place);
                 let from = turn.oracle.start_at_least(place);
-                // A little at a time, so that something is left.
+                // In small steps, so that messages are left.
                 let some = u64::try_from(end - from).ok()? / 4;
                 Some(Asked::Change(from + i64::try_from(rng.below(some + 1)).ok()?))
             }
             Kind::Group { .. } if rng.chance(EVEN) => Some(Asked::Change(self.next)),
             Kind::Group { .. } if rng.chance(EVEN) => Some(Asked::DeleteGroup),
-            // A topic's or a broker's setting; and half of what groups have left.
+            // A setting of a topic or broker; and half of the groups' changes.
             _ if rng.chance(EVEN / 2) => Some(Asked::Forget),
             _ => Some(Asked::Change(self.next)),
         }
@@ -251,7 +251,7 @@ impl Admin {
                 if let Some(value) = wire::looked(kind, response)? {
                     turn.oracle.looked(&name, value);
                     if matches!(kind, Kind::BrokerConfig) {
-                        // What sessions go by is what is described; where nothing is set, what they were started with.
+                        // The value that sessions use is the one described; if unset, the start value.
                         let holds = turn.settings.partitions_default;
                         let set = holds != KafkaSettings::default().partitions_default;
                         turn.oracle.may_hold(&name, if set { i64::from(holds) } else { NOTHING });
@@ -289,7 +289,7 @@ fn on_group(group: &str, place: &Place, asked: Asked, response: Response, turn: 
                 turn.oracle.changed(&presence, THERE);
             }
         }
-        // A group that is not there has no offsets. Whether one without offsets is listed is left open.
+        // A missing group has no offsets. Whether a group without offsets is listed is unspecified.
         Asked::Forget => {
             if matches!(wire::offset_delete_refusal(response)?, 0 | NO_GROUP) {
                 turn.oracle.changed(&offset, NOTHING);

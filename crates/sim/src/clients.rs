@@ -1,5 +1,5 @@
-//! The simulated clients: each does one kind of thing, again and again, through its own connection, and tells the oracle
-//! what it sent, what it was answered and what it read.
+//! The simulated clients: each repeats one kind of operation through its own connection, and reports to the oracle what it sent, which responses it
+//! got and what it read.
 
 use crate::connection::{Connection, Response};
 use crate::oracle::{Oracle, Place};
@@ -12,12 +12,12 @@ use polylogue_record::compress::Codec;
 use polylogue_record::kafka::{BatchBuilder, BatchIter, NewRecord, records};
 use std::collections::VecDeque;
 
-/// The most that a batch may decompress to here. Bytes.
+/// The largest decompressed batch. Bytes.
 const CAP_BYTES: usize = 1 << 20;
-/// Batches that a producer has on the way at once, as an idempotent Kafka producer.
+/// In-flight batches of a producer, as of an idempotent Kafka producer.
 const INFLIGHT_MAX: usize = 5;
 
-/// What a client does.
+/// A client's kind of operation.
 #[derive(Debug)]
 enum Role {
     Producer(Producer),
@@ -32,7 +32,7 @@ struct Producer {
     idempotent: bool,
     id: Option<i64>,
     asking_id: Option<i32>,
-    /// Batches that were not acknowledged yet, oldest first: sequence, values, and the correlation id while on its way.
+    /// Unacknowledged batches, oldest first: sequence, values, and the correlation id while in flight.
     open: VecDeque<(i32, Vec<String>, Option<i32>)>,
     next_sequence: i32,
     next_value: u64,
@@ -48,16 +48,16 @@ pub struct Client {
     pub operations: u64,
 }
 
-/// What a client may use while it has its turn.
+/// The world that a client uses in its turn.
 #[derive(Debug)]
 pub struct Turn<'a> {
     /// The node; none while it is down.
     pub broker: &'a Broker,
     /// The protocol's settings.
     pub settings: &'a KafkaSettings,
-    /// Randomness of the driver.
+    /// The driver's random numbers.
     pub rng: &'a SimRng,
-    /// What was promised.
+    /// The oracle.
     pub oracle: &'a mut Oracle,
 }
 
@@ -66,7 +66,7 @@ impl Client {
         Client { place: place.clone(), role, connection: None, operations: 0 }
     }
 
-    /// A producer whose values begin with `name`.
+    /// Returns a producer whose values start with `name`.
     #[must_use]
     pub fn producer(place: &Place, name: &str, idempotent: bool) -> Client {
         let producer = Producer {
@@ -81,19 +81,19 @@ impl Client {
         Client::new(place, Role::Producer(producer))
     }
 
-    /// A consumer that reads from the start, over and over.
+    /// Returns a consumer that reads from the start, repeatedly.
     #[must_use]
     pub fn consumer(place: &Place) -> Client {
         Client::new(place, Role::Consumer { offset: 0, waiting: None })
     }
 
-    /// A client that commits growing offsets for a group, and fetches them back.
+    /// Returns a client that commits growing offsets for a group, and fetches them.
     #[must_use]
     pub fn committer(place: &Place, group: &str) -> Client {
         Client::new(place, Role::Committer { group: group.to_owned(), next: 0, waiting: None, fetching: None })
     }
 
-    /// The node is gone: what was on its way may or may not have happened.
+    /// Handles a crash of the node: pending requests have an unknown outcome.
     pub fn lost_connection(&mut self) {
         self.connection = None;
         match &mut self.role {
@@ -101,7 +101,7 @@ impl Client {
                 p.asking_id = None;
                 p.open.iter_mut().for_each(|(_, _, waiting)| *waiting = None);
                 if !p.idempotent {
-                    // Without sequence numbers a retry could double: what is unknown stays unknown.
+                    // Without sequence numbers a retry could duplicate messages: the outcome stays unknown.
                     p.open.clear();
                 }
             }
@@ -110,10 +110,10 @@ impl Client {
         }
     }
 
-    /// Takes a turn: takes what came, perhaps sends something.
+    /// Takes a turn: handles responses, and possibly sends a request.
     ///
     /// # Errors
-    /// A broken protocol.
+    /// A protocol error.
     pub fn turn(&mut self, turn: &mut Turn<'_>) -> Result<(), String> {
         let mut connection = self.connection.take().unwrap_or_else(|| Connection::new(turn.broker));
         match connection.pump(turn.broker, turn.settings) {
@@ -122,14 +122,14 @@ impl Client {
                     self.on_response(response, turn)?;
                 }
             }
-            // The node may close a connection when it is in trouble; the client comes back.
+            // The node may close a connection when it has a fault; the client reconnects.
             Err(_) => {
                 connection.close(turn.broker);
                 self.lost_connection();
                 return Ok(());
             }
         }
-        // Often more than one, so that several batches of a producer are committed and not yet acknowledged at a crash.
+        // Often more than one, so that several batches of a producer are committed and unacknowledged at a crash.
         while self.send_next(&mut connection, turn)? {
             self.operations += 1;
             if turn.rng.chance(500_000) {
@@ -201,7 +201,7 @@ impl Producer {
     fn send_next(&mut self, place: &Place, connection: &mut Connection, turn: &mut Turn<'_>) -> Result<bool, String> {
         if self.idempotent && self.id.is_none() {
             if self.asking_id.is_none() {
-                // The default of the message is an empty transactional id, which is refused.
+                // The message's default is an empty transactional id, which is refused.
                 let request = init_producer_id::InitProducerIdRequest {
                     transactional_id: None,
                     transaction_timeout_ms: 1,
@@ -212,7 +212,7 @@ impl Producer {
             }
             return Ok(false);
         }
-        // What came back unanswered goes first, in order, and nothing overtakes it.
+        // Unacknowledged batches are sent first, in order, and none is overtaken.
         let id = self.id;
         if let Some((sequence, values, waiting)) = self.open.iter_mut().find(|(_, _, waiting)| waiting.is_none()) {
             *waiting = Some(connection.send(9, &produce_request(place, id, *sequence, values, turn.rng)?)?);
@@ -264,7 +264,7 @@ impl Producer {
             code if code.retriable() => {
                 self.open.remove(at);
             }
-            // An earlier batch failed and this one was refused because of it: it goes again behind that one.
+            // An earlier batch failed and this one was refused because of it: it is sent again after that one.
             ErrorCode::OutOfOrderSequenceNumber if self.idempotent && at > 0 => {
                 self.send_again(at);
             }
@@ -337,10 +337,10 @@ fn on_fetched(place: &Place, next: &mut i64, response: Response, turn: &mut Turn
     let Some(partition) = response.responses.into_iter().flat_map(|t| t.partitions).next() else { return Ok(()) };
     match code(partition.error_code) {
         ErrorCode::None => turn.oracle.high_watermark(place, partition.high_watermark),
-        // The power was cut, and took what this client has read.
+        // A power cut removed what this client had read.
         ErrorCode::OffsetOutOfRange if turn.oracle.may_end_before(place, *next) => *next = 0,
         ErrorCode::OffsetOutOfRange => {
-            // Retention is off in these runs: only a reader of what a client has deleted may meet this.
+            // Retention is off in these runs: only readers of deleted messages may get this.
             match turn.oracle.start_at_most(place) {
                 start if *next < start => *next = start,
                 _ => {
@@ -361,17 +361,17 @@ fn on_fetched(place: &Place, next: &mut i64, response: Response, turn: &mut Turn
             *next = offset + 1;
         }
     }
-    // Now and then from the start: old data must still be what it was.
+    // Occasionally from the start: old data must be unchanged.
     if turn.rng.chance(5_000) {
         *next = 0;
     }
     Ok(())
 }
 
-/// The messages of fetched batches.
+/// Returns the messages of fetched batches.
 ///
 /// # Errors
-/// A batch that is not one.
+/// An invalid batch.
 pub fn values_of(bytes: Bytes) -> Result<Vec<(i64, String)>, String> {
     let mut values = Vec::new();
     for batch in BatchIter::new(bytes) {
@@ -385,7 +385,7 @@ pub fn values_of(bytes: Bytes) -> Result<Vec<(i64, String)>, String> {
     Ok(values)
 }
 
-/// A commit of one offset without a member id.
+/// Returns a request that commits one offset without a member id.
 pub(crate) fn commit_request(group: &str, place: &Place, offset: i64) -> offset_commit::OffsetCommitRequest {
     let partition = offset_commit::OffsetCommitRequestPartition {
         partition_index: place.1,
@@ -406,7 +406,7 @@ pub(crate) fn commit_request(group: &str, place: &Place, offset: i64) -> offset_
     }
 }
 
-/// What a group has committed for one partition.
+/// Returns the committed offset of a group for one partition.
 pub(crate) fn fetch_commit_request(group: &str, place: &Place) -> offset_fetch::OffsetFetchRequest {
     let topic = offset_fetch::OffsetFetchRequestTopics {
         name: place.0.as_str().into(),

@@ -1,4 +1,4 @@
-//! A client's connection to the simulated node: requests in, responses out, through the real session.
+//! A client's connection to the simulated node: requests and responses through the real session.
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// What the broker says to one session, until the session is pumped.
+/// Replies and events of the broker to a session, until the session is pumped.
 #[derive(Debug, Default)]
 struct Mailbox {
     said: Mutex<VecDeque<Said>>,
@@ -35,7 +35,7 @@ impl ReplySink for Mailbox {
     }
 }
 
-/// One connection. It lives as long as the node does.
+/// A connection. Exists as long as the node runs.
 #[derive(Debug)]
 pub struct Connection {
     session: Session,
@@ -47,12 +47,12 @@ pub struct Connection {
     waiting: BTreeMap<i32, (ApiKey, i16)>,
 }
 
-/// A response with its body still to be decoded.
+/// A response with an undecoded body.
 #[derive(Debug)]
 pub struct Response {
-    /// Of the request.
+    /// The correlation id of the request.
     pub correlation: i32,
-    /// Its version.
+    /// The version of the request.
     pub version: i16,
     body: Reader,
 }
@@ -61,7 +61,7 @@ impl Response {
     /// Decodes the body.
     ///
     /// # Errors
-    /// What the codec says.
+    /// The codec's error.
     pub fn decode<M: Message>(mut self) -> Result<M, String> {
         M::decode(&mut self.body, self.version).map_err(|e| format!("{}: {e}", M::NAME))
     }
@@ -90,10 +90,10 @@ impl Connection {
         }
     }
 
-    /// Sends a request; gives its correlation id.
+    /// Sends a request. Returns its correlation id.
     ///
     /// # Errors
-    /// What the codec says.
+    /// The codec's error.
     pub fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<i32, String> {
         let correlation = self.next_correlation;
         self.next_correlation += 1;
@@ -104,11 +104,10 @@ impl Connection {
         Ok(correlation)
     }
 
-    /// Lets the session and the broker talk; gives the responses that are whole. `Err` when the node closed the
-    /// connection.
+    /// Runs the session and the broker. Returns the complete responses. `Err` if the node closed the connection.
     ///
     /// # Errors
-    /// Why it was closed, or what is wrong with a response.
+    /// The reason of the close, or the fault of a response.
     pub fn pump(&mut self, broker: &Broker, settings: &KafkaSettings) -> Result<Vec<Response>, String> {
         let catalog = broker.catalog();
         let sink: Arc<dyn ReplySink> = self.mailbox.clone();
@@ -160,7 +159,7 @@ impl Connection {
         Ok(responses)
     }
 
-    /// Hangs up.
+    /// Disconnects.
     pub fn close(self, broker: &Broker) {
         broker.session_gone(self.id);
     }

@@ -1,5 +1,5 @@
-//! Messages that die and go round, moved by the gateway's own mover ([`DeadLetters`]) through queues that are declared as clients of AMQP
-//! declare them, and what is in their `x-death` ([`book`]).
+//! Dead-letter cycles: messages moved by the gateway's own mover ([`DeadLetters`]) between queues declared as AMQP clients declare them, and their
+//! `x-death` headers ([`book`]).
 //!
 //! ```text
 //!              refused                        after 200 ms, or refused
@@ -7,8 +7,8 @@
 //!     └── settled: done with     └── settled: done with
 //! ```
 //!
-//! There are two such pairs: quorum queues that must not lose what they move, and classic ones. A consumer of a message checks its
-//! history. At the end each message that was confirmed and that no consumer asked to settle is in one queue of its pair.
+//! There are two such pairs: quorum queues, which must not lose messages when they are moved, and classic ones. Consumers check the history of each
+//! message. At the end each confirmed message that no consumer requested to settle is in one queue of its pair.
 
 mod book;
 mod history;
@@ -31,32 +31,32 @@ use polylogue_types::PartitionId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The queues: a pair of quorum queues and one of classic ones, each the one where messages die first.
+/// The queues: a pair of quorum queues and a pair of classic ones, each with the queue where messages are rejected first.
 const NAMES: [&str; 4] = ["dying", "dead", "dying too", "dead too"];
-/// How long messages live in the second one of a pair. Milliseconds.
+/// Message TTL in the second queue of a pair. Milliseconds.
 const TTL_MS: u64 = 200;
-/// Which queue each consumer is at. Most messages are to expire in the second ones.
+/// The queue of each consumer. Most messages are to expire in the second queues.
 const CONSUMERS: [usize; 4] = [0, 2, 1, 3];
-/// Publishes on the way.
+/// Unconfirmed publishes.
 const INFLIGHT_MAX: usize = 4;
-/// Unsettled messages, at the most, until no more are published: so they go round often.
+/// Unsettled messages above which nothing is published, so that messages go round often.
 const OPEN_MAX: usize = 8;
-/// Seconds in which everything has to come to its end.
+/// Seconds of the final phase.
 const FINISH_S: u32 = 100;
-/// So long nothing must have to be moved: longer than the mover waits with what it could not move. Seconds.
+/// Time without a dead message that ends the final phase: longer than the mover's retry delay. Seconds.
 const QUIET_S: u32 = 8;
 
-/// Where what dies in a queue goes.
+/// Returns the dead-letter target of a queue.
 fn next_of(queue: usize) -> usize {
     queue ^ 1
 }
 
-/// Whether messages come to a queue only when they died.
+/// Returns whether a queue receives dead-lettered messages only.
 fn is_grave(queue: usize) -> bool {
     queue & 1 == 1
 }
 
-/// What declares a queue.
+/// Returns the declaration of a queue.
 fn declare(queue: usize, view: &View) -> Option<Request> {
     let name = |queue: usize| NAMES.get(queue).copied().unwrap_or_default();
     let mut arguments = TableBuilder::new()
@@ -82,7 +82,7 @@ fn declare(queue: usize, view: &View) -> Option<Request> {
     Some(managed(Command::DeclareQueue(declare)))
 }
 
-/// What declares the queues, and gives them their topics.
+/// Declares the queues, and creates their topics.
 #[derive(Debug)]
 pub struct Setup {
     session: Session,
@@ -97,18 +97,18 @@ struct Mover {
     letters: DeadLetters,
     /// The session that receives dead messages.
     moves: SessionId,
-    /// The one that publishes.
+    /// The session that publishes.
     session: Session,
-    /// What is on its way under a token.
+    /// Pending publishes by token.
     open: BTreeMap<Token, Vec<(usize, u64)>>,
 }
 
 #[derive(Debug)]
 struct Asked {
     rejects: bool,
-    /// What is settled or refused.
+    /// The messages to settle or reject.
     messages: Vec<(u64, String)>,
-    /// When, where all of it is held under the writer that there is, as far as is known.
+    /// The time, if all of them are held under the current writer, as far as is known.
     held_at: Option<u64>,
 }
 
@@ -125,11 +125,11 @@ struct Consumer {
 pub struct Letters {
     directory: Option<Arc<Directory>>,
     queues: Vec<(QueueId, PartitionId)>,
-    /// The writer of each queue at the last look in this life of the node.
+    /// The writer of each queue at the last check since the node's start.
     writers: Option<[i32; NAMES.len()]>,
     book: Book,
     publisher: Option<Session>,
-    /// Texts that were published under a token.
+    /// Published texts by token.
     publishing: BTreeMap<Token, Vec<String>>,
     next: u64,
     mover: Option<Mover>,
@@ -140,24 +140,24 @@ pub struct Letters {
 }
 
 impl Letters {
-    /// How many actors there are to choose from.
+    /// Returns the number of actors to choose from.
     #[must_use]
     pub fn actors(&self) -> usize {
         2 + CONSUMERS.len()
     }
 
-    /// Deliveries of messages that had died in one place more than once, and whose history was right.
+    /// Returns the number of deliveries with a correct history of messages that were dead-lettered in one queue more than once.
     #[must_use]
     pub fn histories_checked(&self) -> u64 {
         self.book.checked
     }
 
-    /// A node has opened; this is what its sessions route by.
+    /// Handles a start of the node; its sessions use this directory.
     pub fn new_life(&mut self, directory: Arc<Directory>) {
         self.directory = Some(directory);
     }
 
-    /// The node is gone: whatever was on its way has an unknown end.
+    /// Handles a crash of the node: pending requests have an unknown outcome.
     pub fn lost_connections(&mut self) {
         (self.publisher, self.mover, self.consumers) = Default::default();
         self.publishing.clear();
@@ -165,7 +165,7 @@ impl Letters {
         self.book.crashed();
     }
 
-    /// Declares the queues, one step after the other; whether they and their topics are there.
+    /// Declares the queues, step by step. Returns whether they and their topics exist.
     pub fn set_up(&mut self, setup: &mut Option<Setup>, broker: &Broker) -> bool {
         let Some(directory) = self.directory.clone().filter(|directory| directory.has_begun()) else { return false };
         let Setup { session, missing, topics, declared } = setup.get_or_insert_with(|| {
@@ -194,7 +194,7 @@ impl Letters {
         self.queues.len() == NAMES.len()
     }
 
-    /// One actor does something.
+    /// Runs one action of an actor.
     pub fn turn(&mut self, at: usize, broker: &Broker, rng: &SimRng, queues: &mut Queues, oracle: &mut Oracle) {
         match at {
             0 => self.publish(broker, rng),
@@ -207,7 +207,7 @@ impl Letters {
         self.queues.get(queue).map_or(PartitionId(0), |(_, partition)| *partition)
     }
 
-    /// Looks whether a queue has another writer.
+    /// Checks whether a queue has a new writer.
     fn look_at_writers(&mut self, broker: &Broker) {
         let catalog = broker.catalog();
         let writers = std::array::from_fn(|queue| {
@@ -251,7 +251,7 @@ impl Letters {
         self.publishing.insert(session.ask(broker, Request::Publish(request)), texts);
     }
 
-    /// The mover hears what there is, and does what is to be done; how many requests that were. It goes with the session that moves.
+    /// Runs the mover with its new events. Returns the number of its requests. It ends with the session that moves.
     fn move_dead(&mut self, broker: &Broker, queues: &mut Queues, oracle: &mut Oracle) -> u64 {
         let Some((session, dead)) = queues.dead_of_others(broker) else { return 0 };
         self.look_at_writers(broker);
@@ -280,12 +280,12 @@ impl Letters {
 
     fn new_mover(&self, broker: &Broker, moves: SessionId) -> Option<Mover> {
         let mut letters = DeadLetters::new(self.directory.clone()?, broker.catalog());
-        // It asks for dead messages, and the mover has asked for them.
+        // The request for dead messages has been sent already.
         letters.poll_request();
         Some(Mover { letters, moves, session: Session::new(broker, &self.order), open: BTreeMap::new() })
     }
 
-    /// What the mover asks for, after it received these messages.
+    /// Runs the mover's requests after it received these messages.
     fn submit(
         &mut self,
         mover: &mut Mover,
@@ -319,7 +319,7 @@ impl Letters {
         requests
     }
 
-    /// Whether the mover publishes what it received, unchanged.
+    /// Returns whether the mover publishes what it received, unchanged.
     fn check_moves(
         &mut self,
         broker: &Broker,
@@ -355,7 +355,7 @@ impl Letters {
 
     fn consume(&mut self, at: usize, broker: &Broker, rng: &SimRng, oracle: &mut Oracle) {
         let Some(queue) = CONSUMERS.get(at).copied() else { return };
-        // In the second queues messages are mostly left alone.
+        // Messages in the second queues are mostly left to expire.
         if is_grave(queue)
             && self.consumers.get(at).is_some_and(|consumer| consumer.session.is_none())
             && rng.below(20) > 0
@@ -405,7 +405,7 @@ impl Letters {
         consumer.open.insert(token, Asked { rejects, messages, held_at });
     }
 
-    /// Takes what a consumer received.
+    /// Handles a consumer's events.
     fn take_mail(&mut self, at: usize, queue: usize, broker: &Broker, oracle: &mut Oracle) {
         self.look_at_writers(broker);
         let epoch = self.writer(queue);
@@ -434,8 +434,8 @@ impl Letters {
         }
     }
 
-    /// Everything has settled and nothing goes wrong any more: whatever was confirmed and not settled is there. `settle` lets a second
-    /// pass, and the broker come to its end.
+    /// Final check without faults: every confirmed and unsettled message is present. `settle` advances time by a second and completes the broker's
+    /// pending work.
     pub fn finish(&mut self, broker: &Broker, queues: &mut Queues, oracle: &mut Oracle, settle: &dyn Fn(&Broker)) {
         self.lost_connections();
         let mut quiet = 0;

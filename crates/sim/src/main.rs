@@ -1,4 +1,4 @@
-//! `polylogue-sim [follow | replay] [FIRST [COUNT]]`: runs seeds one after the other; ends with 1 when one failed, after naming it.
+//! `polylogue-sim [follow | replay] [FIRST [COUNT]]`: runs seeds in sequence; names the first failing seed and exits with 1.
 
 use polylogue_sim::{Mode, Settings, run};
 use std::process::ExitCode;

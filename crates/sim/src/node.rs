@@ -1,10 +1,10 @@
-//! Nodes of a run: how they are set up, what of a writer's log is recorded, and a follower that gets it.
+//! Nodes of a run: their configuration, the recorder of a writer's log, and a follower that receives it.
 //!
 //! ```text
 //!   writer ──commit──> Recorder ──frames, each shard at its own pace──> Follower ──apply──> compared at equal indexes
 //! ```
 //!
-//! The recorder is the only copier there is: no option of the product makes a follower.
+//! The recorder is the only replication: no option of the product makes a follower.
 
 use parking_lot::Mutex;
 use polylogue_amqp_gateway::{AmqpMachine, Directory};
@@ -22,20 +22,20 @@ use polylogue_types::{Index, NodeId, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of frames that are read at once where a start recovered some.
+/// Bytes per read of the frames that a start recovered.
 const FILL_BYTES: usize = 1 << 20;
-/// The bytes of a frame that belong to a node's own disk: salt, checksum of the frame before, what is durable.
+/// The bytes of a frame that belong to a node's own disk: salt, checksum of the previous frame, durable index.
 const LOCAL_HEADER_BYTES: usize = 64;
-/// Frames that a follower gets in one call at the most.
+/// Frames per call of a follower at most.
 const FRAMES_PER_CALL_MAX: u64 = 6;
-/// In one of so many of its turns a follower ends and comes back.
+/// A follower restarts in one of this many of its turns.
 const RESTART_ODDS: u64 = 3_000;
-/// Bytes of a chunk that are shown where it differs.
+/// Bytes of a chunk that are shown at a difference.
 const SHOWN_BYTES: usize = 16;
 /// The node id of a follower.
 const FOLLOWER: NodeId = NodeId(2);
 
-/// The machines of a new node, and the directory of what RabbitMQ's clients have declared.
+/// Returns the machines of a new node, and the directory of RabbitMQ declarations.
 #[must_use]
 pub fn machines() -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>) {
     let groups = KafkaGroups::new(GroupSettings::default());
@@ -48,12 +48,12 @@ pub fn machines() -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>
     (machines, directory)
 }
 
-/// Settings of a node with so many shards of class `sync`.
+/// Returns the settings of a node with this many shards of class `sync`.
 #[must_use]
 pub fn config(data: &str, shards: u32) -> BrokerConfig {
     let mut config = BrokerConfig::new(data.into());
     config.sync_shards = shards;
-    // Small, so that files fill, merge and are recycled within a run.
+    // Small, so that files are filled, merged and recycled within a run.
     config.journal_file_bytes = 128 << 10;
     config.checkpoint_bytes_max = 96 << 10;
     config.store.merge_bytes = 192 << 10;
@@ -64,7 +64,7 @@ pub fn config(data: &str, shards: u32) -> BrokerConfig {
     config
 }
 
-/// Everything that a writer has committed, by shard and index, over all its lives.
+/// All frames committed by a writer over all of its starts, by shard and index.
 #[derive(Debug, Default)]
 pub struct Recorder {
     logs: Mutex<BTreeMap<ShardId, BTreeMap<u64, Arc<Frame>>>>,
@@ -78,15 +78,15 @@ impl CommitSink for Recorder {
 
 impl Recorder {
     fn note(&self, frame: &Arc<Frame>) {
-        // Without its place: that would keep the writer from recycling the file.
+        // Copied, because a reference would keep the writer from recycling the file.
         let frame = Frame { place: None, ..Frame::clone(frame) };
         self.logs.lock().entry(frame.shard).or_default().insert(frame.index.0, Arc::new(frame));
     }
 
-    /// Notes what a start has recovered: it was written in the life before and committed by this start.
+    /// Records the frames that a start recovered: written before the crash and committed by this start.
     ///
     /// # Errors
-    /// When the writer cannot read its log.
+    /// If the writer cannot read its log.
     pub fn fill(&self, broker: &Broker) -> Result<(), String> {
         for shard in broker.shards() {
             let Some(end) = broker.committed(shard.id) else { continue };
@@ -107,7 +107,7 @@ impl Recorder {
         (0..=u64::MAX).find(|index| log.is_none_or(|log| !log.contains_key(index))).map(Index)
     }
 
-    /// What was recorded: for each shard the frames without a gap from the first on.
+    /// Returns the recorded frames of each shard, without gaps from the first on.
     #[must_use]
     pub fn logs(&self) -> BTreeMap<ShardId, Vec<Arc<Frame>>> {
         let in_order = |log: &BTreeMap<u64, Arc<Frame>>| {
@@ -126,7 +126,7 @@ impl Recorder {
     }
 }
 
-/// A follower that was opened.
+/// An open follower.
 struct Opened {
     broker: Broker,
     live: Arc<LiveSettings>,
@@ -143,32 +143,32 @@ impl Opened {
     }
 }
 
-/// A node that gets what a writer has committed, and nothing else.
+/// A node that receives a writer's committed frames, and nothing else.
 #[derive(Debug)]
 pub struct Follower {
-    /// Its machine; the clock is the writer's.
+    /// Its machine; it shares the writer's clock.
     pub sim: SimWorld,
     /// The node.
     pub broker: Broker,
     shards: u32,
     data: String,
-    /// Its settings, for when it is the writer.
+    /// Its settings after the take-over.
     pub live: Arc<LiveSettings>,
-    /// Its directory of declared queues, for when it is the writer.
+    /// Its directory of declared queues after the take-over.
     pub directory: Arc<Directory>,
-    /// The next frame that it gets of each shard.
+    /// The next frame to receive, by shard.
     next: BTreeMap<ShardId, u64>,
-    /// What the writer's state was, at indexes that this node has not reached.
+    /// The writer's states at indexes that this node has not reached.
     expected: BTreeMap<(ShardId, Index), AppliedState>,
-    /// States that were compared.
+    /// Number of states compared.
     pub compared: u64,
 }
 
 impl Follower {
-    /// A new follower with an empty disk.
+    /// Returns a new follower with an empty disk.
     ///
     /// # Errors
-    /// When it does not open.
+    /// If it does not open.
     pub fn new(seed: u64, clock: &polylogue_env::sim::SimClock, data: &str, shards: u32) -> Result<Follower, String> {
         let mut sim = SimWorld::new(seed);
         sim.clock = clock.clone();
@@ -177,10 +177,10 @@ impl Follower {
         Ok(Follower { sim, broker, shards, data: data.to_owned(), live, directory, next, expected, compared })
     }
 
-    /// The follower ends without warning, by the power or by a kill, and comes back: what its disk has lost it gets again.
+    /// Crashes the follower, by a power cut or a kill, and restarts it: it receives frames lost from its disk again.
     ///
     /// # Errors
-    /// When it does not open.
+    /// If it does not open.
     pub fn restart(&mut self, rng: &SimRng) -> Result<(), String> {
         self.broker.forget_reads();
         match rng.below(2) {
@@ -195,10 +195,10 @@ impl Follower {
         Ok(())
     }
 
-    /// Notes what the writer's shard is like now, to be compared when this node is there.
+    /// Records the state of the writer's shard, to be compared when this node reaches it.
     ///
     /// # Errors
-    /// When the state cannot be read.
+    /// If the state cannot be read.
     pub fn expect(&mut self, writer: &Broker, shard: ShardId) -> Result<(), String> {
         if let Some(state) = writer.applied_state(shard).map_err(|e| e.to_string())?
             && self.next.get(&shard).copied().unwrap_or(0) <= state.index.0
@@ -208,10 +208,10 @@ impl Follower {
         Ok(())
     }
 
-    /// Gets some frames of some shard, or does something else that a follower does.
+    /// Receives some frames of some shard, or does another follower operation.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A violation.
     pub fn step(&mut self, recorder: &Recorder, rng: &SimRng) -> Result<(), String> {
         if rng.below(RESTART_ODDS) == 0 {
             self.restart(rng)?;
@@ -230,10 +230,10 @@ impl Follower {
         self.check()
     }
 
-    /// Gets all that was recorded.
+    /// Receives all recorded frames.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A violation.
     pub fn catch_up(&mut self, recorder: &Recorder) -> Result<(), String> {
         for shard in recorder.shards() {
             while self.advance(recorder, shard, FRAMES_PER_CALL_MAX)? {}
@@ -241,10 +241,11 @@ impl Follower {
         self.check()
     }
 
-    /// Gets up to `count` frames of a shard, none beyond one at which states are compared, and compares them there. `false` when there is none.
+    /// Receives up to `count` frames of a shard, up to the next index with a recorded state, and compares states there. Returns `false` if there is
+    /// none.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A violation.
     pub fn advance(&mut self, recorder: &Recorder, shard: ShardId, count: u64) -> Result<bool, String> {
         let next = self.next.get(&shard).copied().unwrap_or(0);
         let stop = self.expected.range((shard, Index(next))..).next().map(|((of, index), _)| (*of, index.0));
@@ -258,10 +259,10 @@ impl Follower {
         Ok(true)
     }
 
-    /// Gets these frames, and applies them.
+    /// Receives these frames, and applies them.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A violation.
     pub fn feed(&mut self, shard: ShardId, frames: &[Arc<Frame>]) -> Result<(), String> {
         let Some(last) = frames.last().map(|frame| frame.index) else { return Ok(()) };
         self.broker.receive(shard, frames).map_err(|e| format!("a follower's shard {shard}: {e}"))?;
@@ -274,10 +275,10 @@ impl Follower {
         Ok(())
     }
 
-    /// Compares a shard's state with what it is expected to be.
+    /// Compares a shard's state with the expected one.
     ///
     /// # Errors
-    /// How they differ.
+    /// The differences.
     pub fn compare(&mut self, shard: ShardId, expected: &AppliedState) -> Result<(), String> {
         let state = self.broker.applied_state(shard).map_err(|e| e.to_string())?;
         let state = state.ok_or_else(|| format!("shard {shard} is not open"))?;
@@ -285,7 +286,7 @@ impl Follower {
         same(shard, expected, &state)
     }
 
-    /// That it is a follower: its logs end with what it got, in the writer's bytes, and nothing of its own is on the way.
+    /// Checks that it is a follower: its logs end with the frames it received, in the writer's bytes, and it has proposed nothing.
     fn check(&self) -> Result<(), String> {
         if let Some(why) = self.sim.fatal().reason() {
             return Err(format!("a follower ended: {why}"));
@@ -303,10 +304,10 @@ impl Follower {
         }
     }
 
-    /// That the last frame of a shard has the bytes that the writer gave it.
+    /// Checks that the last frame of a shard has the writer's bytes.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it has not.
     pub fn check_bytes(&self, recorder: &Recorder, shard: ShardId) -> Result<(), String> {
         let Some(last) = self.next.get(&shard).and_then(|next| next.checked_sub(1)) else { return Ok(()) };
         let read = self.broker.frames(shard, Index(last), 1).map_err(|e| e.to_string())?;
@@ -318,10 +319,10 @@ impl Follower {
     }
 }
 
-/// That two states of a shard at one index are equal.
+/// Checks that two states of a shard at one index are equal.
 ///
 /// # Errors
-/// What differs.
+/// The differences.
 pub fn same(shard: ShardId, expected: &AppliedState, state: &AppliedState) -> Result<(), String> {
     if expected.index != state.index {
         return Err(format!("shard {shard} is at index {}, not at {}", state.index, expected.index));

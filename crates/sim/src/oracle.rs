@@ -1,39 +1,39 @@
-//! What was promised, and whether it is kept.
+//! The oracle: records what was acknowledged and read, and checks the guarantees.
 
 mod held;
 
 use held::Held;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands for what is not set, not committed or not there.
+/// Marks a value that is unset, uncommitted or missing.
 pub const NOTHING: i64 = -1;
 
 /// A partition as the oracle names it: topic name and number.
 pub type Place = (String, i32);
 
-/// What is known of one message that was sent.
+/// The state of one message that was sent.
 #[derive(Clone, Debug, Default)]
 struct Sent {
     /// Offsets under which it was acknowledged.
     acknowledged: BTreeSet<i64>,
-    /// Whether its producer makes sure that it is written once.
+    /// Its producer is idempotent.
     idempotent: bool,
 }
 
-/// What is known of one partition.
+/// The state of one partition.
 #[derive(Clone, Debug, Default)]
 struct Partition {
-    /// Every value that anybody has sent to it.
+    /// Every value that was sent to it.
     sent: BTreeMap<String, Sent>,
-    /// What stands at an offset, as a client learned (by an acknowledgement or by reading it).
+    /// The value at an offset, as learned by a client from an acknowledgement or a read.
     known: BTreeMap<i64, String>,
-    /// The largest high watermark that a client learned.
+    /// The largest high watermark that a client received.
     high_watermark: i64,
-    /// What it promises survives a kill, and not a power cut (durability `async`).
+    /// Acknowledged messages survive a kill, but not a power cut (durability `async`).
     weak: bool,
-    /// Of a weak one: what stood there at the last power cut, as far as it was known.
+    /// Of a weak partition: the values known at the last power cut.
     at_power_cut: BTreeMap<i64, String>,
-    /// The largest first offset that a client learned, and the largest that was asked for: the partition begins between them.
+    /// The largest log start that a client received, and the largest requested: the log start is between them.
     start: (i64, i64),
 }
 
@@ -41,21 +41,21 @@ struct Partition {
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     partitions: BTreeMap<Place, Partition>,
-    /// Group offsets: the last one acknowledged, and later ones whose fate is unknown.
+    /// Group offsets: the last one acknowledged, and later ones with unknown outcome.
     commits: BTreeMap<(String, Place), (i64, BTreeSet<i64>)>,
-    /// What clients change and look at, by name.
+    /// Values that clients change and read, by name.
     held: BTreeMap<String, Held>,
-    /// How often the node has been started.
+    /// Number of starts of the node.
     life: u64,
     /// Acknowledged messages.
     pub acknowledged: u64,
-    /// Of these, messages of idempotent producers.
+    /// Acknowledged messages of idempotent producers.
     pub sequenced: u64,
     /// Messages read.
     pub read: u64,
-    /// Changes of what holds that were acknowledged.
+    /// Acknowledged changes of values.
     pub changes: u64,
-    /// Looks at what holds.
+    /// Reads of values.
     pub looks: u64,
     violations: Vec<String>,
     /// Bits were flipped: parts of the data may be refused (never wrong).
@@ -63,26 +63,26 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// What is broken, if anything is.
+    /// The violations.
     #[must_use]
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// Notes a broken promise.
+    /// Records a violation.
     pub fn violation(&mut self, what: String) {
-        // The first few tell what is wrong; the rest follows from them.
+        // The first few identify the fault; the rest are consequences.
         if self.violations.len() < 20 {
             self.violations.push(what);
         }
     }
 
-    /// A partition promises less: what it acknowledges survives a kill, and not a power cut.
+    /// Marks a partition as weak: acknowledged messages survive a kill, but not a power cut.
     pub fn is_weak_from_now_on(&mut self, place: &Place) {
         self.partitions.entry(place.clone()).or_default().weak = true;
     }
 
-    /// The power was cut: weak partitions may end anywhere, and their offsets may be given out again.
+    /// Handles a power cut: weak partitions may end anywhere, and their offsets may be assigned again.
     pub fn power_was_cut(&mut self) {
         for partition in self.partitions.values_mut().filter(|partition| partition.weak) {
             partition.at_power_cut = std::mem::take(&mut partition.known);
@@ -91,20 +91,20 @@ impl Oracle {
         }
     }
 
-    /// Whether a partition may end before an offset that a client has read before.
+    /// Returns whether a partition may end before an offset that a client has read.
     #[must_use]
     pub fn may_end_before(&self, place: &Place, offset: i64) -> bool {
         let known_end = |p: &Partition| p.known.last_key_value().map_or(0, |(last, _)| last + 1);
         self.partitions.get(place).is_some_and(|p| p.weak && known_end(p) < offset)
     }
 
-    /// A message is about to be sent.
+    /// Records a message before it is sent.
     pub fn sends(&mut self, place: &Place, value: &str, idempotent: bool) {
         let partition = self.partitions.entry(place.clone()).or_default();
         partition.sent.entry(value.to_owned()).or_default().idempotent = idempotent;
     }
 
-    /// A message was acknowledged at an offset.
+    /// Records the acknowledgement of a message.
     pub fn acknowledged(&mut self, place: &Place, offset: i64, value: &str) {
         self.acknowledged += 1;
         let partition = self.partitions.entry(place.clone()).or_default();
@@ -114,7 +114,7 @@ impl Oracle {
         self.stands_at(place, offset, value, "acknowledged");
     }
 
-    /// A message was read.
+    /// Records a message that was read.
     pub fn read(&mut self, place: &Place, offset: i64, value: &str) {
         self.read += 1;
         let known = self.partitions.get(place).is_some_and(|p| p.sent.contains_key(value));
@@ -138,7 +138,7 @@ impl Oracle {
         }
     }
 
-    /// A high watermark was shown.
+    /// Records a high watermark in a response.
     pub fn high_watermark(&mut self, place: &Place, offset: i64) {
         let partition = self.partitions.entry(place.clone()).or_default();
         let before = partition.high_watermark;
@@ -148,12 +148,12 @@ impl Oracle {
         }
     }
 
-    /// An offset of a group is about to be committed.
+    /// Records a group offset before it is committed.
     pub fn commits(&mut self, group: &str, place: &Place, offset: i64) {
         self.commits.entry((group.to_owned(), place.clone())).or_insert_with(|| (-1, BTreeSet::new())).1.insert(offset);
     }
 
-    /// The commit was acknowledged.
+    /// Records the acknowledgement of the commit.
     pub fn committed(&mut self, group: &str, place: &Place, offset: i64) {
         if let Some((last, unknown)) = self.commits.get_mut(&(group.to_owned(), place.clone())) {
             *last = (*last).max(offset);
@@ -161,7 +161,7 @@ impl Oracle {
         }
     }
 
-    /// A committed offset was fetched.
+    /// Checks a committed offset that was fetched.
     pub fn fetched_commit(&mut self, group: &str, place: &Place, offset: i64) {
         let (last, unknown) =
             self.commits.get(&(group.to_owned(), place.clone())).cloned().unwrap_or((-1, BTreeSet::new()));
@@ -170,29 +170,29 @@ impl Oracle {
         }
     }
 
-    /// The node was started: what was on its way before has happened by now, or never will.
+    /// Handles a start of the node: pending requests have taken effect by now, or never will.
     pub fn new_life(&mut self) {
         self.life += 1;
     }
 
-    /// Something holds from the beginning; what is not shown has nothing set.
+    /// Sets an initial value; a value that is not reported is unset.
     pub fn begins(&mut self, what: &str, value: i64) {
         self.held.insert(what.to_owned(), Held::new(value));
     }
 
-    /// Something is about to be changed, by the only one who does.
+    /// Records a change of a value before it is requested, by its only writer.
     pub fn changes(&mut self, what: &str, value: i64) {
         let life = self.life;
         self.held(what).changes(value, life);
     }
 
-    /// The change was acknowledged.
+    /// Records the acknowledgement of the change.
     pub fn changed(&mut self, what: &str, value: i64) {
         self.changes += 1;
         *self.held(what) = Held::new(value);
     }
 
-    /// This is what holds, as a client learned.
+    /// Checks a value that a client read.
     pub fn looked(&mut self, what: &str, value: i64) {
         self.looks += 1;
         if self.may_hold(what, value) {
@@ -201,7 +201,7 @@ impl Oracle {
         }
     }
 
-    /// This seems to hold. Whether it may.
+    /// Returns whether a value that was read is allowed.
     pub fn may_hold(&mut self, what: &str, value: i64) -> bool {
         let held = self.held(what);
         let may = held.may_be(value);
@@ -216,13 +216,13 @@ impl Oracle {
         self.held.entry(what.to_owned()).or_insert_with(|| Held::new(NOTHING))
     }
 
-    /// Messages below an offset are about to be deleted.
+    /// Records a deletion of messages below an offset before it is requested.
     pub fn trims(&mut self, place: &Place, offset: i64) {
         let (_, asked) = &mut self.partitions.entry(place.clone()).or_default().start;
         *asked = (*asked).max(offset);
     }
 
-    /// A client learned where the partition begins: never before where it began once, nor where it was not asked to.
+    /// Checks a log start that a client received: never below an earlier one, nor above all requested ones.
     pub fn start_told(&mut self, place: &Place, offset: i64) {
         let (reported, asked) = self.partitions.entry(place.clone()).or_default().start;
         if offset < reported {
@@ -230,42 +230,42 @@ impl Oracle {
         } else if offset > asked && !self.damaged {
             self.violation(format!("{place:?}: the log begins at {offset}, and {asked} was asked for at the most"));
         }
-        // Of what is fenced because of damage it cannot be said that it was deleted.
+        // Messages that are fenced because of damage need not have been deleted.
         self.partitions.entry(place.clone()).or_default().start.0 = reported.max(offset.min(asked));
     }
 
-    /// The partition begins here or later.
+    /// Records a lower bound of the log start.
     #[must_use]
     pub fn start_at_least(&self, place: &Place) -> i64 {
         self.partitions.get(place).map_or(0, |p| p.start.0)
     }
 
-    /// The partition begins here or before.
+    /// Records an upper bound of the log start.
     #[must_use]
     pub fn start_at_most(&self, place: &Place) -> i64 {
         self.partitions.get(place).map_or(0, |p| p.start.1)
     }
 
-    /// The largest high watermark that a client learned.
+    /// Returns the largest high watermark that a client received.
     #[must_use]
     pub fn told_high_watermark(&self, place: &Place) -> i64 {
         self.partitions.get(place).map_or(0, |p| p.high_watermark)
     }
 
-    /// The topic was deleted, or may have been: nothing of it is promised any more.
+    /// Handles a (possible) deletion of the topic: it has no guarantees any more.
     pub fn forget_topic(&mut self, topic: &str) {
         self.partitions.retain(|(name, _), _| name != topic);
         self.commits.retain(|(_, (name, _)), _| name != topic);
     }
 
-    /// Places that were written to.
+    /// Returns the partitions that were written to.
     #[must_use]
     pub fn places(&self) -> Vec<Place> {
         self.partitions.keys().cloned().collect()
     }
 
-    /// The whole content of a partition from its log start on, at the end of a run: `(offset, value)` in order, and offsets
-    /// that were refused because of damage.
+    /// Checks the whole content of a partition from its log start on, at the end of a run: `(offset, value)` in order, and offsets that were refused
+    /// because of damage.
     pub fn final_content(&mut self, place: &Place, start: i64, content: &[(i64, String)], refused: &BTreeSet<i64>) {
         self.start_told(place, start);
         let Some(partition) = self.partitions.get(place).cloned() else { return };
@@ -276,7 +276,7 @@ impl Oracle {
                 self.violation(format!("{place:?} offset {offset}: {value:?} is lost, {:?} is there", at.get(offset)));
             }
         }
-        // A power cut takes the end of a log, and nothing out of its middle.
+        // A power cut removes the end of a log, never a part in the middle.
         let stands = |(offset, value): &(&i64, &String)| at.get(*offset) == Some(&value.as_str());
         let mut behind_loss = partition.at_power_cut.range(start..).skip_while(stands);
         if let Some((offset, value)) = behind_loss.find(stands).filter(|_| !self.damaged) {

@@ -1,4 +1,4 @@
-//! Simulated users of queues: publishers that want confirms, consumers that settle, return and vanish, and what they were promised.
+//! Simulated users of queues: publishers with confirms, consumers that settle, return and disconnect, and the guarantees they rely on.
 //!
 //! ```text
 //!   message:  sent ──▶ confirmed ──▶ handed out ──▶ settling ──▶ settled
@@ -6,10 +6,10 @@
 //!   refused:  settled where it was, and by then promised to the queue of the dead
 //! ```
 //!
-//! What is confirmed and was never settled is there at the end. What is settled, and confirmed to its consumer, is never
-//! handed out again. What is rejected, and confirmed to its consumer, is in the queue of the dead at the end: once at least, and once
-//! only when it was not moved a second time. Nothing is handed out that was not sent, or in a queue that it was not sent to, or before
-//! the time that it was sent for. Each delivery says how often the message came back ([`counts`]).
+//! A confirmed and unsettled message is present at the end. A message that is settled, with confirmation to its consumer, is never delivered again. A
+//! rejected message, with confirmation to its consumer, is in the dead-letter queue at the end: at least once, and exactly once unless it was moved
+//! twice. No message is delivered that was not sent, or in a queue that it was not sent to, or before its delivery time. Each delivery has the
+//! message's delivery counts ([`counts`]).
 
 mod counts;
 mod mover;
@@ -32,45 +32,45 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The queues: one that waits for the flush before it hands out, one that does not, one with a consumer at a time, and the one where
-/// those go that were refused.
+/// The queues: one that waits for the flush before it delivers, one with early delivery, one with an active consumer at a time, and the dead-letter
+/// queue.
 const NAMES: [&str; 4] = ["q-late", "q-early", "q-single", "q-dead"];
 /// The queues that publishers send to.
 const PUBLISHED: usize = 3;
-/// The queue whose refused messages are moved.
+/// The queue whose rejected messages are dead-lettered.
 const DYING: usize = 0;
-/// Where they are moved.
+/// The dead-letter queue.
 const DEAD: usize = 3;
-/// Consumers of each.
+/// Consumers of each queue.
 const CONSUMERS: usize = 2;
-/// Publishes that one publisher has on the way.
+/// Unconfirmed publishes of one publisher.
 const INFLIGHT_MAX: usize = 4;
-/// Messages wait no longer than this. The broker keeps the times of those that wait more than a minute apart. Milliseconds.
+/// The longest delay of messages. The broker indexes messages delayed for more than a minute separately. Milliseconds.
 pub const DELAY_MS_MAX: u64 = 62_000;
 
-/// What is known of a message in one queue.
+/// The state of a message in one queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// How often it was sent: more than once only where dead ones go.
+    /// Times that it was sent: more than once only in the dead-letter queue.
     sent: u32,
     confirmed: bool,
-    /// A consumer asked to settle it, and may not have been answered.
+    /// A consumer requested to settle it, possibly without a reply.
     settling: bool,
-    /// A consumer asked to reject it.
+    /// A consumer requested to reject it.
     dying: bool,
-    /// When it was answered that it is settled or refused.
+    /// Time of the reply that it is settled or rejected.
     settled: Option<u64>,
-    /// It is not delivered before. Wall time, milliseconds.
+    /// Its earliest delivery. Wall time, milliseconds.
     not_before_ms: i64,
 }
 
-/// What is known of the messages of a queue, by their texts.
+/// The state of the messages of a queue, by their texts.
 type Messages = BTreeMap<String, Known>;
 
-/// Counts events of all sessions: an event that was on its way to one before another one received something is no violation.
+/// Counts events of all sessions: an event that was in flight to one session before another received a message is not a violation.
 pub(crate) type Order = Arc<AtomicU64>;
 
-/// An event of a session, and when it came.
+/// An event of a session, and its time.
 #[derive(Debug)]
 pub(crate) struct Mail {
     order: Order,
@@ -102,7 +102,7 @@ impl ReplySink for Mail {
     }
 }
 
-/// A session of this life.
+/// A session of this start of the node.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) mail: Arc<Mail>,
@@ -127,7 +127,7 @@ impl Session {
         self.next_token
     }
 
-    /// Asks under a token of the caller.
+    /// Sends a request under a token of the caller.
     pub(crate) fn submit(&self, broker: &Broker, token: Token, request: Request) {
         let sink: Arc<dyn ReplySink> = self.mail.clone();
         broker.submit(&sink, self.id, token, request);
@@ -141,7 +141,7 @@ impl Session {
         std::mem::take(&mut *self.mail.deliveries.lock())
     }
 
-    /// What the mover is to move.
+    /// Returns the dead messages for the mover.
     pub(crate) fn dead(&self) -> Vec<DeadMessage> {
         std::mem::take(&mut *self.mail.dead.lock())
     }
@@ -150,18 +150,18 @@ impl Session {
 #[derive(Debug, Default)]
 struct Publisher {
     session: Option<Session>,
-    /// What was published under a token: each message's text and the queues that it goes to.
+    /// Publishes by token: each message's text and its queues.
     open: BTreeMap<Token, Vec<(String, Vec<usize>)>>,
     next: u64,
 }
 
-/// What was asked to become of messages that a consumer held.
+/// A requested settlement of a consumer's messages.
 #[derive(Debug)]
 struct Asked {
     how: Settle,
-    /// What is settled or refused.
+    /// The messages to settle or reject.
     texts: Vec<String>,
-    /// When, where all of it is held under the writer that there is, as far as is known.
+    /// The time, if all of them are held under the current writer, as far as is known.
     held_at: Option<u64>,
 }
 
@@ -190,7 +190,7 @@ impl Consumer {
 pub struct Queues {
     ids: Vec<PartitionId>,
     known: Vec<Messages>,
-    /// Of each queue.
+    /// By queue.
     counts: Vec<Counts>,
     publisher: Publisher,
     mover: Mover,
@@ -198,7 +198,7 @@ pub struct Queues {
     order: Order,
     /// Requests sent.
     pub operations: u64,
-    /// Settlements that were answered.
+    /// Settlements that were confirmed.
     pub settled: u64,
 }
 
@@ -219,7 +219,7 @@ impl Default for Queues {
     }
 }
 
-/// What creates the queues.
+/// Returns the requests that create the queues.
 pub fn create() -> Request {
     let settings = |name: &str| QueueSettings {
         early: name == "q-early",
@@ -235,12 +235,12 @@ pub fn create() -> Request {
 }
 
 impl Queues {
-    /// How many actors there are to choose from.
+    /// Returns the number of actors to choose from.
     pub fn actors(&self) -> usize {
         2 + self.consumers.len()
     }
 
-    /// The node is gone: whatever was on its way has an unknown end.
+    /// Handles a crash of the node: pending requests have an unknown outcome.
     pub fn lost_connections(&mut self) {
         self.publisher = Publisher { next: self.publisher.next, ..Publisher::default() };
         self.mover = Mover::default();
@@ -248,7 +248,7 @@ impl Queues {
         self.counts.iter_mut().for_each(Counts::crashed);
     }
 
-    /// One actor does something.
+    /// Runs one action of an actor.
     pub fn turn(&mut self, at: usize, broker: &Broker, rng: &SimRng, oracle: &mut Oracle) {
         if self.ids.is_empty() {
             let found = NAMES.iter().filter_map(|name| broker.catalog().topic(name)?.partitions.first().map(|p| p.id));
@@ -286,7 +286,7 @@ impl Queues {
         for _ in 0..1 + rng.below(3) {
             publisher.next += 1;
             let text = format!("m{}", publisher.next);
-            // one of them, or all
+            // One of them, or all.
             let which = rng.below(PUBLISHED as u64 + 1) as usize;
             let queues: Vec<usize> = (0..PUBLISHED).filter(|queue| which == *queue || which == PUBLISHED).collect();
             let wait_ms = match rng.below(16) {
@@ -325,7 +325,7 @@ impl Queues {
         }
         match rng.below(40) {
             0 => {
-                // It vanishes: what it holds goes back, and what was on its way is never received.
+                // The consumer disconnects: its messages are returned, and events in flight are never received.
                 *settled += vanish(consumer, known, counts, broker, rng, oracle);
             }
             1..30 if !consumer.held.is_empty() => {
@@ -361,32 +361,31 @@ impl Queues {
         }
     }
 
-    /// Messages that were refused and moved.
+    /// Returns the number of messages that were rejected and moved.
     pub fn moved(&self) -> u64 {
         self.known.get(DEAD).map_or(0, |known| known.values().filter(|known| known.confirmed).count() as u64)
     }
 
-    /// How often a delivery said, rightly, that a message had come back.
+    /// Returns the number of deliveries with a correct count above zero.
     pub fn counts_checked(&self) -> u64 {
         self.counts.iter().map(|counts| counts.checked).sum()
     }
 
-    /// The mover does what there is to do; how many requests that were.
+    /// Runs the mover. Returns the number of its requests.
     fn move_dead(&mut self, broker: &Broker, oracle: &mut Oracle) -> u64 {
         let (Some(own), Some(to)) = (self.ids.get(DYING), self.ids.get(DEAD)) else { return 0 };
         let [dying, .., dead] = self.known.as_mut_slice() else { return 0 };
         self.mover.turn(broker, &self.order, (*own, *to), (dying, dead), oracle)
     }
 
-    /// The session that moves dead messages, and what it received of other queues.
+    /// Returns the mover's session, and what it received from other queues.
     pub(crate) fn dead_of_others(&mut self, broker: &Broker) -> Option<(&mut Session, Vec<DeadMessage>)> {
         let own = *self.ids.get(DYING)?;
         self.mover.attach(broker, &self.order);
         self.mover.others(own)
     }
 
-    /// Everything has settled and nothing goes wrong any more: every promise is kept. `drain` lets the broker come
-    /// to its end.
+    /// Final check without faults: every guarantee holds. `drain` completes the broker's pending work.
     pub fn finish(&mut self, broker: &Broker, oracle: &mut Oracle, drain: &dyn Fn(&Broker)) {
         self.lost_connections();
         self.mover.attach(broker, &self.order);
@@ -422,7 +421,7 @@ impl Queues {
     }
 }
 
-/// A message of these bytes for these queues.
+/// Returns a message with these bytes for these queues.
 pub(crate) fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
     PublishMessage {
         queues,
@@ -435,7 +434,7 @@ pub(crate) fn message(queues: Vec<Target>, bytes: Bytes) -> PublishMessage {
     }
 }
 
-/// A consumer goes without a word; returns how many settlements were still confirmed to it.
+/// Disconnects a consumer. Returns how many settlements were still confirmed to it.
 fn vanish(
     consumer: &mut Consumer,
     known: &mut [Messages],
@@ -444,7 +443,7 @@ fn vanish(
     rng: &SimRng,
     oracle: &mut Oracle,
 ) -> u64 {
-    // What is still read for it comes back too. Mostly there is nothing, so that it is known how often each message did.
+    // Messages that are still being read for it are returned too. Usually there are none, so the counts are known.
     let reads = rng.below(4) == 0;
     while !reads && broker.read_step() {}
     let answered = take_mail(consumer, known, counts, broker, oracle);
@@ -460,7 +459,7 @@ fn vanish(
     answered
 }
 
-/// Takes what a consumer received; returns how many settlements were answered.
+/// Handles a consumer's events. Returns how many settlements were confirmed.
 fn take_mail(
     consumer: &mut Consumer,
     known: &mut [Messages],
@@ -506,7 +505,7 @@ fn take_mail(
             }
             Some(_) => {}
         }
-        // Of several of one text it is unknown which one this is.
+        // Which one of several messages with the same text this is, is unknown.
         let is_one = known.get(&text).is_some_and(|known| known.sent < 2);
         if let Err(what) = counts.check(&text, &delivery, oracle.damaged || !is_one)
             && is_one

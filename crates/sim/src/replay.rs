@@ -1,7 +1,7 @@
-//! That the log alone decides: a run's shard logs, replayed into fresh nodes in random interleavings.
+//! Replay test: a run's shard logs are replayed into fresh nodes in random interleavings, because applied state depends on the log only.
 //!
-//! Each node gets the frames of all shards in an order of its own: one shard may be at its end before another begins, metadata's among them.
-//! At equal indexes all of them have equal states, and at the end the writer's.
+//! Each node receives the frames of all shards in its own order: one shard may be complete before another begins, the metadata's included. At equal
+//! indexes all states are equal, and at the end equal to the writer's.
 
 use crate::node::{Follower, Recorder, same};
 use crate::run::{DATA, SHARDS};
@@ -10,18 +10,18 @@ use polylogue_env::sim::{SimClock, SimRng};
 use polylogue_types::{Index, ShardId};
 use std::collections::BTreeMap;
 
-/// Indexes of a shard at which states are compared, beside the last one.
+/// Indexes of a shard at which states are compared, besides the last one.
 const LOOKS: u64 = 5;
-/// Frames that are replayed of a shard before another one has its turn, at the most.
+/// Frames of a shard that are replayed before another shard has its turn, at most.
 const TURN_FRAMES_MAX: u64 = 40;
 
 /// States by shard and index.
 type States = BTreeMap<(ShardId, Index), AppliedState>;
 
-/// Replays what was recorded in so many interleavings. `ends` are the writer's own states. Returns how many states were compared.
+/// Replays the recorded frames in this many interleavings. `ends`: the writer's own states. Returns the number of compared states.
 ///
 /// # Errors
-/// What differs, or why a node does not take the frames.
+/// The differences, or why a node refuses the frames.
 pub fn interleave(seed: u64, recorder: &Recorder, ends: &States, times: u64) -> Result<u64, String> {
     let logs = recorder.logs();
     let rng = SimRng::derive(seed, "interleavings");
@@ -44,7 +44,7 @@ pub fn interleave(seed: u64, recorder: &Recorder, ends: &States, times: u64) -> 
             let left: Vec<ShardId> =
                 next.iter().filter(|(shard, at)| **at < logs[shard].len() as u64).map(|(shard, _)| *shard).collect();
             let Some(shard) = left.get(rng.below(left.len().max(1) as u64) as usize).copied() else { break };
-            // Clocks of nodes differ, and so do the times at which they keep house.
+            // Nodes have different clocks, and run background work at different times.
             clock.advance_ms(rng.below(2_000));
             if rng.below(8) == 0 {
                 node.broker.tick();

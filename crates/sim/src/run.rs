@@ -1,4 +1,4 @@
-//! One run: a world, a node that dies and comes back, clients, faults, and the final reckoning.
+//! A simulation run: a world, a node that crashes and restarts, clients, faults, and the final check.
 
 mod followed;
 
@@ -26,44 +26,44 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What nodes there are beside the one that clients use.
+/// The other nodes of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
     /// None; the node has one shard.
     #[default]
     Alone,
-    /// A follower, which takes over when the node has died for the last time. Both have several shards, no bit rots, and all topics wait for
-    /// the flush: what needs none a power cut may take from the writer after the follower got it.
+    /// A follower, which takes over after the node's last crash. Both have several shards, no bit flips, and all topics wait for the flush: a power
+    /// cut may remove unflushed messages from the writer after the follower received them.
     Followed,
-    /// What the node's shards, of which there are several, have logged is replayed in so many random interleavings. As with a follower no bit
-    /// rots, and all topics wait for the flush.
+    /// The logs of the node's shards, of which there are several, are replayed in this many random interleavings. As with a follower there are no bit
+    /// flips, and all topics wait for the flush.
     Replayed(u64),
 }
 
-/// What a run must have done to count.
+/// The minimum activity of a valid run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What nodes there are.
+    /// The other nodes.
     pub mode: Mode,
-    /// Requests that clients send, at least.
+    /// Requests sent by clients.
     pub operations_min: u64,
-    /// Messages of idempotent producers that were acknowledged, at least.
+    /// Acknowledged messages of idempotent producers.
     pub sequenced_min: u64,
-    /// Acknowledged changes of settings, partitions and groups, at least; and so many looks at what holds.
+    /// Acknowledged changes of settings, partitions and groups; and the same number of reads of these.
     pub changes_min: u64,
-    /// Messages of queues that were settled and confirmed to their consumers, at least.
+    /// Messages of queues that were settled and confirmed to their consumers.
     pub settled_min: u64,
-    /// Messages that were refused and are in the queue of the dead, at least.
+    /// Rejected messages that are in the dead-letter queue.
     pub moved_min: u64,
-    /// Deliveries of messages that had come back, at least, each with how often.
+    /// Deliveries of returned messages, each with its delivery count.
     pub returned_min: u64,
-    /// Deliveries of messages that had died in one place more than once, at least, each with a right history.
+    /// Deliveries of messages that were dead-lettered in one queue more than once, each with a correct history.
     pub histories_min: u64,
-    /// Crashes, at least.
+    /// Crashes.
     pub crashes_min: u64,
-    /// Faults of the disk (refused operations, failed flushes, power cuts, flipped bits), at least.
+    /// Disk faults (refused operations, failed flushes, power cuts, flipped bits).
     pub faults_min: u64,
-    /// Steps after which it ends, whatever it has done.
+    /// Steps after which it ends in any case.
     pub steps_max: u64,
 }
 
@@ -85,36 +85,36 @@ impl Default for Settings {
     }
 }
 
-/// What a run was like.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Its seed.
+    /// The seed.
     pub seed: u64,
     /// Requests sent.
     pub operations: u64,
-    /// Messages acknowledged and read.
+    /// Messages acknowledged.
     pub acknowledged: u64,
     /// Messages read.
     pub read: u64,
-    /// Changes acknowledged of what clients set, grow and delete.
+    /// Acknowledged changes of settings, partitions, groups and log starts.
     pub changes: u64,
     /// Messages of queues that were settled.
     pub settled: u64,
-    /// Messages that were refused and are in the queue of the dead.
+    /// Rejected messages that are in the dead-letter queue.
     pub moved: u64,
-    /// Deliveries of messages that had come back.
+    /// Deliveries of returned messages.
     pub returned: u64,
-    /// Deliveries of messages that had died in one place more than once.
+    /// Deliveries of messages that were dead-lettered in one queue more than once.
     pub histories: u64,
-    /// Lives of the node that ended without warning.
+    /// Crashes of the node.
     pub crashes: u64,
-    /// Faults that struck.
+    /// Faults injected.
     pub faults: u64,
     /// Applied states of shards that were compared with those of other nodes.
     pub compared: u64,
-    /// A number that differs when the run differs.
+    /// A digest that differs if the run differs.
     pub hash: u64,
-    /// What is wrong; empty for a good run.
+    /// The violations; empty for a valid run.
     pub failures: Vec<String>,
 }
 
@@ -141,40 +141,40 @@ impl fmt::Display for Report {
     }
 }
 
-/// One in so many steps of time is a long pause.
+/// One in this many steps of time is a long pause.
 const PAUSE_ODDS: u64 = 50;
-/// A long pause. Milliseconds.
+/// The length of a long pause. Milliseconds.
 const PAUSE_MS: u64 = 20_000;
-/// Steps that finishing (no more faults, everything settled) may take.
+/// Steps that the final phase (no more faults, everything settles) may take.
 const SETTLE_STEPS_MAX: u64 = 200_000;
-/// Looks at whether queues are declared and have their topics: after a second these are made.
+/// Checks whether queues are declared and have their topics: they are created within a second.
 const SETUP_STEPS_MAX: u32 = 100;
-/// Topics that are written to, and their partitions. The oldest messages of `t` are deleted now and then.
+/// Topics that are written to, and their partitions. The oldest messages of `t` are deleted occasionally.
 const TOPICS: [(&str, i32); 4] = [("a", 3), ("b", 2), ("c", 1), ("t", 1)];
-/// The topic whose acknowledgements wait for no flush.
+/// The topic whose acknowledgements do not wait for a flush.
 const WEAK: &str = "w";
-/// Topics that get more partitions, and others' settings.
+/// Topics that get more partitions, and topics with changing settings.
 const GROWING: &str = "n";
 const SET: &str = "s";
-/// Groups that come and go.
+/// Groups that are created and deleted.
 const GROUPS: [&str; 2] = ["h0", "h1"];
 /// The data directory of every node.
 pub(crate) const DATA: &str = "/data";
-/// Shards of class `sync` of a node with others beside it.
+/// Shards of class `sync` of a node in a run with other nodes.
 pub(crate) const SHARDS: u32 = 3;
-/// States that are to be compared in a run with another node.
+/// Pending state comparisons in a run with another node.
 const COMPARED_MIN: u64 = 10;
 
 /// OFFSET_OUT_OF_RANGE.
 const OFFSET_OUT_OF_RANGE: i16 = 1;
 
-/// Where a partition begins, what stands in it, in order, and the offsets that were refused because of damage.
+/// The log start of a partition, its entries in order, and the offsets that were refused because of damage.
 type Content = (i64, Vec<(i64, String)>, BTreeSet<i64>);
 
 struct World {
     sim: SimWorld,
     rng: SimRng,
-    /// The settings of this life.
+    /// The settings of this start.
     live: Arc<LiveSettings>,
     oracle: Oracle,
     clients: Vec<Client>,
@@ -302,7 +302,7 @@ impl World {
         }
     }
 
-    /// Lives differ in how they write their journals, so that each finds what was written otherwise.
+    /// Starts differ in how they write their journals, so that each reads what another configuration wrote.
     fn journal_io(&self) -> JournalIo {
         match self.rng.below(3) {
             0 => JournalIo::Direct,
@@ -311,7 +311,7 @@ impl World {
         }
     }
 
-    /// Opens the node; refuses to be fooled by a flipped bit: when the node says "damaged", the bit is put back.
+    /// Opens the node. If a flipped bit makes it report damage, the bit is restored.
     fn open(&mut self) -> Option<Broker> {
         let mut last = String::new();
         for _ in 0..20 {
@@ -331,7 +331,7 @@ impl World {
                     }
                     self.oracle.new_life();
                     self.letters.new_life(directory);
-                    // What it can live with stays. Putting it back later would damage what has been written there since.
+                    // Damage that the node tolerates stays: restoring the bit later would damage data that was written there since.
                     self.flips.clear();
                     return Some(broker);
                 }
@@ -342,7 +342,7 @@ impl World {
                     self.sim.crash();
                     self.oracle.power_was_cut();
                 }
-                // A fault struck while it was opening: the power goes and comes back.
+                // A fault occurred during the start: the power is cut and restored.
                 Err(e) => {
                     last = e.to_string();
                     self.sim.disk.clear_faults();
@@ -403,7 +403,7 @@ impl World {
             + self.letters.operations
     }
 
-    /// One life, until its time is over or the node has ended itself.
+    /// Runs the node until its time is over or it ends itself.
     fn live(&mut self, broker: &Broker) -> u64 {
         let life = 2_000 + self.rng.below(12_000);
         for step in 0..life {
@@ -459,7 +459,7 @@ impl World {
                 broker.read_step();
             }
             _ => {
-                // Now and then there is a long pause: times of messages come that are far off.
+                // Occasionally there is a long pause, so that distant delivery times are reached.
                 let pause_ms = if self.rng.below(PAUSE_ODDS) == 0 { PAUSE_MS } else { 0 };
                 self.sim.clock.advance_ms(pause_ms + self.rng.below(40));
                 broker.tick();
@@ -468,7 +468,7 @@ impl World {
         Ok(())
     }
 
-    /// What goes wrong in the life to come.
+    /// Chooses the faults until the next start.
     fn inject(&mut self) {
         let at = 1 + self.rng.below(2_000);
         let fault = match self.rng.below(8) {
@@ -483,7 +483,7 @@ impl World {
         self.sim.disk.inject(fault);
     }
 
-    /// The node ends without warning: by the power, or by a kill that leaves the page cache.
+    /// Crashes the node: a power cut, or a kill that preserves the page cache.
     fn die(&mut self) {
         self.crashes += 1;
         self.sim.disk.clear_faults();
@@ -499,7 +499,7 @@ impl World {
         }
     }
 
-    /// A bit rots in some file.
+    /// Flips a bit in some file.
     fn flip_a_bit(&mut self) {
         let files = self.files(Path::new(DATA));
         let Some(path) = files.get(self.rng.below(files.len().max(1) as u64) as usize) else { return };
@@ -511,7 +511,7 @@ impl World {
         let (byte, bit) = (self.rng.below(len), self.rng.below(8) as u8);
         if self.sim.disk.flip_bit(path, byte, bit).is_ok() {
             if self.looks_torn(path) {
-                // Flushed last, and no frame behind it says so: this cannot be distinguished from a write that was cut off.
+                // Flushed last, and no later frame records it: this cannot be distinguished from an interrupted write.
                 let _ = self.sim.disk.flip_bit(path, byte, bit);
                 return;
             }
@@ -521,7 +521,7 @@ impl World {
         }
     }
 
-    /// Whether `check` takes the journal that this file is part of for sound, but for bytes that were never acknowledged.
+    /// Returns whether `check` finds the journal of this file sound, except for bytes that were never acknowledged.
     fn looks_torn(&self, path: &Path) -> bool {
         let journal = path.parent().filter(|_| path.extension().is_some_and(|e| e == "plj"));
         let shard = journal.and_then(Path::parent);
@@ -531,7 +531,7 @@ impl World {
 
     fn flip_back(&mut self) {
         for (path, byte, bit) in self.flips.drain(..) {
-            // The file may be gone or begun anew; then there is nothing to put back.
+            // The file may be removed or recreated; then there is nothing to restore.
             let _ = self.sim.disk.flip_bit(&path, byte, bit);
         }
     }
@@ -550,7 +550,7 @@ impl World {
     }
 
     fn create_topics(&mut self, broker: &Broker) {
-        // What is set is what counts: the rest is inherited.
+        // Only values that are set count: the rest is inherited.
         let raw = [("retention.ms".to_owned(), "-1".to_owned())].into();
         let config = TopicConfig { retention_ms: None, raw, ..TopicConfig::default() };
         let mut unflushed = TopicConfig { durability: Durability::Async, ..config.clone() };
@@ -587,7 +587,7 @@ impl World {
         }
     }
 
-    /// No more faults: everything settles, and then everything that was promised must be there.
+    /// Final phase: no more faults, everything settles, and then every guarantee must hold.
     fn finish(&mut self, broker: &Broker) {
         for _ in 0..SETTLE_STEPS_MAX / 100 {
             self.sim.clock.advance_ms(20);
@@ -620,12 +620,12 @@ impl World {
         self.queues.finish(broker, &mut self.oracle, &drain);
     }
 
-    /// Looks once more at everything that was changed.
+    /// Reads everything that was changed once more.
     fn look_at_all(&mut self, broker: &Broker) -> Result<(), String> {
         let settings = self.live.sessions();
         let mut turn = Turn { broker, settings: &settings, rng: &self.rng, oracle: &mut self.oracle };
         for admin in &mut self.admins {
-            // First what is still on its way, then the look.
+            // First the pending changes, then the reads.
             for looks in [false, true] {
                 if looks {
                     admin.look(&mut turn)?;
@@ -638,7 +638,7 @@ impl World {
         Ok(())
     }
 
-    /// Asks and gets an answer.
+    /// Sends a request and returns the response.
     fn ask<R: Asking>(&self, broker: &Broker, version: i16, request: &R) -> Result<R::Response, String> {
         let mut connection = Connection::new(broker);
         connection.send(version, request)?;
@@ -673,7 +673,7 @@ impl World {
                 if !self.oracle.damaged || offset >= partition.high_watermark.max(1_000_000) {
                     return Err(format!("offset {offset}: error {}", partition.error_code));
                 }
-                // A fenced range: everything in it is refused, what comes after it is served.
+                // A fenced range: reads within it are refused, reads after it are served.
                 let last = broker.catalog().topic(&place.0).and_then(|t| t.partitions.get(place.1 as usize).copied());
                 let end = last.and_then(|p| broker.partition_status(p.id)).map_or(0, |s| s.high_watermark.0 as i64);
                 if offset >= end {
@@ -696,7 +696,7 @@ impl World {
     }
 }
 
-/// Lets everything that was asked come to its end.
+/// Completes all pending requests.
 fn drain(broker: &Broker) {
     loop {
         let mut did = broker.log_step(Work::Write);

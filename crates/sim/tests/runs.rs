@@ -1,4 +1,4 @@
-//! What a run is worth: the same seed gives the same run, and a run in which too little happened is no good run.
+//! Properties of runs: the same seed gives the same run, and a run with too little activity is invalid.
 
 use polylogue_sim::{Mode, Settings, run};
 

@@ -1,4 +1,4 @@
-//! The requests of these clients, and what their responses say.
+//! The requests of these clients, and the decoding of their responses.
 
 use super::{Asked, BROKER_KEY, Kind, TOPIC_KEY};
 use crate::clients::{commit_request, fetch_commit_request};
@@ -12,18 +12,18 @@ use polylogue_kafka::codec::{
 /// Resource types of the config requests.
 const OF_TOPIC: i8 = 2;
 const OF_BROKER: i8 = 4;
-/// Where a value comes from, in DescribeConfigs: the topic, or what is set for all brokers.
+/// Sources of a value in DescribeConfigs: the topic, or a default for all brokers.
 const SET_FOR_TOPIC: i8 = 1;
 const SET_FOR_CLUSTER: i8 = 3;
 /// Operations of IncrementalAlterConfigs.
 const SET: i8 = 0;
 const DELETE: i8 = 1;
-/// In ListOffsets: the first offset.
+/// The timestamp for the first offset in ListOffsets.
 const EARLIEST: i64 = -2;
-/// Milliseconds that a request may take; nothing looks at it here.
+/// Timeout in requests. Not used by the broker here. Milliseconds.
 const TIMEOUT_MS: i32 = 30_000;
 
-/// Asks; gives the correlation id.
+/// Sends a request. Returns its correlation id.
 pub(super) fn send(kind: &Kind, asked: Asked, to: &mut Connection) -> Result<i32, String> {
     let value = if let Asked::Change(value) = asked { Some(value) } else { None };
     match (kind, asked) {
@@ -68,7 +68,7 @@ pub(super) fn refusal(kind: &Kind, response: Response) -> Result<i16, String> {
     error.ok_or_else(|| format!("{kind:?}: an answer that says nothing"))
 }
 
-/// What settings or partitions are; none when it is not shown.
+/// Returns the settings or partitions; none if they are not in the response.
 pub(super) fn looked(kind: &Kind, response: Response) -> Result<Option<i64>, String> {
     let source = match kind {
         Kind::TopicConfig { .. } => SET_FOR_TOPIC,
@@ -87,14 +87,14 @@ pub(super) fn looked(kind: &Kind, response: Response) -> Result<Option<i64>, Str
     value.parse().map(Some).map_err(|_| format!("{kind:?}: {value:?} is no number"))
 }
 
-/// The names of all groups; none when they are not shown.
+/// Returns the names of all groups; none if they are not in the response.
 pub(super) fn listed(response: Response) -> Result<Option<Vec<String>>, String> {
     let response: list_groups::ListGroupsResponse = response.decode()?;
     let names = response.groups.iter().map(|group| group.group_id.to_string());
     Ok((response.error_code == 0).then(|| names.collect()))
 }
 
-/// What a group has committed; none when it is not shown.
+/// Returns the committed offset of a group; none if it is not in the response.
 pub(super) fn committed(place: &Place, response: Response) -> Result<Option<i64>, String> {
     let response: offset_fetch::OffsetFetchResponse = response.decode()?;
     let Some(group) = response.groups.first().filter(|group| group.error_code == 0) else { return Ok(None) };
@@ -187,7 +187,7 @@ fn trim(place: &Place, offset: i64) -> delete_records::DeleteRecordsRequest {
     delete_records::DeleteRecordsRequest { topics: vec![topic], timeout_ms: TIMEOUT_MS }
 }
 
-/// Where a partition begins.
+/// Returns the log start of a partition.
 pub(crate) fn earliest(place: &Place) -> list_offsets::ListOffsetsRequest {
     let partition =
         list_offsets::ListOffsetsPartition { partition_index: place.1, current_leader_epoch: -1, timestamp: EARLIEST };

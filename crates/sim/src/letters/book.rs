@@ -1,4 +1,4 @@
-//! What is known of messages that die and go round, and what that makes right or wrong.
+//! Records of dead-lettered messages, and the checks of their deliveries.
 //!
 //! ```text
 //!   sent     what was published to a queue, by a publisher or by the mover: these bytes, so often
@@ -6,9 +6,9 @@
 //!   texts    a message as its publisher knows it, wherever its copies are
 //! ```
 //!
-//! A copy is the same whenever it is seen, and so is its history. Each time that the mover publishes one it has the history of what it was
-//! received, and one death more. It publishes what was asked to be refused, or has expired, and says that it is moved when that is confirmed.
-//! So a message has as many deaths as it died, but where a copy was moved twice: then there are two of it.
+//! A copy and its history are the same whenever it is delivered. Each time the mover publishes a message, it has the history of the message it
+//! received plus one death. The mover publishes messages that were requested to be rejected or that expired, and reports the move after the confirm.
+//! So a message has as many deaths as dead-letterings, unless a copy was moved twice: then there are two of it.
 
 use super::history::{Death, Letter, read_letter};
 use super::{NAMES, is_grave, next_of};
@@ -17,60 +17,60 @@ use polylogue_api::{DeadFate, DeadMessage, DeadReason, Delivery, Now, PublishMes
 use polylogue_types::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something that must not be.
+/// A violation.
 pub(super) type Wrong = String;
 
-/// What was published to a queue.
+/// A message published to a queue.
 #[derive(Debug, Default)]
 struct Sent {
     times: usize,
-    /// Where it stands.
+    /// Its offset.
     offsets: BTreeSet<u64>,
-    /// From when it is dead. Wall time.
+    /// Earliest time of its death. Wall time.
     expires_at: Option<i64>,
 }
 
-/// What stands at an offset.
+/// The message at an offset.
 #[derive(Debug)]
 struct Copy {
     bytes: Bytes,
     text: String,
-    /// The queue's writer when it was seen.
+    /// The queue's writer at its first delivery.
     epoch: i32,
-    /// Whether it is known to be committed: before, a queue that hands out early may lose it and put something else there.
+    /// It is known to be committed: before that, a queue with early delivery may lose it and assign the offset again.
     committed: bool,
     rejecting: bool,
-    /// When it was answered that it is settled or refused, or said that it is moved and that is committed.
+    /// Time of the reply that it is settled or rejected, or of the commit of its move.
     gone: Option<u64>,
 }
 
-/// A message as its publisher knows it.
+/// A message as known by its publisher, over all copies.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     pub(super) confirmed: bool,
-    /// It will never be known whether it was published: it may be there or not.
+    /// The outcome of its publish is unknown for good: it may be present or not.
     pub(super) unknown: bool,
-    /// A consumer asked to settle a copy of it.
+    /// A consumer requested to settle a copy of it.
     pub(super) accepting: bool,
     /// A copy of it was moved twice: there may be several of it.
     pub(super) doubtful: bool,
-    /// Refusals that were asked for, and when they were answered, where messages are refused first.
+    /// Requested rejections with the times of their replies, in the queues where messages are rejected first.
     rejects: i64,
     rejected: Vec<u64>,
 }
 
-/// How far the mover has got with a message.
+/// The mover's progress with a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Moving {
     /// Times that the mover received it.
     reported: u32,
-    /// Times that it was confirmed that the message is where it goes, and it has not said so yet.
+    /// Confirms of its target that the mover has not reported yet.
     arrived: u32,
-    /// Times that it said that it could not move it.
+    /// Times that the mover reported that it could not move it.
     later: u32,
 }
 
-/// Whether a queue hands out, and buries, only what is committed: a quorum queue.
+/// Returns whether a queue delivers and dead-letters committed messages only: a quorum queue.
 fn is_committed(queue: usize) -> bool {
     queue < 2
 }
@@ -81,35 +81,34 @@ pub(super) struct Book {
     sent: BTreeMap<(usize, Bytes), Sent>,
     copies: BTreeMap<(usize, u64), Copy>,
     pub(super) texts: BTreeMap<String, Text>,
-    /// In which life of each queue's writer messages were handed out last.
+    /// The writer of each queue at the last delivery.
     lives: [Option<u16>; NAMES.len()],
-    /// What this mover received.
+    /// Messages that this mover received.
     moving: BTreeMap<(usize, u64), Moving>,
-    /// A queue has got another writer in this life of the node: it delivers its dead once more, and of what was delivered before it is not
-    /// known what it heard.
+    /// A queue got a new writer since the node's start: it delivers its dead messages again, and which earlier reports it received is unknown.
     writer_lost: bool,
-    /// What any mover has published.
+    /// Messages published by any mover.
     published: BTreeSet<(usize, u64)>,
-    /// What was said to be moved, and when, and is not known to be committed.
+    /// Reported moves with their times, not known to be committed.
     unsure: BTreeMap<(usize, u64), u64>,
-    /// Deliveries whose histories were right, of messages that had died in one place more than once.
+    /// Deliveries with a correct history of messages that were dead-lettered in one queue more than once.
     pub(super) checked: u64,
 }
 
 impl Book {
-    /// A publisher sends something new.
+    /// Records a new message of a publisher.
     pub(super) fn publishes(&mut self, queue: usize, bytes: Bytes, text: &str) {
         self.sent.entry((queue, bytes)).or_default().times += 1;
         self.texts.insert(text.to_owned(), Text::default());
     }
 
-    /// How many messages no consumer has asked to settle. Those that may never have been are not among them: eight of them, and nothing would
-    /// be published any more.
+    /// Returns the number of messages that no consumer requested to settle. Doubtful ones are not counted: with eight of them nothing more would be
+    /// published.
     pub(super) fn open(&self) -> usize {
         self.texts.values().filter(|text| !text.accepting && !text.unknown).count()
     }
 
-    /// What stands there.
+    /// Returns the copy at an offset.
     fn copy(&mut self, queue: usize, offset: u64, bytes: &Bytes, epoch: i32) -> Result<&mut Copy, Wrong> {
         let known = self.copies.get(&(queue, offset));
         if known.is_none_or(|copy| copy.bytes != bytes) {
@@ -158,7 +157,7 @@ impl Book {
         if let Some(moving) = self.moving.get(&at).filter(|_| !self.writer_lost) {
             return Err(format!("is dead, and is handed out again: {moving:?}"));
         }
-        // That it was refused went with a writer, and the mover received it before.
+        // Its rejection was lost with a writer, and the mover received it before.
         if self.published.contains(&at) {
             self.texts.get_mut(&letter.text).into_iter().for_each(|text| text.doubtful = true);
         }
@@ -166,7 +165,7 @@ impl Book {
         Ok(letter)
     }
 
-    /// Whether a history can be that of a message that is handed out in a queue, as its consumers know.
+    /// Checks the history of a delivered message against what its consumers know.
     fn history_is_right(&mut self, queue: usize, letter: &Letter, received: u64) -> Result<(), Wrong> {
         let (dying, grave) = (queue & !1, queue | 1);
         let Some(text) = self.texts.get(&letter.text) else { return Err("no publisher sent it".into()) };
@@ -181,12 +180,12 @@ impl Book {
         Ok(())
     }
 
-    /// Whether the writer under which a message was handed out is the one that there is, as far as is known.
+    /// Returns whether a message was delivered under the current writer, as far as is known.
     pub(super) fn is_held(&self, queue: usize, delivery: &Delivery) -> bool {
         self.lives.get(queue) == Some(&Some(delivery.life))
     }
 
-    /// A consumer asks to settle or reject a message.
+    /// Records a consumer's request to settle or reject a message.
     pub(super) fn settling(&mut self, queue: usize, offset: u64, text: &str, rejects: bool) {
         if let Some(copy) = self.copies.get_mut(&(queue, offset)) {
             copy.rejecting |= rejects;
@@ -215,13 +214,13 @@ impl Book {
                 }
                 known.rejected.extend(first.then_some(now));
             }
-            // It did not happen.
+            // The request had no effect.
             Err(SettleError::NotHeld) if first => known.rejects -= 1,
             Err(_) => {}
         }
     }
 
-    /// What was asked for then, of messages of the queue held under the writer that there is, is committed, and so is what was said before.
+    /// Records that requests of that time are committed, for messages held under the current writer, and so are earlier reports.
     pub(super) fn committed(&mut self, queue: usize, asked: u64) {
         let Book { unsure, copies, .. } = self;
         unsure.retain(|(of, offset), said| {
@@ -233,12 +232,12 @@ impl Book {
         });
     }
 
-    /// The mover receives a message. Returns the letter that it is to publish.
+    /// Records a message that the mover received. Returns the letter that it must publish.
     pub(super) fn died(&mut self, queue: usize, dead: &DeadMessage, now: Now, epoch: i32) -> Result<Letter, Wrong> {
         let offset = dead.offset.0;
         let copy = self.copy(queue, offset, &dead.bytes, epoch)?;
         let (rejecting, text) = (copy.rejecting, copy.text.clone());
-        // What another writer lost may have been handed out since, where that is not committed.
+        // An uncommitted message lost with a writer may have been replaced by another one.
         let rejecting = rejecting || (self.writer_lost && !is_committed(queue));
         let moving = self.moving.entry((queue, offset)).or_default();
         moving.reported += 1;
@@ -259,7 +258,7 @@ impl Book {
         Ok(read_letter(&dead.bytes)?.after(death, NAMES[next_of(queue)]))
     }
 
-    /// The mover publishes a message. Whether it is what it should be.
+    /// Checks a message that the mover publishes.
     pub(super) fn moves(
         &mut self,
         (queue, offset): (usize, u64),
@@ -278,7 +277,7 @@ impl Book {
         let sent = self.sent.entry((next_of(queue), message.bytes.clone())).or_default();
         sent.times += 1;
         sent.expires_at = sent.expires_at.into_iter().chain(to.1).min();
-        // It may be there already, though another time is in it.
+        // It may be present already, with another time.
         let again = !self.published.insert((queue, offset));
         if let Some(text) = self.texts.get_mut(&letter.text).filter(|_| again) {
             text.doubtful = true;
@@ -286,12 +285,12 @@ impl Book {
         Ok(())
     }
 
-    /// It was confirmed to the mover that a message is where it goes.
+    /// Records the confirm of a message at its target.
     pub(super) fn arrived(&mut self, queue: usize, offset: u64) {
         self.moving.entry((queue, offset)).or_default().arrived += 1;
     }
 
-    /// The mover says what became of a message.
+    /// Records the mover's report about a message.
     pub(super) fn answers(&mut self, queue: usize, offset: u64, how: DeadFate, now: u64) -> Result<(), Wrong> {
         let moving = self.moving.entry((queue, offset)).or_default();
         match how {
@@ -309,18 +308,18 @@ impl Book {
         Ok(())
     }
 
-    /// A queue has another writer.
+    /// Handles a new writer of a queue.
     pub(super) fn writer_lost(&mut self) {
         self.writer_lost = true;
         self.unsure.clear();
     }
 
-    /// The mover is gone, and the next one receives everything again.
+    /// Handles the end of the mover: the next one receives everything again.
     pub(super) fn mover_gone(&mut self) {
         self.moving.clear();
     }
 
-    /// The node is gone.
+    /// Handles a crash of the node.
     pub(super) fn crashed(&mut self) {
         self.texts.values_mut().filter(|text| !text.confirmed).for_each(|text| text.unknown = true);
         self.moving.clear();

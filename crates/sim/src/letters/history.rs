@@ -1,18 +1,18 @@
-//! A message of AMQP as it is stored, read by the format alone, and what is in its `x-death`.
+//! An AMQP message in its stored format, and its `x-death` header, decoded independently.
 //!
-//! Nothing of what writes it is used to read it, and how a history goes on is said once more here: what the gateway forgets or makes up
-//! is not forgotten or made up twice.
+//! Shares no code with the writer of the format, and implements the rules of the history once more, so that the gateway's errors are not repeated
+//! here.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use polylogue_amqp::codec::{BasicProperties, Table, TableBuilder, Value};
 use polylogue_api::DeadReason;
 
-/// The form of a message that never died.
+/// The form of a message that was never dead-lettered.
 const PLAIN: u8 = 1;
-/// The form of one with what only the broker sees.
+/// The form of a message with broker-internal fields.
 const WITH_HIDDEN: u8 = 2;
 const PERSISTENT: u8 = 2;
-/// A header that the publisher gives, which stays whatever happens.
+/// A publisher's header, which must never change.
 const OWN_HEADER: &str = "own";
 
 /// An entry of `x-death`.
@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) queue: String,
     pub(super) reason: String,
     pub(super) count: i64,
-    /// Of the first death there. Seconds since the Unix epoch.
+    /// Time of the first death there. Seconds since the Unix epoch.
     pub(super) time_s: u64,
     exchange: String,
     keys: Vec<String>,
@@ -33,14 +33,14 @@ pub(super) struct Letter {
     exchange: String,
     key: String,
     pub(super) text: String,
-    /// The latest first.
+    /// The latest entry first.
     pub(super) deaths: Vec<Entry>,
     /// Reason, queue and exchange of the first and of the last death.
     first: Option<[String; 3]>,
     last: Option<[String; 3]>,
 }
 
-/// Where a message died, why, and when.
+/// Queue, reason and time of a death.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Death<'a> {
     pub(super) queue: &'a str,
@@ -48,7 +48,7 @@ pub(super) struct Death<'a> {
     pub(super) time_s: u64,
 }
 
-/// A message as a publisher's session has it stored that sends it to a queue by the default exchange.
+/// Returns a message as stored by a publisher's session that sends it to a queue through the default exchange.
 pub(super) fn new_letter(queue: &str, text: &str) -> Bytes {
     let headers = Some(TableBuilder::new().with_text(OWN_HEADER, text).build());
     let basic = BasicProperties { headers, delivery_mode: Some(PERSISTENT), ..BasicProperties::default() };
@@ -64,7 +64,7 @@ pub(super) fn new_letter(queue: &str, text: &str) -> Bytes {
     out.freeze()
 }
 
-/// Reads a stored message.
+/// Decodes a stored message.
 pub(super) fn read_letter(stored: &Bytes) -> Result<Letter, String> {
     let mut left = stored.clone();
     let version = take(&mut left, 1)?;
@@ -144,7 +144,7 @@ fn name(reason: DeadReason) -> &'static str {
 }
 
 impl Letter {
-    /// The message as it comes to a queue by the default exchange after it died.
+    /// Returns the message as it arrives in a queue through the default exchange after its death.
     pub(super) fn after(&self, death: Death<'_>, to: &str) -> Letter {
         let reason = name(death.reason);
         let last = [reason.to_owned(), death.queue.to_owned(), self.exchange.clone()];
@@ -167,7 +167,7 @@ impl Letter {
         Letter { exchange: String::new(), key: to.to_owned(), text: self.text.clone(), deaths, first, last: Some(last) }
     }
 
-    /// How often it died in a queue, and of these for that reason.
+    /// Returns the number of deaths in a queue, and of those for this reason.
     pub(super) fn died_in(&self, queue: &str, reason: DeadReason) -> (i64, i64) {
         let here = || self.deaths.iter().filter(|entry| entry.queue == queue);
         let so = here().filter(|entry| entry.reason == name(reason));

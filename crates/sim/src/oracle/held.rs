@@ -1,10 +1,10 @@
-//! What may hold for something that one client changes, one change at a time.
+//! The allowed values of a setting that one client changes, one change at a time.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The value that was acknowledged last, and those that were asked for since, with the life of the node in which that was. A change
-/// that ended in an error may come into force until the life is over; what a later life shows is decided.
+/// The last acknowledged value, and later requested ones, with the node's start in which they were requested. A change that ended in an error may
+/// take effect until the next start; a value read after that is final.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Held {
     sure: i64,
@@ -16,7 +16,7 @@ impl Held {
         Held { sure, doubts: BTreeMap::new() }
     }
 
-    /// It is about to become `value`.
+    /// Records a requested change to `value`.
     pub(super) fn changes(&mut self, value: i64, life: u64) {
         self.doubts.insert(value, life);
     }
@@ -25,7 +25,7 @@ impl Held {
         self.sure == value || self.doubts.contains_key(&value)
     }
 
-    /// It was seen to be `value`, which it may be.
+    /// Records that `value` was read. Returns whether it is allowed.
     pub(super) fn settles(&mut self, value: i64, life: u64) {
         if self.doubts.values().all(|asked| *asked < life) {
             *self = Held::new(value);

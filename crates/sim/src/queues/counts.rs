@@ -1,18 +1,18 @@
-//! How often messages of a queue came back, as their consumers see.
+//! Delivery counts of messages of a queue, as seen by consumers.
 //!
 //! ```text
 //!   least ≤ what is shown ≤ most     both one more with each return; what is shown makes them one
 //!   sure  ≤ least                    what was there when something later was committed
 //! ```
 //!
-//! While the queue's writer goes on, a message says exactly how often it came back. A new writer knows what was committed: no less than
-//! what is sure, and no more than there was. That no delivery may show less than before, but for what came just before the end, follows: what a
-//! queue is to keep is flushed with the next record that has a waiter.
+//! Under one writer, a message has its exact delivery count. A new writer knows the committed count: at least `sure`, and at most the latest one. So
+//! no delivery may have a smaller count than before, except for returns just before the crash: a return is flushed with the next record that has a
+//! waiter.
 
 use polylogue_api::Delivery;
 use std::collections::BTreeMap;
 
-/// One number that only grows.
+/// The bounds of one count, which only grows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     sure: u16,
@@ -25,18 +25,18 @@ impl Count {
         (self.least, self.most) = (self.least.saturating_add(1), self.most.saturating_add(1));
     }
 
-    /// Whether it may be shown now.
+    /// Returns whether this count is allowed.
     fn may_be(self, reported: u16, damaged: bool) -> bool {
         (damaged || self.least <= reported) && reported <= self.most
     }
 }
 
-/// How often a message came back, and how often of these it failed.
+/// The number of returns of a message, and of those that were failures.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     returned: Count,
     failed: Count,
-    /// When it came back last.
+    /// Time of its last return.
     changed: u64,
 }
 
@@ -49,21 +49,21 @@ impl Tally {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// In which life of the queue's writer messages were handed out last, as far as a consumer saw in this life of the node.
+    /// The writer of the queue at the last delivery, as far as a consumer saw since the node's start.
     life: Option<u16>,
     tallies: BTreeMap<String, Tally>,
-    /// The tally of what no consumer saw.
+    /// The tally of messages that no consumer saw.
     unseen: Tally,
-    /// Counts above nothing that were as they had to be.
+    /// Number of correct counts above zero.
     pub(super) checked: u64,
 }
 
 impl Counts {
-    /// A message was handed out. Whether what it says is right; what would have been, if not.
+    /// Checks the counts of a delivery. Errors: the allowed counts.
     pub(super) fn check(&mut self, text: &str, delivery: &Delivery, damaged: bool) -> Result<(), String> {
         let Delivery { life, returned, failed, .. } = *delivery;
         match self.life {
-            // What was on its way to a consumer when the writer was lost.
+            // Messages in flight to a consumer when the writer was lost.
             Some(now) if now != life && now.wrapping_sub(life) < 1 << 15 => return Ok(()),
             Some(now) if now != life => self.new_writer(),
             _ => {}
@@ -80,12 +80,12 @@ impl Counts {
         if right { Ok(()) } else { Err(format!("came back {returned} times and failed {failed}, not {expected:?}")) }
     }
 
-    /// Whether a message is held under the writer that there is, as far as is known.
+    /// Returns whether a message is held under the current writer, as far as is known.
     pub(super) fn is_held(&self, delivery: &Delivery) -> bool {
         self.life == Some(delivery.life)
     }
 
-    /// A message that was held comes back.
+    /// Records the return of a held message.
     pub(super) fn returned(&mut self, text: &str, delivery: &Delivery, failed: bool, now: u64) {
         if self.is_held(delivery) {
             let tally = self.tallies.entry(text.to_owned()).or_insert(self.unseen);
@@ -97,7 +97,7 @@ impl Counts {
         }
     }
 
-    /// A consumer has gone that may have been handed messages that no consumer has seen.
+    /// Handles the end of a consumer that may have been sent messages that it has not seen.
     pub(super) fn unseen_returned(&mut self, now: u64) {
         for tally in self.tallies.values_mut().chain([&mut self.unseen]) {
             tally.both().into_iter().for_each(|count| count.most = count.most.saturating_add(1));
@@ -105,21 +105,21 @@ impl Counts {
         }
     }
 
-    /// What was asked for then, of messages held under the writer that there is, is committed, and so is all that was before.
+    /// Records that requests of that time are committed, for messages held under the current writer, and so is everything before.
     pub(super) fn committed(&mut self, asked: u64) {
         for tally in self.tallies.values_mut().filter(|tally| tally.changed < asked) {
             tally.both().into_iter().for_each(|count| count.sure = count.sure.max(count.least));
         }
     }
 
-    /// The queue's next writer knows what was committed.
+    /// Handles a new writer: it knows the committed counts.
     fn new_writer(&mut self) {
         for tally in self.tallies.values_mut() {
             tally.both().into_iter().for_each(|count| count.least = count.sure);
         }
     }
 
-    /// The node is gone.
+    /// Handles a crash of the node.
     pub(super) fn crashed(&mut self) {
         self.new_writer();
         self.life = None;

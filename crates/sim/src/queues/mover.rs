@@ -1,7 +1,7 @@
-//! The dead-letter mover: it receives dead messages, publishes them to the queue of the dead, and confirms the move when that is confirmed. It may
-//! vanish at any time; the next one receives everything again.
+//! The dead-letter mover: receives dead messages, publishes them to the dead-letter queue, and confirms the move after the publisher confirm. It may
+//! disconnect at any time; the next one receives everything again.
 //!
-//! A broker has one session that moves dead messages. What it receives of queues of AMQP is for [`crate::letters`].
+//! A broker has one mover session. Its messages from AMQP queues are for [`crate::letters`].
 
 use super::{Messages, Order, Session, message};
 use crate::oracle::Oracle;
@@ -16,22 +16,22 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Mover {
     session: Option<Session>,
-    /// What it received of the queue where messages die, and of others.
+    /// Messages received from the dead-lettering queue, and from others.
     received: Vec<DeadMessage>,
     others: Vec<DeadMessage>,
-    /// What is on its way to the queue of the dead under a token.
+    /// Unconfirmed publishes to the dead-letter queue, by token.
     open: BTreeMap<Token, Vec<(DeadMessage, String)>>,
 }
 
 impl Mover {
-    /// It goes, and what was on its way is never received.
+    /// Disconnects; events in flight are never received.
     pub(super) fn vanish(&mut self, broker: &Broker) {
         if let Some(session) = std::mem::take(self).session {
             broker.session_gone(session.id);
         }
     }
 
-    /// Makes sure that there is one.
+    /// Attaches a session if there is none.
     pub(super) fn attach(&mut self, broker: &Broker, order: &Order) -> &mut Session {
         self.session.get_or_insert_with(|| {
             let mut session = Session::new(broker, order);
@@ -40,7 +40,7 @@ impl Mover {
         })
     }
 
-    /// Its session, and what it received of other queues than `own`.
+    /// Returns its session, and the messages received from other queues than `own`.
     pub(super) fn others(&mut self, own: PartitionId) -> Option<(&mut Session, Vec<DeadMessage>)> {
         let session = self.session.as_mut()?;
         let (received, others): (Vec<_>, Vec<_>) = session.dead().into_iter().partition(|dead| dead.queue == own);
@@ -49,8 +49,8 @@ impl Mover {
         Some((session, std::mem::take(&mut self.others)))
     }
 
-    /// Says what was moved, and moves what it received since; returns how many requests that were. `known` is of the queue where messages
-    /// die, and of the one where the dead go.
+    /// Reports confirmed moves, and moves newly received messages. Returns the number of requests. `known`: the messages of the dead-lettering queue
+    /// and of the dead-letter queue.
     pub(super) fn turn(
         &mut self,
         broker: &Broker,

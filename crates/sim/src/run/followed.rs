@@ -1,4 +1,4 @@
-//! A run with a follower beside the node that clients use: it keeps up at its own pace, is compared and read, and takes over.
+//! A run with a follower besides the node that clients use: it follows at its own pace, is compared and read, and takes over.
 
 use super::{DATA, Mode, SHARDS, World, whole_partition};
 use crate::clients;
@@ -9,25 +9,26 @@ use polylogue_log::Frame;
 use polylogue_types::{Index, ShardId};
 use std::sync::Arc;
 
-/// Of so many steps one has the state of a shard noted, to be compared with that of the follower.
+/// In one of this many steps a shard's state is recorded for comparison with the follower's.
 const EXPECT_ODDS: u64 = 200;
-/// The follower has a turn in one of so many steps.
+/// The follower has a turn in one of this many steps.
 const FOLLOW_ODDS: u64 = 3;
-/// Of so many steps one has a partition read at the follower.
+/// In one of this many steps a partition is read at the follower.
 const READ_ODDS: u64 = 300;
 
-/// Frames of each shard, in their order.
+/// Frames of each shard, in order.
 type Rest = Vec<(ShardId, Vec<Arc<Frame>>)>;
 
 impl World {
-    /// Has every shard's state compared at the index where it is now.
+    /// Records every shard's state at its current index for comparison.
     pub(super) fn expect_all(&mut self, writer: &Broker) {
         let Some(follower) = &mut self.follower else { return };
         let expected = writer.shards().iter().try_for_each(|shard| follower.expect(writer, shard.id));
         self.failures.extend(expected.err());
     }
 
-    /// The node has died for good: the follower gets all that it committed and some of the rest, becomes the writer, and clients go on with it.
+    /// After the node's last crash: the follower receives all committed frames and some of the rest, becomes the writer, and clients continue with
+    /// it.
     pub(super) fn change_over(&mut self) {
         let Some(mut follower) = self.follower.take() else { return };
         let ready = self.hand_over(&mut follower);
@@ -45,7 +46,7 @@ impl World {
         self.lost_connections();
         broker.forget_reads();
         drop(broker);
-        // What it has written itself, and what it was given before, it finds again.
+        // The node's own frames, and those it received before, are recorded already.
         self.die();
         if let Some(broker) = self.open() {
             self.finish(&broker);
@@ -65,7 +66,8 @@ impl World {
         follower.broker.take_over().map_err(|e| format!("no take-over: {e}"))
     }
 
-    /// What the node that died had written and not committed, as a start of its own finds it. Any prefix of it may have reached other nodes.
+    /// Returns the frames that the crashed node had written and not committed, as its restart would find them. Any prefix may have reached other
+    /// nodes.
     fn uncommitted(&self) -> Result<Rest, String> {
         let (machines, _) = node::machines();
         let opened = Broker::open(self.sim.env(), node::config(DATA, SHARDS), machines);
@@ -81,12 +83,12 @@ impl World {
         Ok(all)
     }
 
-    /// Whether what the node commits is recorded.
+    /// Sets whether the node's commits are recorded.
     pub(super) fn records(&self) -> bool {
         self.follower.is_some() || matches!(self.mode, Mode::Replayed(_))
     }
 
-    /// Notes what the node's shards are like.
+    /// Records the states of the node's shards.
     pub(super) fn note_ends(&mut self, broker: &Broker) {
         if self.mode == Mode::Alone {
             return;
@@ -100,7 +102,7 @@ impl World {
         }
     }
 
-    /// The follower has its turn, in some steps.
+    /// Gives the follower its turn in some steps.
     pub(super) fn follow(&mut self, writer: &Broker) -> Result<(), String> {
         let Some(follower) = &mut self.follower else { return Ok(()) };
         if self.rng.below(EXPECT_ODDS) == 0 {
@@ -119,11 +121,11 @@ impl World {
         Ok(())
     }
 
-    /// Reads a partition at the follower, from somewhere on. What it has is what the writer has acknowledged or not answered yet.
+    /// Reads a partition at the follower, from some offset on. Its entries are acknowledged by the writer, or not replied to yet.
     fn read_at(&mut self, follower: &Broker) -> Result<(), String> {
         let places = self.oracle.places();
         let Some(place) = places.get(self.rng.below(places.len().max(1) as u64) as usize) else { return Ok(()) };
-        // Until the follower has the topic and its partition, it says that there is none.
+        // Until the follower has the topic and its partition, the response is an error.
         let known = follower.catalog().topic(&place.0).and_then(|t| t.partitions.get(place.1 as usize).copied());
         let Some(status) = known.and_then(|known| follower.partition_status(known.id)) else { return Ok(()) };
         let (start, end) = (status.log_start.0, status.high_watermark.0);
