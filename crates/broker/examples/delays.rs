@@ -1,7 +1,7 @@
-//! What pending delays cost: `cargo run --release -p polylogue-broker --example delays [DIRECTORY] [messages]`, twice.
+//! Cost of pending delays: `cargo run --release -p polylogue-broker --example delays [DIRECTORY] [messages]`, twice.
 //!
-//! In an empty directory: publishes ten million messages of 100 bytes to one queue, each with a time of its own within thirty days, and
-//! stops. In one with a queue: starts, and hands out for two minutes what is due. Prints times, memory and how late messages were.
+//! In an empty directory: publishes ten million messages of 100 bytes to one queue, each with its own delivery time within thirty days, and stops. In
+//! a directory with a queue: starts, and delivers due messages for two minutes. Prints times, memory and how late messages were.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a measurement, of wall time")]
 
@@ -25,7 +25,7 @@ const HANDING: Duration = Duration::from_secs(120);
 struct Client {
     replies: Mutex<Vec<Reply>>,
     wake: Condvar,
-    /// How late each message was: by the time in its body.
+    /// How late each message was, by the time in its body.
     late_ms: Mutex<Vec<i64>>,
 }
 

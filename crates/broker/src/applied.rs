@@ -94,7 +94,7 @@ impl Inner {
 }
 
 fn timers(shard: &Shard, state: &ShardState) -> Result<Bytes> {
-    let failed = |why: String| Error::new(ErrorKind::Io, format!("the index of times of shard {}: {why}", shard.id));
+    let failed = |why: String| Error::new(ErrorKind::Io, format!("the timer index of shard {}: {why}", shard.id));
     let mut read = |part: &Bytes| {
         let checkpoints = shard.checkpoints.as_ref().ok_or("there are no checkpoints")?;
         let chunk = checkpoints.read(&checkpoint::timers_key(part)).map_err(|e| e.to_string())?;

@@ -58,12 +58,12 @@ enum Why {
 impl Why {
     fn error(self) -> Error {
         let (kind, text) = match self {
-            Why::Room => (ErrorKind::StorageFull, "the disk has become short of room, and a backup holds some"),
+            Why::Room => (ErrorKind::StorageFull, "the disk is running out of space, and the backup holds some"),
             Why::Idle => (ErrorKind::Io, "its caller has read nothing of it for a minute"),
-            Why::Late => (ErrorKind::Io, "it has taken longer than log.backup_ms_max"),
+            Why::Late => (ErrorKind::Io, "it took longer than log.backup_ms_max"),
             Why::Stopping => (ErrorKind::Io, "the broker stops"),
         };
-        Error::new(kind, format!("the backup was broken off: {text}"))
+        Error::new(kind, format!("the backup was aborted: {text}"))
     }
 }
 
@@ -133,7 +133,7 @@ impl Broker {
         let inner = &self.inner;
         if inner.backups.taken.swap(true, Ordering::AcqRel) {
             inner.backups.failed.fetch_add(1, Ordering::Relaxed);
-            return Err(Error::new(ErrorKind::Busy, "another backup is under way: there is one at a time"));
+            return Err(Error::new(ErrorKind::Busy, "another backup is in progress; only one may run at a time"));
         }
         inner.begin_backup().inspect_err(|_| {
             inner.backups.failed.fetch_add(1, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl Inner {
             return Err(Why::Stopping.error());
         }
         if self.alarm.is_on() {
-            let text = "the disk is short of room, and a backup would hold what is about to go; make room first";
+            let text = "the disk is short of space, and a backup would hold files that are about to be removed; free space first";
             return Err(Error::new(ErrorKind::StorageFull, text));
         }
         let shards = self.cut_shards()?;
@@ -199,7 +199,7 @@ impl Inner {
                 return Ok(names.zip(cuts).collect());
             }
         }
-        Err(Error::new(ErrorKind::Busy, "journals are being made for first topics: try again"))
+        Err(Error::new(ErrorKind::Busy, "shards are being opened for new topics; try again"))
     }
 
     /// Aborts a backup that holds needed disk space, exceeds its time limit, or has an idle client.

@@ -71,8 +71,10 @@ impl DataDir {
         let has_identity = names.iter().any(|n| n == IDENTITY);
         let foreign = names.iter().find(|n| ![LOCK, IDENTITY_NEW, "lost+found"].contains(&n.as_str()));
         if !has_identity && let Some(name) = foreign {
-            let text =
-                format!("{} is not a polylogue data directory: it holds {name}; give an empty one", path.display());
+            let text = format!(
+                "{} is not a polylogue data directory: it contains {name}; use an empty directory",
+                path.display()
+            );
             return Err(Error::new(ErrorKind::Incompatible, text));
         }
         if has_identity {
@@ -80,8 +82,9 @@ impl DataDir {
             let found = read_identity(env, path)?.node;
             if let Some(node) = node.filter(|node| *node != found) {
                 let path = path.display();
-                let text =
-                    format!("{path} is the data directory of broker {found}, and this is broker {node}; give its own");
+                let text = format!(
+                    "{path} is the data directory of broker {found}, but this is broker {node}; use its own directory"
+                );
                 return Err(Error::new(ErrorKind::Config, text));
             }
         }

@@ -103,8 +103,9 @@ pub fn repair_directory(
         shards.push((id, report));
     }
     if let Err(e) = try_start(env, config, machines()) {
-        let text =
-            format!("what can be repaired was, but a broker does not start: {e}; restore the directory from a backup");
+        let text = format!(
+            "everything repairable was repaired, but the broker does not start: {e}; restore the directory from a backup"
+        );
         return Err(Error::new(e.kind, text));
     }
     Ok(DirectoryRepair { identity, shards })
@@ -130,7 +131,7 @@ pub fn hold_directory_to_read(env: &Env, dir: &Path) -> Result<Option<Box<dyn Di
 
 fn is_there(env: &Env, dir: &Path) -> Result<()> {
     if !env.disk.exists(&dir.join(datadir::IDENTITY)) {
-        let text = format!("{} is no data directory: it has no file {}", dir.display(), datadir::IDENTITY);
+        let text = format!("{} is not a data directory: it has no file {}", dir.display(), datadir::IDENTITY);
         return Err(Error::new(ErrorKind::Io, text));
     }
     Ok(())

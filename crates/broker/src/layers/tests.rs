@@ -8,7 +8,7 @@ use polylogue_replicate::Work;
 use polylogue_types::{Offset, ShardId};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Topics inherit `bytes` of the cluster's document, unless it is their own; and how often that was asked.
+/// Topics inherit `bytes` from the cluster's document, unless they set it; counts the resolutions.
 #[derive(Debug, Default)]
 struct Inheriting(Mutex<Option<u64>>, AtomicU64);
 
@@ -41,7 +41,7 @@ fn named(bytes: u64) -> Settings {
     [("bytes".to_owned(), bytes.to_string())].into()
 }
 
-/// Sets `config` for a topic of which `expected` is set.
+/// Sets `config` for a topic whose present config is `expected`.
 fn configure(node: &Node, name: &str, config: TopicConfig) -> Request {
     let topic = node.broker.catalog().topic(name).unwrap();
     let config = Some(ConfigChange { expected: topic.config.raw.clone(), config });
@@ -62,7 +62,7 @@ fn shard(node: &Node, id: ShardId) -> Arc<Shard> {
     node.broker.inner.shard_if_open(id).unwrap()
 }
 
-/// What holds for a partition in its shard.
+/// Returns the effective setting of a partition in its shard.
 fn held(node: &Node, id: PartitionId) -> Option<u64> {
     let shard = shard(node, ASYNC);
     let state = shard.renewed(node.broker.inner.config.resolver.as_ref());
@@ -74,7 +74,7 @@ fn held(node: &Node, id: PartitionId) -> Option<u64> {
     holds
 }
 
-/// A shard knew what was set when a topic was made, and took what was changed since from the shard of the metadata.
+/// A shard knew the settings of a topic's creation only, and took later changes from the metadata's shard.
 #[test]
 fn a_shard_alone_has_the_settings_that_it_had_beside_the_others() {
     let world = SimWorld::new(1);
@@ -104,7 +104,7 @@ fn a_shard_alone_has_the_settings_that_it_had_beside_the_others() {
     let applied = state.state.lock().partitions[&crate::record::BROKER_PARTITION].high_watermark;
     assert_eq!(proposed, applied, "nothing lacked, and nothing was proposed again");
     assert_eq!((held(&node, a), held(&node, b)), (Some(9), Some(5)));
-    // From a checkpoint as from the log.
+    // The same from a checkpoint as from the log.
     node.broker.shutdown();
     let live = node.applied(ASYNC);
     let whole = live.iter().find(|(key, _)| key.kind == b'o' && key.id.is_empty()).and_then(|(_, bytes)| bytes.clone());
@@ -115,7 +115,7 @@ fn a_shard_alone_has_the_settings_that_it_had_beside_the_others() {
     assert_same(&alone(&world, ASYNC), &live);
 }
 
-/// Each kill between what metadata records and what follows from it in a shard.
+/// A kill at each step between the metadata's record and its effects in a shard.
 #[test]
 fn changes_of_settings_reach_a_shard_over_a_crash_at_any_step() {
     for of_cluster in [false, true] {
@@ -155,7 +155,7 @@ fn changes_of_settings_reach_a_shard_over_a_crash_at_any_step() {
     }
 }
 
-/// Each topic was resolved anew, and shown anew, by the thread that commits.
+/// Each topic was resolved and published again by the committing thread.
 #[test]
 fn what_the_cluster_sets_is_one_record_a_shard_and_looks_at_no_topic() {
     const TOPICS: u64 = 300;
@@ -176,7 +176,7 @@ fn what_the_cluster_sets_is_one_record_a_shard_and_looks_at_no_topic() {
     node.ask(cluster(Settings::new(), named(1 << 20)));
     assert_eq!(resolver.1.load(Ordering::Relaxed), asked);
     assert_eq!(shards.map(records), before.map(|first| first.plus(1)));
-    // More than are made under one hold of the lock; and each once.
+    // More than are derived under one hold of the lock; and each once.
     let renewed = |node: &Node| drop(shard(node, ASYNC).renewed(node.broker.inner.config.resolver.as_ref()));
     renewed(&node);
     let once = resolver.1.load(Ordering::Relaxed);
@@ -185,7 +185,7 @@ fn what_the_cluster_sets_is_one_record_a_shard_and_looks_at_no_topic() {
     assert_eq!(resolver.1.load(Ordering::Relaxed), once);
     assert_eq!(held(&node, node.partitions("t3")[0]), Some(3));
     assert_eq!(held(&node, node.partitions("t4")[0]), Some(1 << 20));
-    // What comes to the same for topics is no record.
+    // A change without effect on topics is no record.
     let mut other = named(1 << 20);
     other.insert("other".to_owned(), "1".to_owned());
     let before = shards.map(records);
@@ -193,12 +193,12 @@ fn what_the_cluster_sets_is_one_record_a_shard_and_looks_at_no_topic() {
     assert_eq!(shards.map(records), before);
 }
 
-/// As a frame with the record alone is applied.
+/// Applies the record alone, as from a frame.
 fn configure_applied(shard: &Shard, topic: TopicId, layer: TopicConfig) {
     super::configure(&mut shard.state.lock(), topic, Arc::new(layer)).unwrap();
 }
 
-/// A change is answered when its records are proposed: what is published next is judged by it.
+/// A change is replied to when its records are proposed: later publishes are checked by it.
 #[test]
 fn a_limit_holds_for_what_is_published_while_its_record_is_on_its_way() {
     let world = SimWorld::new(4);
@@ -211,7 +211,7 @@ fn a_limit_holds_for_what_is_published_while_its_record_is_on_its_way() {
     let (q, shard) = (node.partitions("q")[0], shard(&node, ASYNC));
     let topic = |length_max| {
         node.start(configure(&node, "q", limited(length_max)));
-        // Of the metadata's shard alone.
+        // Commits the metadata's shard only.
         let meta = node.broker.inner.shard_if_open(ShardId(0)).unwrap();
         while meta.log.step(Work::Write) | meta.log.step(Work::Flush) {}
     };
@@ -224,14 +224,14 @@ fn a_limit_holds_for_what_is_published_while_its_record_is_on_its_way() {
         (applied, host.settings.length_max, host.is_full(Offset(3), || 1), host.is_full(Offset(4), || 1))
     };
     assert_eq!(seen(), (None, Some(4), false, true), "as proposed");
-    // The first of the two alone.
+    // Commits the first of the two only.
     let id = node.broker.catalog().topic("q").unwrap().id;
     configure_applied(&shard, id, limited(Some(3)));
     assert_eq!(seen(), (Some(3), Some(4), false, true), "the first is applied, and takes the second one back");
     shard.state.lock().openings.layers.note_proposed(id);
     node.drive();
     assert_eq!(seen(), (Some(4), Some(4), false, true));
-    // What is lost with its writer holds no more, until the next one proposes it.
+    // A layer lost with its writer has no effect until the next writer proposes it.
     topic(Some(5));
     assert_eq!(seen().1, Some(5));
     reset_tail(&mut shard.state.lock());
@@ -256,7 +256,7 @@ fn topics_that_change_together_are_one_record_and_what_was_set_last_holds() {
         TopicChange { topic, config: Some(ConfigChange { expected, config }), partitions: None }
     };
     let alter = |changes| node.start(Request::AlterTopics(AlterTopics { changes, validate_only: false }));
-    // All are committed together; the second takes one of the first back.
+    // Committed together; the second change reverts part of the first.
     alter(vec![change("a", Settings::new(), own(1)), change("b", Settings::new(), own(2))]);
     alter(vec![change("b", named(2), of_class(Durability::Async)), change("c", Settings::new(), own(3))]);
     node.drive();
@@ -267,7 +267,7 @@ fn topics_that_change_together_are_one_record_and_what_was_set_last_holds() {
     assert_same(&alone(&world, ASYNC), &live);
 }
 
-/// Retention that was raised, and answered, would have taken what it was to keep.
+/// After an acknowledged increase of retention, messages that it keeps were trimmed.
 #[test]
 fn what_is_inherited_holds_while_its_record_is_on_its_way() {
     let world = SimWorld::new(5);

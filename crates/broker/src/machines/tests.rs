@@ -7,7 +7,7 @@ use polylogue_replicate::Work;
 use polylogue_types::TimestampMs;
 use std::sync::Arc;
 
-/// A machine that counts its records, and notes how many replies had left when it applied the last of them. A command without bytes only looks.
+/// A machine that counts its records, and the replies sent before it applied the last one. An empty command is read-only.
 #[derive(Debug, Default)]
 struct Counter(u64, Arc<Recorder>, Arc<AtomicUsize>);
 
@@ -49,7 +49,7 @@ impl StateMachine for Counter {
     }
 }
 
-/// The log says that more is acknowledged than the machines have applied: a command that looks waits for it, and one that changes does not.
+/// More is acknowledged than the machines have applied: a read-only command waits for it, a changing one does not.
 #[test]
 fn a_command_that_looks_waits_for_what_was_acknowledged_before() {
     let world = SimWorld::new(1);
@@ -88,7 +88,7 @@ fn a_command_that_looks_waits_for_what_was_acknowledged_before() {
     assert_eq!(seen(), [(4, 1), (3, 2)]);
 }
 
-/// Replies to appends waited until the machines had applied what was committed with them.
+/// Replies to appends waited until the machines had applied the records committed with them.
 #[test]
 fn what_no_machine_decides_is_answered_before_the_machines_apply() {
     let world = SimWorld::new(1);

@@ -91,7 +91,7 @@ impl Node {
         Request::Publish(PublishRequest { messages: vec![message; 10], ack: Ack::Committed, patient: false })
     }
 
-    /// All chunks of what is applied in a shard.
+    /// Returns all chunks of a shard's applied state.
     pub(crate) fn applied(&self, shard: ShardId) -> Changed {
         let shard = self.broker.inner.shard_if_open(shard).unwrap();
         there(self.broker.inner.capture(&shard, true).changed)
@@ -102,7 +102,7 @@ pub(crate) fn of_class(durability: Durability) -> TopicConfig {
     TopicConfig { durability, ..TopicConfig::default() }
 }
 
-/// What a shard applies from its own log, with no other shard there.
+/// Returns the state that a shard applies from its own log, without other shards.
 pub(crate) fn alone(world: &SimWorld, id: ShardId) -> Changed {
     let (inner, _) = Inner::unopened(world.env(), config(), BTreeMap::new()).unwrap();
     let shard = inner.disk_shard(id, &Arc::new(ShardSink::default())).unwrap();
@@ -121,7 +121,7 @@ pub(crate) fn assert_same(alone: &Changed, live: &Changed) {
     }
 }
 
-/// A shard without the metadata dropped all entries, and nothing said so.
+/// A shard without the metadata dropped all entries without an error.
 #[test]
 fn a_shard_alone_applies_what_it_applied_beside_the_others() {
     let world = SimWorld::new(1);
@@ -143,7 +143,7 @@ fn a_shard_alone_applies_what_it_applied_beside_the_others() {
     assert_same(&alone(&world, ASYNC), &live);
 }
 
-/// Each kill between a topic's record and what follows from it in the shard of its partitions.
+/// A kill at each step between a topic's record and its effects in the shard of its partitions.
 #[test]
 fn what_metadata_says_is_opened_and_closed_over_a_crash_at_any_step() {
     for deletes in [false, true] {
@@ -152,7 +152,7 @@ fn what_metadata_says_is_opened_and_closed_over_a_crash_at_any_step() {
             let world = SimWorld::new(steps);
             let node = Node::open(&world);
             node.drive();
-            // The shard of that class is opened by the first topic that wants it, in a step of its own.
+            // The first topic of a class opens its shard, in a step of its own.
             node.ask(Node::create("other", 1, of_class(Durability::Async)));
             if deletes {
                 node.ask(Node::create("t", 2, of_class(Durability::Async)));
@@ -199,7 +199,7 @@ fn what_metadata_says_is_opened_and_closed_over_a_crash_at_any_step() {
     }
 }
 
-/// Silent producers were forgotten by a node's clock, and a start from the log remembered them again.
+/// Idle producers expired by a node's clock, and a start from the log restored them.
 #[test]
 fn producers_that_were_silent_for_too_long_are_forgotten_by_a_record() {
     const HOUR_MS: u64 = 3_600_000;
@@ -218,7 +218,7 @@ fn producers_that_were_silent_for_too_long_are_forgotten_by_a_record() {
     world.clock.advance_ms(5 * HOUR_MS);
     node.broker.tick();
     assert_eq!(known(&node), [1, 1], "nothing is committed yet");
-    // So long it may wait for others to be written with it.
+    // The longest time that the record waits to be written with others.
     world.clock.advance_ms(1_000);
     node.drive();
     assert_eq!(known(&node), [0, 1]);
@@ -229,7 +229,7 @@ fn producers_that_were_silent_for_too_long_are_forgotten_by_a_record() {
     assert_eq!(known(&node), [0, 1]);
 }
 
-/// Entries whose partition had been deleted meanwhile were dropped, whatever the reason that it was not there.
+/// Entries whose partition was missing for any reason were dropped, not only those of deleted partitions.
 #[test]
 fn an_entry_of_a_partition_that_is_not_open_is_refused_unless_damage_may_have_taken_its_opening() {
     let world = SimWorld::new(3);
@@ -249,7 +249,7 @@ fn an_entry_of_a_partition_that_is_not_open_is_refused_unless_damage_may_have_ta
     assert_eq!(is_open(&shard.store, &mut state, unknown, Offset(7)), Ok(false), "as before there were such records");
 }
 
-/// Once there had been damage, the broker never noticed an entry of a partition that is not open again.
+/// After damage, the broker never again detected an entry of a partition that is not open.
 #[test]
 fn a_writer_that_has_made_good_what_damage_took_says_so() {
     let world = SimWorld::new(4);

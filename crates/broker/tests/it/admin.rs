@@ -1,4 +1,4 @@
-//! Changing topics and settings, trimming and looking at partitions.
+//! Changing topics and settings, trimming and querying partitions.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -17,7 +17,7 @@ fn settings(pairs: &[(&str, &str)]) -> Settings {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Sets exactly `raw` for a topic of which `expected` is set.
+/// Sets exactly `raw` for a topic whose present config is `expected`.
 fn configure(topic: &TopicInfo, expected: &[(&str, &str)], raw: &[(&str, &str)]) -> TopicChange {
     let config = TopicConfig { raw: settings(raw), ..TopicConfig::clone(&topic.config) };
     let config = Some(ConfigChange { expected: settings(expected), config });
@@ -55,7 +55,7 @@ fn trim(partition: PartitionId, first: Option<u64>) -> TrimPartition {
     TrimPartition { partition, first: first.map(Offset) }
 }
 
-/// Topics inherit `retention.bytes` of the cluster's document, or of the node's.
+/// Topics inherit `retention.bytes` from the cluster's or the node's document.
 #[derive(Debug, Default)]
 struct Inheriting(Mutex<(Option<u64>, Option<usize>)>);
 
@@ -71,7 +71,7 @@ impl ConfigResolver for Inheriting {
 
     fn topic(&self, inherited: &Inherited, layer: &Arc<TopicConfig>) -> Arc<TopicConfig> {
         let retention_bytes = inherited.config.retention_bytes;
-        // Another durability than the topic's own must not come through.
+        // An inherited durability must not override the topic's own.
         Arc::new(TopicConfig { retention_bytes, durability: Durability::Memory, ..TopicConfig::clone(layer) })
     }
 
@@ -129,7 +129,7 @@ fn of_two_changes_at_the_same_time_none_is_lost() {
     let mut node = Node::open(&world, |_| {});
     let topic = node.create("t", 1, TopicConfig::default());
     let first = node.start(alter(vec![configure(&topic, &[], &[("a", "1")])]));
-    // The first is not committed yet, and counts.
+    // The first one is not committed yet, and counts.
     let second = node.start(alter(vec![configure(&topic, &[], &[("b", "2")])]));
     let conflict = node.client.replies.lock().remove(&second).expect("an immediate answer");
     let current = Current { settings: settings(&[("a", "1")]), partitions: 1 };
@@ -166,11 +166,11 @@ fn what_cannot_be_changed_is_not() {
     assert_eq!(node.broker.catalog().topic("t").unwrap(), topic);
     node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("t".into())] }));
     assert_eq!(altered(node.ask(alter(vec![grow(&topic, 2, 3)]))), Err(AlterError::UnknownTopic));
-    // What the topic had is free again, with what was added to it.
+    // The topic's quota is free again, including added partitions.
     node.create("u", 4, TopicConfig::default());
 }
 
-/// What is appended once the change is applied has the new durability, in the partitions that are there.
+/// Appends after the change is applied have the new durability, in existing partitions.
 #[test]
 fn another_durability_holds_for_what_is_appended_from_then_on() {
     let world = SimWorld::new(31);
@@ -192,13 +192,13 @@ fn another_durability_holds_for_what_is_appended_from_then_on() {
     let held = |name: &str| catalog.topic(name).unwrap().config.durability;
     assert_eq!((held("quick"), held("safe")), (Durability::Sync, Durability::Async));
     node.append(entry(q, "b")).unwrap();
-    // Written and not flushed: enough for the one, not for the other.
+    // Written and not flushed: enough for one class, not for the other.
     let append = |p| Request::Append(AppendRequest { entries: vec![entry(p, "c")], ack: Ack::Committed });
     let tokens = [append(q), append(s)].map(|request| node.start(request));
     node.broker.log_step(Work::Write);
     let answered = tokens.map(|token| node.client.replies.lock().contains_key(&token));
     assert_eq!(answered, [false, true]);
-    // A power cut takes what was acknowledged before its flush, and nothing else; the new durability stays.
+    // A power cut removes messages acknowledged before their flush, and nothing else; the new durability stays.
     drop(node);
     world.disk.crash_losing_all();
     world.crash();
@@ -207,7 +207,7 @@ fn another_durability_holds_for_what_is_appended_from_then_on() {
     let token = node.start(append(s));
     node.broker.log_step(Work::Write);
     assert!(node.client.replies.lock().contains_key(&token));
-    // New partitions are placed with the others.
+    // New partitions are placed with the existing ones.
     let safe = node.broker.catalog().topic("safe").unwrap();
     assert_eq!(altered(node.ask(alter(vec![grow(&safe, 1, 2)]))), Ok(()));
     let new = node.broker.catalog().topic("safe").unwrap().partitions[1].id;
@@ -232,7 +232,7 @@ fn documents_are_kept_replaced_and_removed() {
     assert_eq!(altered(node.ask(document(SettingsScope::Cluster, &[("b", "2")], &[]))), Ok(()));
     drop(node);
     world.crash();
-    // Once from a checkpoint and what came after it, once from another checkpoint alone.
+    // Once from a checkpoint and later frames, once from another checkpoint alone.
     for _ in 0..2 {
         let node = Node::open(&world, small);
         let catalog = node.broker.catalog();
@@ -391,7 +391,7 @@ fn the_log_of_the_metadata_is_described_as_it_is_applied() {
     assert_eq!((written.high_watermark, written.end), (before.high_watermark, before.end.next()), "not committed yet");
     node.drive();
     let after = describe(&mut node);
-    // That the partition is there is a record, too.
+    // The partition's opening is a record, too.
     assert_eq!((after.term, after.high_watermark, after.end), (before.term, written.end.next(), written.end.next()));
     drop(node);
     world.crash();

@@ -1,4 +1,4 @@
-//! Backups of a broker that goes on: what they hold, and what ends them.
+//! Backups of a running broker: their contents, and the reasons for which they are aborted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -34,7 +34,7 @@ fn open(world: &SimWorld, change: impl FnOnce(&mut BrokerConfig)) -> (Node, [Par
     (node, ids)
 }
 
-/// Appends to both topics and publishes to the queue: of each the next message, which says its number.
+/// Appends to both topics and publishes to the queue: the next message, which contains its number.
 fn write(node: &mut Node, ids: &[PartitionId; 3], number: u64) {
     let text = format!("{number} {}", "x".repeat(700));
     for id in &ids[..2] {
@@ -58,12 +58,12 @@ fn delay(node: &mut Node) {
     assert_eq!(timers(node), 1);
 }
 
-/// Messages that wait for a time far off.
+/// Number of delayed messages that are parked.
 fn timers(node: &Node) -> u64 {
     node.broker.shards().iter().map(|shard| shard.timers_pending).sum()
 }
 
-/// Writes the next piece down. False when there is none.
+/// Stores the next piece. Returns false if there is none.
 fn copy_next(env: &Env, backup: &mut Backup, at: &mut (String, u64)) -> bool {
     match backup.next_piece().expect("a piece") {
         Some(BackupPiece::File { name, .. }) => {
@@ -83,7 +83,7 @@ fn copy_next(env: &Env, backup: &mut Backup, at: &mut (String, u64)) -> bool {
     }
 }
 
-/// All numbers that a partition holds, which are in order.
+/// Returns all numbers in a partition, which are in order.
 fn numbers(node: &mut Node, id: PartitionId) -> Vec<u64> {
     let status = node.broker.partition_status(id).expect("a partition");
     let number = |text: String| text.split(' ').next().unwrap().parse::<u64>().unwrap();
@@ -91,7 +91,7 @@ fn numbers(node: &mut Node, id: PartitionId) -> Vec<u64> {
     while (found.len() as u64) < status.high_watermark.0 {
         let read = node.read(id, found.len() as u64).expect("readable");
         let bytes: Vec<u8> = read.chunks.iter().flat_map(|c| c.to_bytes().unwrap()).collect();
-        // All have one length but for their numbers.
+        // All have the same length.
         let text = String::from_utf8(bytes).unwrap();
         let before = found.len();
         found.extend(text.split_inclusive('x').filter(|part| part.contains(' ')).map(|part| number(part.to_owned())));
@@ -210,7 +210,7 @@ fn it_is_broken_off_for_want_of_room_by_time_when_nobody_takes_it_and_at_the_end
     assert!(why(&mut backup).text.contains("the broker stops"));
     drop(backup);
     assert_eq!(node.broker.backups().failed, 5);
-    // Nothing of it keeps the directory.
+    // The aborted backup does not hold the directory.
     drop(node);
     let config = BrokerConfig::new("/data".into());
     assert!(Broker::open(world.env(), config, BTreeMap::new()).is_ok());

@@ -1,4 +1,4 @@
-//! The broker over the simulated machine: what is acknowledged survives, what is read is committed.
+//! The broker on the simulated machine: acknowledged data survives, and only committed data is read.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -208,7 +208,7 @@ fn async_and_memory_topics_live_in_shards_of_their_own() {
     assert!(first >= Offset(2), "offset {first} of a memory topic was given out twice");
 }
 
-/// The thread that asks writes a small append of class async itself; one that waits for a flush is left to the journal's threads.
+/// A small append of class async is written by the calling thread; one that waits for a flush is left to the journal's threads.
 #[test]
 fn a_small_async_append_is_answered_without_a_step_of_the_journal() {
     let world = SimWorld::new(9);
@@ -216,7 +216,7 @@ fn a_small_async_append_is_answered_without_a_step_of_the_journal() {
     let config = |durability| TopicConfig { durability, ..TopicConfig::default() };
     let [a, s] = [("async", Durability::Async), ("sync", Durability::Sync)]
         .map(|(name, durability)| node.create(name, 1, config(durability)).partitions[0].id);
-    // The journal's first file is begun by its threads.
+    // The journal's threads begin its first file.
     node.append(entry(a, "x")).unwrap();
     let append = |partitions: &[PartitionId]| {
         let entries = partitions.iter().map(|partition| entry(*partition, "y")).collect();
@@ -246,7 +246,7 @@ fn a_clean_stop_needs_no_replay() {
     assert_eq!(node.text(a, 0), "x");
 }
 
-/// What is committed can be read a moment before the state says so: a reader that then asked for more got an out-of-range error.
+/// An entry can be read shortly before the applied state has it: a reader that then asked for the next got an out-of-range error.
 #[test]
 fn a_reader_ahead_of_the_high_watermark_is_not_out_of_range() {
     let world = SimWorld::new(11);
@@ -266,7 +266,7 @@ fn a_reader_ahead_of_the_high_watermark_is_not_out_of_range() {
     assert!(matches!(at(2), Err(ReadError::OutOfRange { .. })));
 }
 
-/// Their runs stayed in the store until the next start, and their bytes on the disk.
+/// The runs of deleted partitions stayed in the store until the next start, and their bytes on the disk.
 #[test]
 fn entries_on_their_way_when_their_topic_is_deleted_leave_nothing() {
     let world = SimWorld::new(12);
@@ -288,7 +288,7 @@ fn entries_on_their_way_when_their_topic_is_deleted_leave_nothing() {
     assert_eq!(left[0], left[1]);
 }
 
-/// A ring of frames forgets by itself: "earliest" has to be what is still there, even where nothing is ever deleted.
+/// A ring of frames drops its oldest frames: "earliest" must be the first remaining one, even if nothing is ever deleted.
 #[test]
 fn the_earliest_offset_of_a_memory_topic_can_be_read() {
     let world = SimWorld::new(13);
@@ -314,7 +314,7 @@ fn the_earliest_offset_of_a_memory_topic_can_be_read() {
     assert!(matches!(before, ReadError::OutOfRange { log_start, .. } if log_start == earliest), "{before:?}");
 }
 
-/// The entry in which a log starts was read at its base, which is below the start: out of range for any time.
+/// An entry that contains the log start was read at its base, which is below the log start: out of range for any time.
 #[test]
 fn entries_are_found_by_time_where_the_log_starts_inside_of_one() {
     let world = SimWorld::new(31);
@@ -351,7 +351,7 @@ fn entries_are_found_by_time_where_the_log_starts_inside_of_one() {
     }
 }
 
-/// The record was committed first and its journal made afterwards: a full disk ended the process, and each start after it.
+/// The record was committed first and its journal created afterwards: a full disk ended the process, and each start after it.
 #[test]
 fn a_topic_of_a_class_for_which_there_is_no_room_is_refused() {
     let world = SimWorld::new(14);
@@ -372,7 +372,7 @@ fn a_topic_of_a_class_for_which_there_is_no_room_is_refused() {
     assert_eq!(node.text(a, 0), "x");
 }
 
-/// A merge that failed was tried again and again, and what was dead, the very room that it lacked, stayed.
+/// A failing merge was retried repeatedly, while dead data, the very space that it lacked, was not reclaimed.
 #[test]
 fn a_merge_that_fails_keeps_nothing_from_being_reclaimed() {
     let world = SimWorld::new(15);
@@ -389,7 +389,7 @@ fn a_merge_that_fails_keeps_nothing_from_being_reclaimed() {
     fill(&mut node, 0);
     let rest = |node: &Node| {
         for _ in 0..20 {
-            // The record of a cut is written when nothing else is, after a moment.
+            // A cut's record is written after a moment without other records.
             world.clock.advance_ms(100);
             node.drive();
             node.background();
@@ -412,7 +412,7 @@ fn a_merge_that_fails_keeps_nothing_from_being_reclaimed() {
     assert!(node.broker.shards()[0].store.segments > 0, "it goes on by itself");
 }
 
-/// The log start came back without its segments: a request for the earliest offset returned one that is out of range.
+/// The log start was restored without its segments: a request for the earliest offset returned one that is out of range.
 #[test]
 fn a_log_start_that_a_power_cut_has_taken_back_is_where_the_partition_begins() {
     let world = SimWorld::new(16);
@@ -445,7 +445,7 @@ fn a_log_start_that_a_power_cut_has_taken_back_is_where_the_partition_begins() {
     world.disk.crash_losing_all();
     world.crash();
     let mut node = Node::open(&world, change);
-    // Before the clock is looked at: retention would put it right.
+    // Before the clock advances: retention would correct it.
     let mut ask = |request| {
         let token = node.start(request);
         while node.broker.read_step() {}
@@ -460,7 +460,7 @@ fn a_log_start_that_a_power_cut_has_taken_back_is_where_the_partition_begins() {
     assert!(results[0].is_ok(), "{results:?} at the earliest offset {earliest}, trimmed to {trimmed}");
 }
 
-/// Who writes messages of long ago reads them back, as with Kafka, until retention looks; brief lives are looked at sooner.
+/// Old timestamps: messages can be read until the next retention check, as in Kafka; short retention times are checked sooner.
 #[test]
 fn retention_looks_when_it_is_due_and_sooner_at_brief_lives() {
     let world = SimWorld::new(15);

@@ -1,4 +1,4 @@
-//! A broker whose files are damaged: what it still knows, it serves and keeps.
+//! A broker with damaged files serves and keeps all undamaged data.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -13,7 +13,7 @@ use polylogue_record::envelope::{EntryFlags, Form};
 use polylogue_types::{Offset, PartitionId};
 use std::path::{Path, PathBuf};
 
-/// A broker with frequent checkpoints, whose entries become segments when there are so many bytes of them.
+/// A broker with frequent checkpoints, whose entries are merged into segments at this size.
 fn open(world: &SimWorld, merge_bytes: u64) -> Node {
     Node::open(world, |config| {
         config.checkpoint_bytes_max = 64 << 10;
@@ -35,14 +35,14 @@ fn text(node: &mut Node, partition: PartitionId, offset: u64) -> Result<String, 
     Ok(String::from_utf8(bytes).unwrap())
 }
 
-/// Where the first shard's files are.
+/// The first shard's directory.
 fn files(world: &SimWorld, folder: &str) -> Vec<PathBuf> {
     let dir = Path::new("/data/shard-0000").join(folder);
     let names = world.disk.list(&dir).expect("lists");
     names.into_iter().map(|name| dir.join(name)).collect()
 }
 
-/// A chunk that could not be read ended all checkpoints of the shard: its journal was never let go of, and no start came after.
+/// An unreadable chunk failed all checkpoints of the shard: its journal was never trimmed, and no start succeeded.
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_written_anew_from_memory() {
     let world = SimWorld::new(1);
@@ -61,7 +61,7 @@ fn a_checkpoint_that_cannot_be_read_is_written_anew_from_memory() {
         written
     };
     say(&mut node, 20);
-    // Both copies of every file, from the first chunk on: what the quiet topic and the metadata have there.
+    // Both copies of every file, from the first chunk on: the chunks of the quiet topic and the metadata.
     let damaged = files(&world, "checkpoint");
     assert!(damaged.len() >= 2);
     for file in damaged {
@@ -80,7 +80,7 @@ fn a_checkpoint_that_cannot_be_read_is_written_anew_from_memory() {
     assert!(node.broker.catalog().topic("quiet").is_some());
 }
 
-/// Every line that a partition still gives, by offset; `None` where the read is refused.
+/// Returns every readable line of a partition, by offset; `None` where the read is refused.
 fn lines(node: &mut Node, partition: PartitionId, end: u64, len: usize) -> Vec<Option<String>> {
     let mut out: Vec<Option<String>> = Vec::new();
     while (out.len() as u64) < end {
@@ -100,7 +100,7 @@ fn lines(node: &mut Node, partition: PartitionId, end: u64, len: usize) -> Vec<O
     out
 }
 
-/// One flipped bit in a journal file that is only kept until its entries are merged refused the start of the whole shard.
+/// One flipped bit in a journal file kept only until its entries are merged made the start of the whole shard fail.
 #[test]
 fn damage_that_a_checkpoint_covers_costs_the_offsets_it_took() {
     let world = SimWorld::new(2);
@@ -141,7 +141,7 @@ fn damage_that_a_checkpoint_covers_costs_the_offsets_it_took() {
         let end = append(&mut node, b, "more");
         assert_eq!(end, Offset(200 + life), "what was acknowledged keeps its offset");
         if life == 2 {
-            // What is left goes into segments, and the journal is let go of.
+            // The rest is merged into segments, and the journal is trimmed.
             for i in 0..600 {
                 append(&mut node, a, &line(200 + i));
                 node.background();
@@ -153,7 +153,7 @@ fn damage_that_a_checkpoint_covers_costs_the_offsets_it_took() {
     }
 }
 
-/// A reader of a stream does not stop at damage, and nothing that is still there is kept from it.
+/// A reader of a stream continues after damage, and receives all undamaged messages.
 #[test]
 fn a_reader_of_a_stream_passes_over_damage() {
     let world = SimWorld::new(3);

@@ -1,5 +1,5 @@
-//! Messages that wait for a time far off, over the simulated machine: ready at their time, whatever happened before, and nothing in memory
-//! for each of them. And those that expire at a time far off.
+//! Delayed messages on the simulated machine: ready at their time, after any event, without memory per message. And messages with a distant expiry
+//! time.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -18,7 +18,7 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// A node with one queue, and where it is.
+/// A node with one queue, and its directory.
 struct Rig {
     world: SimWorld,
     node: Option<Node>,
@@ -38,7 +38,7 @@ fn small(config: &mut BrokerConfig) {
     config.checkpoint_bytes_max = 1;
 }
 
-/// Finds no message in memory.
+/// Empties all caches.
 fn cold(config: &mut BrokerConfig) {
     small(config);
     config.store.tail_cache_bytes = 0;
@@ -71,7 +71,7 @@ impl Rig {
         self.node = Some(Node::open(&self.world, self.tune));
     }
 
-    /// Messages of these texts, each at its time.
+    /// Publishes messages with these texts, each at its time.
     fn publish(&mut self, messages: impl IntoIterator<Item = (String, u64)>) {
         self.publish_to(self.queue, messages);
     }
@@ -117,14 +117,14 @@ impl Rig {
         }
     }
 
-    /// Timers pending, in memory, and carried out late.
+    /// Returns timers pending, in memory, and carried out late.
     fn timers(&mut self) -> (u64, u64, u64) {
         let shards = self.node().broker.shards();
         let sum = |of: fn(&polylogue_broker::ShardStatus) -> u64| shards.iter().map(of).sum();
         (sum(|s| s.timers_pending), sum(|s| s.timers_resident), sum(|s| s.timers_late))
     }
 
-    /// Lets time pass until then, as the node's own timer would, and gives what was delivered, with the time of each.
+    /// Advances time as the node's own timer would, and returns the deliveries with their times.
     fn run_until(&mut self, until_ms: u64) -> Vec<(u64, Delivery)> {
         let mut all = Vec::new();
         loop {
@@ -140,7 +140,7 @@ impl Rig {
         }
     }
 
-    /// Lets time pass in which nothing is due, an hour at a time, and then as the node wants it.
+    /// Advances time without due timers, an hour at a time, and then as the node requests.
     fn skip_until(&mut self, until_ms: u64) -> Vec<(u64, Delivery)> {
         let mut all = Vec::new();
         while self.now_ms() + HOUR_MS + MINUTE_MS < until_ms {
@@ -151,7 +151,7 @@ impl Rig {
         all
     }
 
-    /// Checkpoint files of all shards, both copies.
+    /// Returns the checkpoint files of all shards, both copies.
     fn checkpoint_files(&self) -> Vec<PathBuf> {
         let dirs = self.world.disk.list(Path::new("/data")).unwrap();
         let dirs = dirs.into_iter().map(|name| Path::new("/data").join(name).join("checkpoint"));
@@ -162,7 +162,7 @@ impl Rig {
         dirs.flat_map(files).collect()
     }
 
-    /// Damages the chunks of these bytes in all copies; how many that were.
+    /// Damages the chunks with these bytes in all copies. Returns their number.
     fn damage(&self, chunk: &[u8]) -> usize {
         let mut damaged = 0;
         for path in self.checkpoint_files() {
@@ -180,7 +180,7 @@ impl Rig {
     }
 }
 
-/// How a part of so many timers begins, the first of which were the first of all.
+/// Returns the start of a part with this many timers, whose first timers were the first of all.
 fn part_of(timers: u32) -> Vec<u8> {
     let mut bytes = vec![1];
     bytes.extend_from_slice(&0u64.to_le_bytes());
@@ -268,8 +268,8 @@ fn what_is_purged_or_deleted_while_it_waits_never_comes() {
     assert_eq!(rig.node().broker.failures().len(), 0);
 }
 
-/// Timers of a queue that were carried out while its messages were read, and not recorded so when it was deleted, were for ever counted among
-/// those that are to be recorded first: with as many as may be, no timer of the shard was carried out any more.
+/// Timers of a queue that were carried out while its messages were read, and not recorded as ended when it was deleted, were counted forever among
+/// those with unrecorded ends: when that bound was reached, no timer of the shard was carried out any more.
 #[test]
 fn a_queue_that_is_deleted_while_it_is_read_stops_no_timers() {
     let mut rig = Rig::tuned(14, QueueSettings::default(), cold);
@@ -284,14 +284,14 @@ fn a_queue_that_is_deleted_while_it_is_read_stops_no_timers() {
     }
     rig.attach();
     rig.world.clock.advance_ms(2 * MINUTE_MS);
-    // Nothing is read: what the timers do is not recorded.
+    // Nothing is read: the effects of the timers are not recorded.
     let log_only = |rig: &mut Rig| {
         rig.node().broker.tick();
         while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
     };
     for _ in 0..20 {
         log_only(&mut rig);
-        // What was recorded before is written.
+        // Earlier records are written.
         rig.world.clock.advance_ms(20);
     }
     let topic = rig.node().broker.catalog().topic("q").unwrap().id;
@@ -322,7 +322,7 @@ fn a_message_that_came_back_waits_its_time_and_keeps_its_count() {
     assert!(rig.run_until(now + 2 * MINUTE_MS - 1).is_empty());
     let got = rig.run_until(now + 2 * MINUTE_MS + 10);
     assert_eq!((got.len(), got[0].1.failed, got[0].1.redelivered), (1, 1, true));
-    // The same one waits once more, longer: its first timer is not taken for the second.
+    // The same message waits again, longer: its first timer is not taken for the second.
     rig.settle(&[got[0].1.clone()], Settle::Return { counts: true, delay_ms: 5 * MINUTE_MS });
     rig.crash();
     rig.attach();
@@ -338,8 +338,8 @@ fn a_message_that_came_back_waits_its_time_and_keeps_its_count() {
     );
 }
 
-/// Times that were lost are found again by calling every message that came back. The time that such a message had waited for before was
-/// still there, and called it once more while it waited for a later one.
+/// Lost times are rebuilt by unparking every returned message. The earlier time of such a message was still in the index, and unparked it again while
+/// it waited for a later one.
 #[test]
 fn a_message_that_came_back_again_waits_its_time_whatever_it_waited_for_before() {
     let mut rig = Rig::tuned(17, QueueSettings::default(), cold);
@@ -370,7 +370,7 @@ fn a_message_that_came_back_again_waits_its_time_whatever_it_waited_for_before()
     assert_eq!(rig.timers().0, 0);
 }
 
-/// A queue that hands out at propose waits with a message that has a time for its commit, and what is behind that keeps its order.
+/// In a queue with early delivery, a delayed message waits for its commit, and later messages keep their order.
 #[test]
 fn nothing_with_a_time_is_taken_before_its_commit() {
     let mut rig = Rig::new(6, settings());
@@ -387,7 +387,7 @@ fn nothing_with_a_time_is_taken_before_its_commit() {
     assert_eq!((rig.counts().delayed, rig.timers().0), (1, 1));
 }
 
-/// The end of a timer was recorded before what it did: a crash between the two left a message that would never have been delivered.
+/// The end of a timer was recorded before its effect: a crash between the two left a message that would never have been delivered.
 #[test]
 fn a_crash_at_any_point_of_a_release_loses_no_message() {
     for steps in 0..12 {
@@ -399,7 +399,7 @@ fn a_crash_at_any_point_of_a_release_loses_no_message() {
         rig.attach();
         let held = rig.delivered();
         rig.world.clock.advance_ms(2 * MINUTE_MS + 1);
-        // A record of the queue is on its way: what the timers do goes into the next one.
+        // A record of the queue is in flight: the effects of the timers go into the next one.
         let settlements = vec![settlement(&held[0], Settle::Accept)];
         rig.node().start(Request::Settle(SettleRequest { settlements, wait: true }));
         rig.node().broker.tick();
@@ -421,7 +421,7 @@ fn a_crash_at_any_point_of_a_release_loses_no_message() {
     }
 }
 
-/// While there is no writer no timer is carried out: the timer thread was woken immediately, again and again.
+/// Without a writer no timer is carried out: the timer thread was woken immediately, again and again.
 #[test]
 fn nobody_waits_in_haste_for_a_writer() {
     let mut rig = Rig::new(16, QueueSettings::default());
@@ -447,7 +447,7 @@ fn nobody_waits_in_haste_for_a_writer() {
     assert_eq!(got.len(), 1);
 }
 
-/// A part of the index of which both copies are damaged: its messages are found in the log, and come at their times.
+/// A part of the timer index with both copies damaged: its messages are found in the log, and delivered at their times.
 #[test]
 fn times_that_can_be_read_nowhere_are_found_again_in_the_log() {
     for restarts in [false, true] {
@@ -472,7 +472,7 @@ fn times_that_can_be_read_nowhere_are_found_again_in_the_log() {
             assert!((at..=at + 10).contains(when), "m{i} {} ms late", when - at);
         }
         assert!(rig.node().broker.failures()["timers"].last.contains("index"), "the failure was not reported");
-        // The checkpoint is whole again.
+        // The checkpoint is complete again.
         rig.node().background();
         rig.crash();
         rig.run_until(now + DAY_MS + 3_000);
@@ -480,7 +480,7 @@ fn times_that_can_be_read_nowhere_are_found_again_in_the_log() {
     }
 }
 
-/// A rig of which seven messages wait for a day in a part of the index that can be read nowhere.
+/// Returns a rig with seven messages that wait for a day in an unreadable part of the index.
 fn with_lost_part(seed: u64) -> (Rig, u64) {
     let mut rig = Rig::tuned(seed, QueueSettings::default(), cold);
     let at = rig.now_ms() + DAY_MS;
@@ -492,7 +492,7 @@ fn with_lost_part(seed: u64) -> (Rig, u64) {
     (rig, at)
 }
 
-/// What a repair inserted was refused by a full disk, and the part was given up all the same: its messages never came.
+/// A repair's insertions were refused by a full disk, and the part was given up nevertheless: its messages were never delivered.
 #[test]
 fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
     let (mut rig, at) = with_lost_part(12);
@@ -504,11 +504,11 @@ fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
         rig.node().broker.read_step();
     }
     assert!(rig.node().broker.read_step(), "no reader looks up the times");
-    // What was inserted has no waiter: it is written a little later. A look for more finds nothing, and no writer.
+    // The insertions have no waiter: they are written a little later. A further check finds nothing, and no writer.
     rig.world.clock.advance_ms(100);
     while rig.node().broker.log_step(Work::Write) | rig.node().broker.log_step(Work::Flush) {}
     while rig.node().broker.read_step() {}
-    // The writer is lost: what looks at the queues comes before the new one.
+    // The writer is lost: the check of the queues comes before the new one.
     rig.node().broker.tick();
     rig.world.disk.clear_faults();
     rig.node().background();
@@ -519,7 +519,7 @@ fn a_part_is_not_given_up_while_what_it_held_is_not_committed_anew() {
     assert!((0u64..).zip(&got).all(|(i, (when, _))| *when >= at + i * 100), "early");
 }
 
-/// A repair that could not read a message was never begun again: what was due in its part waited for the next checkpoint.
+/// A repair that could not read a message was never restarted: due messages of its part waited for the next checkpoint.
 #[test]
 fn a_repair_that_meets_a_passing_fault_begins_again() {
     let (mut rig, at) = with_lost_part(13);
@@ -544,7 +544,7 @@ fn a_repair_that_meets_a_passing_fault_begins_again() {
     }
 }
 
-/// A checkpoint that cannot copy what it would have to is written anew from memory: times that are on the disk only stay.
+/// A checkpoint that cannot copy chunks is written again from memory: times that are on the disk only stay.
 #[test]
 fn a_checkpoint_that_is_written_anew_keeps_what_only_the_disk_has() {
     let mut rig = Rig::new(9, QueueSettings::default());
@@ -566,8 +566,8 @@ fn a_checkpoint_that_is_written_anew_keeps_what_only_the_disk_has() {
     assert_eq!((rig.counts().delayed, rig.timers().0), (5, 5));
 }
 
-/// What lives for a day expires to ten milliseconds, although its time is kept by seconds: the log is asked when that matters, whether it is in
-/// memory or not.
+/// A message with a TTL of a day expires with a precision of ten milliseconds, although its time is kept in seconds: the log is read when it matters,
+/// in memory or not.
 #[test]
 fn what_lives_long_expires_at_its_time_and_is_had_until_then() {
     for early in [false, true] {
@@ -592,7 +592,7 @@ fn what_lives_long_expires_at_its_time_and_is_had_until_then() {
             rig.run_until(lives(i) + 10);
             assert_eq!(rig.counts().ready, 199 - i, "m{i} is there for too long");
         }
-        // A consumer that comes now gets what is left, to the last that has not expired.
+        // A consumer that attaches now gets the rest, to the last message that has not expired.
         rig.world.clock.advance_ms(20 * 137);
         rig.attach();
         let got = rig.delivered();
@@ -602,7 +602,7 @@ fn what_lives_long_expires_at_its_time_and_is_had_until_then() {
     }
 }
 
-/// A get while it was uncertain whether the messages at the head had expired returned none.
+/// A get while the expiry of the messages at the head was uncertain returned none.
 #[test]
 fn who_asks_gets_what_is_there_while_it_is_uncertain_what_has_expired() {
     const GRAIN_MS: u64 = 4_096;
@@ -621,7 +621,7 @@ fn who_asks_gets_what_is_there_while_it_is_uncertain_what_has_expired() {
         let wait_ms = at - rig.now_ms();
         rig.world.clock.advance_ms(if expired { wait_ms + 10 } else { wait_ms - 10 });
         if asked {
-            // Readers have been woken, and have not looked yet.
+            // Reader threads have been woken, and have not run yet.
             rig.node().broker.tick();
         }
         let reply = rig.node().ask(Request::Take(Take { queue, consumer, messages_max: 1 }));
@@ -631,7 +631,7 @@ fn who_asks_gets_what_is_there_while_it_is_uncertain_what_has_expired() {
     }
 }
 
-/// A message whose time the log does not give any more goes when it surely has expired, and blocks no other message.
+/// A message whose time cannot be read from the log expires when it certainly has, and blocks no other message.
 #[test]
 fn what_cannot_be_asked_expires_a_little_later() {
     let mut rig = Rig::new(11, QueueSettings::default());

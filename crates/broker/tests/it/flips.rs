@@ -1,4 +1,4 @@
-//! One flipped bit anywhere in a data directory: it starts, or it refuses and starts once it is repaired.
+//! One flipped bit anywhere in a data directory: the broker starts, or it refuses and starts after a repair.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Producers, each with requests of its own on their way at the same time.
+/// Producers with concurrent requests.
 const PRODUCERS: u64 = 4;
-/// Messages of an entry.
+/// Messages per entry.
 const COUNT: u32 = 4;
 /// Length of an entry.
 const TEXT_BYTES: u64 = 10 * 8;
@@ -27,7 +27,7 @@ fn tune(config: &mut BrokerConfig) {
     config.store.merge_bytes = 64 << 10;
 }
 
-/// A directory with several producers, partitions and queues, and what they leave in every kind of file.
+/// A directory with several producers, partitions and queues, and their data in every kind of file.
 struct Directory {
     world: SimWorld,
     node: Node,
@@ -56,7 +56,7 @@ impl Directory {
         Directory { world, node, topics, queues: queues.to_vec(), written, settled: 0 }
     }
 
-    /// All producers append at once, so that one frame has entries of all of them.
+    /// All producers append together, so that one frame has entries of all of them.
     fn round(&mut self, round: u64) {
         let mut tokens = Vec::new();
         for producer in 0..PRODUCERS {
@@ -92,7 +92,7 @@ impl Directory {
         self.settle();
     }
 
-    /// Some are done with, some are dead, some come back, and some are kept.
+    /// Some are settled, some are dead, some are returned, and some are kept.
     fn settle(&mut self) {
         let mut settlements = Vec::new();
         for d in std::mem::take(&mut *self.node.client.delivered.lock()) {
@@ -115,7 +115,7 @@ impl Directory {
     }
 }
 
-/// A directory in use, with the process killed.
+/// A directory in use, after a kill of the process.
 struct Furnished {
     world: SimWorld,
     topics: Vec<PartitionId>,
@@ -145,7 +145,7 @@ fn furnished(seed: u64, rounds: u64, background_every: u64) -> Furnished {
     Furnished { world, topics, written: rounds * PRODUCERS * u64::from(COUNT) }
 }
 
-/// All files of the directory.
+/// Returns all files of the directory.
 fn files(disk: &SimDisk, dir: &Path, out: &mut Vec<PathBuf>) {
     for name in disk.list(dir).unwrap_or_default() {
         let path = dir.join(name);
@@ -172,7 +172,7 @@ fn node(broker: Broker) -> Node {
     Node { broker, client: Arc::default(), session, next_token: 0 }
 }
 
-/// What is wrong with what a directory serves that has started: every topic takes more, and everything below is given or refused.
+/// Returns the faults of a broker that has started: every topic accepts appends, and every entry is served or refused.
 fn serve(broker: Broker, topics: &[PartitionId], written: u64) -> Result<(), String> {
     let mut node = node(broker);
     for id in topics {
@@ -184,7 +184,7 @@ fn serve(broker: Broker, topics: &[PartitionId], written: u64) -> Result<(), Str
         while at < end {
             match node.read(*id, at) {
                 Ok(read) if read.chunks.is_empty() => return Err(format!("nothing at {at} of {id} below {end}")),
-                // Of one length, so that it is known how many they are.
+                // Of one length, so that their number is known.
                 Ok(read) => {
                     at += read.chunks.iter().map(|c| c.len() as u64).sum::<u64>() / TEXT_BYTES * u64::from(COUNT)
                 }
@@ -196,7 +196,7 @@ fn serve(broker: Broker, topics: &[PartitionId], written: u64) -> Result<(), Str
     Ok(())
 }
 
-/// What is wrong with how a directory with some flipped bits is treated.
+/// Returns the faults in the treatment of a directory with some flipped bits.
 fn judge(furnished: &Furnished, disk: &SimDisk) -> Result<(), String> {
     let env = env_over(&furnished.world, disk);
     let open = || Broker::open(env.clone(), config(), BTreeMap::new());
@@ -227,7 +227,7 @@ fn judge(furnished: &Furnished, disk: &SimDisk) -> Result<(), String> {
     Broker::open(env, config(), BTreeMap::new()).map(drop).map_err(|e| format!("repaired, used, and refused: {e}"))
 }
 
-/// Files with the places of bytes in them that are something.
+/// Files with the positions of their meaningful bytes.
 fn places(disk: &SimDisk) -> Vec<(PathBuf, Vec<u64>)> {
     let mut all = Vec::new();
     files(disk, Path::new("/data"), &mut all);
@@ -244,11 +244,11 @@ fn places(disk: &SimDisk) -> Vec<(PathBuf, Vec<u64>)> {
     out
 }
 
-/// Flips bits in copies of a directory, `flips` at a time, and judges each.
+/// Flips bits in copies of a directory, `flips` at a time, and checks each.
 fn hunt(furnished: &Furnished, seed: u64, samples: u64, flips: u64) {
     let places = places(&furnished.world.disk);
     let rng = SimRng::new(seed);
-    // What has a second copy is lost with both; that is reported, and no repair helps.
+    // Data with two copies is lost with both; that is reported, and no repair helps.
     let journals: Vec<_> = places.iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "plj")).collect();
     let mut wrong = Vec::new();
     for n in 0..samples {
@@ -268,27 +268,27 @@ fn hunt(furnished: &Furnished, seed: u64, samples: u64, flips: u64) {
     assert!(wrong.is_empty(), "{} of {samples}: {}", wrong.len(), wrong.join("\n"));
 }
 
-/// Of a repaired frame the entries before, between and behind those that are lost were applied as if all that is lost came first: seven of
-/// sixteen directories with a flipped bit did not start after the repair, and were checked as sound.
+/// Entries of a repaired frame before, between and after the lost ones were applied as if all losses came first: seven of sixteen directories with a
+/// flipped bit did not start after the repair, although `check` found them sound.
 #[test]
 fn one_flipped_bit_anywhere_is_survived_or_repaired() {
     hunt(&furnished(1, 120, 10), 1, 160, 1);
 }
 
-/// Two damaged frames one behind the other became a gap in the indexes of the repaired log.
+/// Two adjacent damaged frames became a gap in the indexes of the repaired log.
 #[test]
 fn several_flipped_bits_are_survived_or_repaired() {
     hunt(&furnished(3, 40, 100), 3, 80, 3);
     hunt(&furnished(2, 90, 10), 2, 60, 3);
 }
 
-/// Neighbours, so that whole pieces of the log are damaged: each bit of a journal's frames in turn, all kinds of fields.
+/// Adjacent bits, so that whole pieces of the log are damaged: each bit of a journal's frames in turn, all kinds of fields.
 #[test]
 fn every_field_of_a_frame_may_be_damaged() {
     let furnished = furnished(4, 12, 100);
     let places = places(&furnished.world.disk);
     let (path, at) = places.iter().find(|(path, _)| path.extension().is_some_and(|e| e == "plj")).unwrap();
-    // Behind the file's header and the records that make the topics.
+    // After the file's header and the records that create the topics.
     let middle = at.len() / 2;
     let wrong: Vec<_> = (0..150)
         .filter_map(|n| {

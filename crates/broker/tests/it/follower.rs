@@ -1,4 +1,4 @@
-//! A follower over the simulated machine: it applies what the writer has committed, serves reads, refuses everything else, and can take over.
+//! A follower on the simulated machine: it applies the writer's committed frames, serves reads, refuses everything else, and can take over.
 
 use crate::node::{Node, entry, message, stamped};
 use crate::queues::Queueing;
@@ -31,7 +31,7 @@ fn open_follower(world: &SimWorld) -> Node {
     Node { broker, client: Arc::default(), session, next_token: 0 }
 }
 
-/// Gives the follower what it lacks, metadata's shard last.
+/// Sends the follower the frames that it lacks, the metadata's shard last.
 fn copy(writer: &Node, follower: &Node) {
     for shard in writer.broker.shards().iter().rev() {
         let next = follower.broker.committed(shard.id).map_or(Index(0), Index::next);
@@ -75,7 +75,7 @@ fn a_follower_serves_reads_and_refuses_what_is_the_writers() {
     assert_eq!(follower.text(partition, 0), "a");
     assert_eq!(follower.broker.catalog().topic("t"), writer.broker.catalog().topic("t"), "leader epochs among it");
 
-    // What is proposed at the writer and not committed is not there, and does not end an epoch.
+    // Proposed and uncommitted entries are not visible, and do not end an epoch.
     writer.start(Request::Append(AppendRequest { entries: vec![entry(partition, "b")], ack: Ack::Committed }));
     assert_eq!(epoch_end(&mut writer, partition).end, Some(Offset(1)));
     assert_eq!(epoch_end(&mut follower, partition).end, Some(Offset(1)));
@@ -156,7 +156,7 @@ fn a_follower_that_takes_over_goes_on_where_the_writer_was() {
     let new = follower.create("n", 1, TopicConfig::default()).partitions[0].id;
     assert_eq!(follower.append(entry(new, "x")).unwrap().base_offset, Offset(0));
 
-    // It is a writer's directory from then on.
+    // From then on it is a writer's directory.
     drop(follower);
     other.kill();
     let mut again = open_writer(&other);
@@ -164,7 +164,7 @@ fn a_follower_that_takes_over_goes_on_where_the_writer_was() {
     assert_eq!(again.text(new, 0), "x");
 }
 
-/// Frames come in order, each once, in the bytes that the writer gave them.
+/// Frames are received in order, each once, in the writer's bytes.
 #[test]
 fn a_follower_takes_frames_in_their_order_only() {
     let (one, other) = (SimWorld::new(1), SimWorld::new(2));

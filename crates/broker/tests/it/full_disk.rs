@@ -1,4 +1,4 @@
-//! Disks of every size that fill up: nothing that is deleted stays, and no start takes room. Everything is 64 times smaller than it would be.
+//! Disks of every size that fill up: deleted data is reclaimed, and no start needs space. Everything is 64 times smaller than in production.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -12,7 +12,7 @@ use polylogue_env::sim::SimWorld;
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
-/// What a journal file takes.
+/// Size of a journal file.
 const FILE_BYTES: u64 = MIB;
 
 fn tune(config: &mut BrokerConfig) {
@@ -30,7 +30,7 @@ fn free(world: &SimWorld) -> u64 {
     world.disk.free_bytes(Path::new("/data")).expect("says")
 }
 
-/// Lets time pass, and everything be done that there is to do.
+/// Advances time, and runs all background work.
 fn settle(world: &SimWorld, node: &Node) {
     for _ in 0..12 {
         world.clock.advance_ms(1_000);
@@ -39,7 +39,7 @@ fn settle(world: &SimWorld, node: &Node) {
     }
 }
 
-/// Appends until it is refused for want of room.
+/// Appends until it is refused for lack of space.
 fn fill(world: &SimWorld, node: &mut Node, topics: &[polylogue_types::PartitionId]) -> u64 {
     let line = "x".repeat(60 << 10);
     for n in 0..10_000 {
@@ -66,7 +66,7 @@ fn delete(node: &mut Node, name: &str) {
     }
 }
 
-/// Ends the process and starts it again.
+/// Kills the process and restarts it.
 fn again(world: &SimWorld, node: Node, clean: bool) -> Node {
     if clean {
         node.broker.shutdown();
@@ -76,11 +76,11 @@ fn again(world: &SimWorld, node: Node, clean: bool) -> Node {
     Node::open(world, tune)
 }
 
-/// 500 MB were full, the topic was deleted after a restart, and nothing was given back: neither a checkpoint nor a merge was due. Each restart took
-/// another journal file.
+/// A disk was full with 500 MB, the topic was deleted after a restart, and no space was freed: neither a checkpoint nor a merge was due. Each restart
+/// took another journal file.
 #[test]
 fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
-    // As 250 MB, 500 MB, 1 GB, 2 GB and 4 GB.
+    // Corresponds to 250 MB, 500 MB, 1 GB, 2 GB and 4 GB.
     for size in [4, 8, 16, 32, 64] {
         for clean in [false, true] {
             let world = SimWorld::new(size);
@@ -91,7 +91,7 @@ fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
             settle(&world, &node);
             let before = free(&world);
             let case = format!("{size} MiB, {}", if clean { "stopped" } else { "killed" });
-            // A little of what stays comes first, so that it is in the oldest file.
+            // A little kept data comes first, so that it is in the oldest file.
             let stays = if before > 6 * MIB { node.append(entry(kept, "stays")).is_ok() } else { false };
             fill(&world, &mut node, &[doomed]);
             settle(&world, &node);
@@ -100,7 +100,7 @@ fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
                 node = again(&world, node, clean);
                 settle(&world, &node);
                 let now = free(&world);
-                // Above the reserve the next file may be made ahead.
+                // Above the reserve the next file may be allocated ahead.
                 assert!(
                     now + 128 * 1024 >= least.min(4 * MIB),
                     "{case}: restart {restart} left {now} of {least} bytes free"
@@ -110,7 +110,7 @@ fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
             delete(&mut node, "doomed");
             settle(&world, &node);
             let after = free(&world);
-            // The file that is written to, the next one, and what is not worth it.
+            // The current file, the next one, and the remainder that is too small to reclaim.
             assert!(
                 after + 3 * FILE_BYTES >= before,
                 "{case}: {before} bytes were free, and {after} are after the deletion"
@@ -130,7 +130,7 @@ fn a_full_disk_gives_back_what_is_deleted_and_restarts_take_nothing() {
     }
 }
 
-/// Leaves so many bytes free on a world's disk: others have the rest.
+/// Leaves this many bytes free on a world's disk: other programs have the rest.
 fn leave_free(world: &SimWorld, bytes: u64) {
     const PLENTY: u64 = 1 << 40;
     world.disk.set_capacity(PLENTY);
@@ -138,7 +138,7 @@ fn leave_free(world: &SimWorld, bytes: u64) {
     world.disk.set_capacity(PLENTY - free + bytes);
 }
 
-/// Others have taken every byte of the disk, twice. On tmpfs a start failed.
+/// Other programs have taken every byte of the disk, twice. On tmpfs a start failed.
 #[test]
 fn with_no_byte_free_it_starts_and_deletes() {
     for clean in [false, true] {

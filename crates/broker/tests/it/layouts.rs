@@ -1,4 +1,4 @@
-//! Directories that earlier versions wrote.
+//! Directories written by earlier versions.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::node::{Node, entry};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where it is unpacked; goes with the test.
+/// The unpacked directory; removed with the test.
 struct Unpacked(PathBuf);
 
 impl Unpacked {
@@ -58,7 +58,7 @@ fn copy(world: &SimWorld, from: &Path, to: &Path) {
     disk.sync_dir(to).unwrap();
 }
 
-/// What is in a partition from its start on, its batches as they are.
+/// Returns the content of a partition from its start on, its batches unchanged.
 fn text(node: &mut Node, partition: PartitionId) -> String {
     let read = node.read(partition, 0).unwrap();
     let bytes: Vec<u8> = read.chunks.iter().flat_map(|chunk| chunk.to_bytes().unwrap()).collect();
@@ -69,7 +69,7 @@ fn open(world: &SimWorld) -> Node {
     Node::open(world, |config| config.journal_file_bytes = 4 << 20)
 }
 
-/// All that the directory is to hold, but for what machines have; and that it goes on.
+/// Checks the whole expected content, without that of machines, and that the broker works.
 fn holds_everything(world: &SimWorld) {
     let mut node = open(world);
     node.drive();
@@ -91,13 +91,13 @@ fn holds_everything(world: &SimWorld) {
         assert!(appended.base_offset.0 >= 101, "{appended:?}");
         node.append(entry(partition("of", 0), "the first one")).unwrap();
     }
-    // It began anew with the process.
+    // Restarted with the process.
     let memory = catalog.topic("of-memory").unwrap().partitions[1].id;
     assert!(!matches!(node.append(entry(memory, "more")), Err(AppendError::UnknownPartition)));
     assert_eq!(read_identity(&world.env(), Path::new("/data")).unwrap().layout, LAYOUT_VERSION);
 }
 
-/// Opens a directory as an earlier version left it, over a crash at any step.
+/// Opens a directory as an earlier version left it, with a crash at any step.
 fn is_migrated(layout: u32) {
     let unpacked = Unpacked::new(&format!("layout-{layout}"));
     let first = unpacked.world(0);
@@ -136,12 +136,12 @@ fn a_directory_of_layout_2_is_migrated_over_a_crash_at_any_step() {
     is_migrated(2);
 }
 
-/// Where the start does not come to its end the directory is what it was: the earlier version goes on with it.
+/// If the start does not complete, the directory is unchanged: the earlier version can use it.
 #[test]
 fn a_start_that_is_refused_leaves_the_layout_as_it_was() {
     let unpacked = Unpacked::new("layout-1");
     let world = unpacked.world(9);
-    // Both copies: this shard is opened behind that of the metadata.
+    // Both copies: this shard is opened after the metadata's.
     for byte in (0..64).chain(4_096..4_160) {
         world.disk.flip_bit(Path::new("/data/shard-1000/manifest"), byte, 3).unwrap();
     }

@@ -9,10 +9,10 @@ use polylogue_api::*;
 use polylogue_env::sim::SimWorld;
 use polylogue_types::{Offset, PartitionId};
 
-/// More than are looked at under one hold of a lock.
+/// More than are checked under one hold of a lock.
 const PARTITIONS: u32 = 300;
 
-/// Partitions of a topic on disk and of one in memory, by turns: `entries` are appended to each of those numbers.
+/// Partitions of a topic on disk and of one in memory, alternating: `entries` are appended to each of those numbers.
 fn mixed(node: &mut Node, with_entries: &[usize]) -> Vec<PartitionId> {
     let memory = TopicConfig { durability: Durability::Memory, ..TopicConfig::default() };
     let disk = node.create("disk", PARTITIONS, TopicConfig::default());
@@ -48,7 +48,7 @@ fn each_part_of_a_read_is_answered_in_its_place() {
     let news = [0, 1, 255, 256, 257, 400, 599];
     let all = mixed(&mut node, &news);
     let mut parts: Vec<_> = all.iter().map(|id| part(*id, 0, 1_000)).collect();
-    // What belongs to machines and to the broker itself cannot be read by clients, wherever it is named.
+    // Partitions of machines and of the broker cannot be read by clients, in any position.
     let own = PartitionId(3);
     parts[300] = part(PartitionId(u64::MAX), 0, 1_000);
     parts[301] = part(own, 0, 1_000);
@@ -84,7 +84,7 @@ fn bytes_are_given_to_the_parts_in_their_order() {
     for (bytes_max, at_least_one, expected) in [
         (0, false, ""),
         (0, true, "[590]"),
-        // A part that does not fit leaves the room to those behind it.
+        // A part that does not fit leaves the room to the parts after it.
         (4, false, "[4]"),
         (5, false, "[590]"),
         (9, true, "[590][4]"),
@@ -168,7 +168,7 @@ fn a_followed_set_tells_what_changed_over_shards() {
     let mut changed = [all[400], all[401]];
     changed.sort_unstable();
     assert_eq!(follow(&mut node, &[all[400]], &[]), changed);
-    // what changed between the question and the watch is not lost
+    // Changes between the query and the watch are not lost.
     node.append(entry(all[401], "y")).unwrap();
     let second = node.start(wait());
     assert!(node.client.events.lock().contains(&second));
@@ -176,7 +176,7 @@ fn a_followed_set_tells_what_changed_over_shards() {
     assert_eq!(follow(&mut node, &[], &[all[401]]), [all[401]]);
     node.append(entry(all[401], "y")).unwrap();
     assert_eq!(follow(&mut node, &[], &[]), []);
-    // a new log start and a deletion are changes too
+    // A new log start and a deletion are changes too.
     let trim = vec![TrimPartition { partition: all[400], first: None }];
     let Reply::TrimPartitions(_) = node.ask(Request::TrimPartitions(trim)) else { panic!() };
     assert_eq!(follow(&mut node, &[], &[]), [all[400]]);

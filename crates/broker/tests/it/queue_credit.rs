@@ -1,4 +1,4 @@
-//! Publishers without confirms, over the simulated machine: they are slowed by a queue whose consumers do not keep up, and by no other.
+//! Publishers without confirms, on the simulated machine: slowed by a queue whose consumers do not keep up, and by no other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -12,13 +12,13 @@ use polylogue_types::PartitionId;
 use polylogue_types::limits::LAZY_FLUSH_MS_MAX;
 
 const RULES: CreditRules = CreditRules { growth_messages: 400, growth_bytes: 1 << 20, withheld_ms_max: 100 };
-/// What a publisher has at once, and without credit at the most.
+/// A publisher's initial credit, and the most that it sends without credit.
 const BATCH: usize = 50;
 const CREDIT: usize = 200;
-/// Messages that the consumers below have on their way.
+/// In-flight messages of the consumers below.
 const WINDOW: u64 = 100;
 
-/// Publishes as long as it has credit.
+/// Publishes while it has credit.
 #[derive(Default)]
 struct Publisher {
     open: Vec<Token>,
@@ -26,7 +26,7 @@ struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes until it has no credit left, or as much as that again where it is not slowed.
+    /// Publishes until it has no credit left, or that many again if it is not slowed.
     fn go_on(&mut self, node: &mut Node, queue: PartitionId) {
         let before = self.published;
         self.open.retain(|token| node.client.replies.lock().remove(token).is_none());
@@ -65,14 +65,14 @@ fn ready(node: &mut Node, queue: PartitionId) -> u64 {
     }
 }
 
-/// The consumer's socket takes so many messages that it was handed.
+/// The consumer's socket accepts this many delivered messages.
 fn takes(node: &mut Node, consumer: ConsumerId, messages: u64) {
     node.client.delivered.lock().clear();
     node.start(Request::Credit(consumer, Credit { messages, bytes: 0 }));
     node.drive();
 }
 
-/// It published 134,000 messages a second where a consumer took 97,000, and messages came 1.4 s late.
+/// A publisher sent 134,000 messages a second to a consumer of 97,000, and messages were 1.4 s late.
 #[test]
 fn a_queue_whose_consumer_is_slower_than_a_publisher_grows_no_further_than_it_may() {
     for early in [false, true] {
@@ -83,24 +83,24 @@ fn a_queue_whose_consumer_is_slower_than_a_publisher_grows_no_further_than_it_ma
         let mut most = 0;
         for _ in 0..400 {
             publisher.go_on(&mut node, queue);
-            // What is not handed out early is flushed, and ready, after a while.
+            // Messages without early delivery are flushed, and ready, after a while.
             world.clock.advance_ms(LAZY_FLUSH_MS_MAX);
             takes(&mut node, consumer, 10);
             most = most.max(ready(&mut node, queue));
         }
-        // Beside its credit, what is on its way to the log is not counted.
+        // Messages in flight to the log are not counted, only its credit.
         let unflushed = if early { 0 } else { CREDIT as u64 };
         let bound = RULES.growth_messages + CREDIT as u64 + unflushed;
         assert!((RULES.growth_messages..=bound).contains(&most), "early: {early}, {most} were ready");
         let (withheld, late) = node.broker.credit_withheld();
         assert!(withheld > 0 && late == 0, "{withheld} {late}");
-        // It goes as fast as the consumer: 10 a turn, and what the queue, the window and the publisher's credit hold.
+        // At the consumer's rate: 10 a turn, plus the contents of the queue, the window and the publisher's credit.
         let taken = 400 * 10;
         assert!((taken..=taken + (bound + WINDOW) as usize + CREDIT).contains(&publisher.published));
     }
 }
 
-/// A long queue slows no publisher, nor do consumers that have all that they may hold: so it is with RabbitMQ.
+/// A long queue slows no publisher, nor do consumers at their limits, as in RabbitMQ.
 #[test]
 fn a_queue_without_waiting_consumers_slows_nobody() {
     let world = SimWorld::new(2);
@@ -114,7 +114,7 @@ fn a_queue_without_waiting_consumers_slows_nobody() {
     assert_eq!(node.broker.credit_withheld(), (0, 0));
     node.start(Request::Detach(full));
     node.drive();
-    // What has piled up until a consumer comes is where growth begins: publishers go as fast as it does.
+    // The backlog at the time of a consumer's attachment is the base of growth: publishers are as fast as the consumer.
     let consumer = attach(&mut node, queue, 0);
     let (before, had) = (publisher.published, ready(&mut node, queue));
     for _ in 0..100 {
@@ -154,7 +154,7 @@ fn credit_comes_back_when_its_time_is_over_or_nobody_waits_for_messages() {
     node.drive();
     publisher.go_on(&mut node, queue);
     assert_eq!(publisher.open.len(), 0, "the consumer is gone");
-    // And what waits for a queue that goes has its answer.
+    // Publishes that wait for a deleted queue are replied to.
     attach(&mut node, queue, 0);
     slowed(&mut node, &mut publisher);
     let tokens = publisher.open.clone();

@@ -1,4 +1,4 @@
-//! Queues that a machine closes because it proposes that they go.
+//! Queues closed by a machine because it proposes to delete them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -19,15 +19,15 @@ const EMPTY: CloseIf = CloseIf { unused: false, empty: true };
 
 /// Commands for the machine.
 enum Ask {
-    /// To look at a queue and close it.
+    /// Checks a queue and closes it.
     Close(PartitionId, CloseIf),
-    /// That it stays.
+    /// Keeps the queue.
     Open(PartitionId),
-    /// The same as `Close`, and the topic of this name goes with the record of it.
+    /// As `Close`, and the topic of this name is deleted with the record.
     Delete(PartitionId, CloseIf, &'static str),
 }
 
-/// A machine with queues that go.
+/// A machine with queues that it deletes.
 #[derive(Debug, Default)]
 struct Owner {
     dead: Vec<String>,
@@ -94,7 +94,7 @@ fn machine(ask: Ask) -> Request {
     Request::Machine(MachineId::Amqp, Box::new(ask))
 }
 
-/// What the machine learned of a queue that it closes: consumers and ready messages.
+/// Returns what the machine learned of a queue that it closed: consumers and ready messages.
 fn counts_of(reply: Reply) -> Result<(u64, u64), (u64, u64)> {
     let Reply::Machine(Ok(reply)) = reply else { panic!("{reply:?}") };
     let held = |counts: QueueCounts| (counts.consumers, counts.ready);
@@ -118,7 +118,7 @@ fn publish(node: &mut Node, queue: PartitionId) {
     assert!(matches!(&reply, Reply::Publish(results) if results[..] == [Ok(())]), "{reply:?}");
 }
 
-/// A consumer that came between the look at its queue and the record of its deletion was there, and its queue was not.
+/// A consumer that attached between the check of its queue and the record of its deletion existed without a queue.
 #[test]
 fn nobody_comes_to_a_queue_that_was_found_without_consumers() {
     let world = SimWorld::new(1);
@@ -132,12 +132,12 @@ fn nobody_comes_to_a_queue_that_was_found_without_consumers() {
     node.drive();
     assert_eq!(close(&mut node, queue, UNUSED), Ok((0, 1)));
     assert_eq!(attach(&mut node, queue), Err(AttachError::UnknownQueue));
-    // What comes for it goes where its other messages go.
+    // New messages for it are handled like its other messages.
     publish(&mut node, queue);
     node.ask_now(machine(Ask::Open(queue)));
     let consumer = attach(&mut node, queue).expect("it stays");
     assert_eq!(node.client.delivered.lock().len(), 3, "the first of them twice");
-    // Who takes no more is no consumer, whatever it holds.
+    // A stopped consumer does not count, whatever it holds.
     node.ask(Request::Stop(consumer));
     let deleted = node.ask(machine(Ask::Delete(queue, UNUSED, "q")));
     assert_eq!(counts_of(deleted), Ok((0, 0)));
@@ -165,7 +165,7 @@ fn a_stream_is_closed_to_readers() {
     assert_eq!(read(&mut node), Err(AttachError::UnknownQueue));
 }
 
-/// The record of a deletion may be lost with its writer: the queue is there, and it could not be consumed until the next start.
+/// The record of a deletion may be lost with its writer: the queue exists, and could not be consumed until the next start.
 #[test]
 fn a_queue_whose_deletion_is_lost_is_open_again() {
     let world = SimWorld::new(3);

@@ -1,4 +1,4 @@
-//! What limits and counts of queues by bytes count: bodies, and not what is stored with them.
+//! Limits and counts of queues in bytes count bodies, without the stored envelope.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -13,7 +13,7 @@ use polylogue_record::kafka::NewRecord;
 use polylogue_types::PartitionId;
 use std::sync::Arc;
 
-/// The body of a message is what follows its first colon.
+/// The body of a message is the text after its first colon.
 #[derive(Debug)]
 struct Headed;
 
@@ -49,7 +49,7 @@ fn counts(node: &mut Node, queue: PartitionId) -> QueueCounts {
     }
 }
 
-/// A full queue drops or refuses.
+/// A full queue drops or rejects.
 const BOTH: [Overflow; 2] = [Overflow::DropHead, Overflow::Reject];
 
 /// A queue of 10,000 bytes kept 23 messages of 81: it counted their exchange, routing key and headers.
@@ -71,7 +71,7 @@ fn a_limit_by_bytes_counts_bodies() {
         let expected = if overflow == Overflow::Reject { 77 } else { 0 };
         let found = counts(&mut node, queue);
         assert_eq!((found.ready, found.ready_bytes, refused), (123, 123 * 81, expected), "early: {early}");
-        // As many as that are there again from the log, and from a checkpoint.
+        // The same number is restored from the log, and from a checkpoint.
         for checkpoint in [false, true] {
             if checkpoint {
                 node.background();
@@ -120,7 +120,7 @@ fn bytes_are_counted_where_messages_are() {
     assert_eq!(counts(&mut node, queue), expected);
 }
 
-/// Checkpoints of builds that kept one size of a message, that of all that is stored.
+/// Checkpoints of builds that kept one size of a message, the stored one.
 #[test]
 fn sizes_of_an_older_build_become_those_of_bodies() {
     let world = SimWorld::new(43);
@@ -140,7 +140,7 @@ fn sizes_of_an_older_build_become_those_of_bodies() {
         node = Node::open(&world, |config| {
             with_view(config);
             config.checkpoint_bytes_max = 1;
-            // The disk is asked.
+            // Reads the disk.
             config.store.tail_cache_bytes = 0;
         });
         node.drive();

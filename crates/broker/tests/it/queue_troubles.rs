@@ -1,4 +1,4 @@
-//! Queues in trouble: cold bodies, slow disks, limits, writers that are lost, consumers that come and go at a bad moment.
+//! Faults of queues: uncached bodies, slow disks, limits, lost writers, consumers that attach and detach at a bad moment.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -58,19 +58,19 @@ fn delivered(node: &Node) -> Vec<Delivery> {
     std::mem::take(&mut *node.client.delivered.lock())
 }
 
-/// The journal goes on and the readers do not.
+/// Runs the journal and not the readers.
 fn log_only(node: &Node) {
     node.broker.tick();
     while node.broker.log_step(Work::Write) | node.broker.log_step(Work::Flush) {}
 }
 
-/// A broker that finds nothing in memory.
+/// A broker with empty caches.
 fn cold(world: &SimWorld) -> Node {
     Node::open(world, |config| config.store.tail_cache_bytes = 0)
 }
 
-/// What a consumer settles by receiving was recorded as settled before it was read: its bodies were taken from the log meanwhile, and the
-/// messages were lost.
+/// Messages that a consumer settles by receiving were recorded as settled before they were read: their bodies were trimmed from the log meanwhile,
+/// and the messages were lost.
 #[test]
 fn what_is_settled_by_being_sent_stays_in_the_log_until_it_is_read() {
     let world = SimWorld::new(1);
@@ -101,14 +101,14 @@ fn what_is_settled_by_being_sent_stays_in_the_log_until_it_is_read() {
     let expected: Vec<_> = (2..300).map(|i| format!("m{i}")).collect();
     assert_eq!(texts(&delivered(&node)), expected);
     assert_eq!(counts(&mut node, queue), QueueCounts { consumers: 1, ..QueueCounts::default() });
-    // The two records have no waiter: each goes with what is written next.
+    // The two records have no waiter: each is written with the next record.
     publish(&mut node, vec![message(&[queue], "next")]);
     publish(&mut node, vec![message(&[queue], "last")]);
     let log_start = node.broker.partition_status(queue).unwrap().log_start;
     assert!(log_start >= Offset(300), "all of it is settled: {log_start:?}");
 }
 
-/// It was settled when it was handed out, and went with its consumer.
+/// The message was settled at its delivery, and lost with its consumer.
 #[test]
 fn what_is_not_read_yet_when_its_consumer_goes_is_for_others() {
     let world = SimWorld::new(2);
@@ -124,7 +124,7 @@ fn what_is_not_read_yet_when_its_consumer_goes_is_for_others() {
     assert_eq!(texts(&delivered(&node)), ["x"]);
 }
 
-/// A consumer that settles by being sent was cancelled while a message was on its way to it: the message was settled, and no consumer had it.
+/// A consumer that settles by being sent was cancelled while a message was in flight to it: the message was settled, and not received.
 #[test]
 fn who_stops_is_told_so_when_what_was_on_its_way_is_sent() {
     let world = SimWorld::new(2);
@@ -141,7 +141,7 @@ fn who_stops_is_told_so_when_what_was_on_its_way_is_sent() {
     assert!(matches!(node.client.replies.lock().remove(&again), Some(Reply::Stopped)), "nothing is on its way");
 }
 
-/// What came back made it longer than its limit, and confirmed messages were dropped from its head.
+/// Returned messages made the queue longer than its limit, and confirmed messages were dropped from its head.
 #[test]
 fn a_queue_that_refuses_when_it_is_full_never_drops_what_it_took() {
     let world = SimWorld::new(3);
@@ -164,7 +164,7 @@ fn a_queue_that_refuses_when_it_is_full_never_drops_what_it_took() {
     assert_eq!(texts(&delivered(&node)), ["a", "b", "c", "d"]);
 }
 
-/// The timer woke up for a queue that was not there any more, again and again.
+/// The timer woke up repeatedly for a queue that was deleted.
 #[test]
 fn a_deleted_queue_that_waited_for_a_time_does_not_keep_the_timer_awake() {
     let world = SimWorld::new(4);
@@ -179,7 +179,7 @@ fn a_deleted_queue_that_waited_for_a_time_does_not_keep_the_timer_awake() {
     assert!(node.broker.next_tick_ms() > node.broker.now().monotonic_ms);
 }
 
-/// The same with dead messages that were to be tried again while others were being read.
+/// The same with dead messages that were to be retried while others were being read.
 #[test]
 fn dead_messages_to_be_tried_again_do_not_keep_the_timer_awake_while_others_are_read() {
     let world = SimWorld::new(5);
@@ -202,7 +202,7 @@ fn dead_messages_to_be_tried_again_do_not_keep_the_timer_awake_while_others_are_
     assert_eq!(node.client.dead.lock().len(), 3, "both are reported, the first one again");
 }
 
-/// What the disk did not give made room of which no waiter was notified.
+/// Messages that could not be read from disk made room without a notification of waiters.
 #[test]
 fn dead_messages_that_cannot_be_read_make_room_for_those_of_other_queues() {
     let world = SimWorld::new(12);
@@ -223,8 +223,7 @@ fn dead_messages_that_cannot_be_read_make_room_for_those_of_other_queues() {
     assert_eq!((reported[0], &reported[1..]), (0, &[256; 16][..]), "the first one waits a second");
 }
 
-/// One publisher whose messages went to very many queues made a proposal that no frame holds: the shard lost its writer, and everybody's
-/// messages on their way were refused.
+/// A publish to very many queues made a proposal larger than any frame: the shard lost its writer, and all messages in flight were refused.
 #[test]
 fn references_count_in_what_goes_into_one_proposal() {
     let world = SimWorld::new(6);
@@ -233,7 +232,7 @@ fn references_count_in_what_goes_into_one_proposal() {
     let before = node.broker.shards()[0].proposals_open;
     let messages = (0..200).map(|i| message(&queues, &format!("{i}"))).collect();
     let token = node.start(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
-    // 20,000 entries of 64 bytes at the least.
+    // At least 20,000 entries of 64 bytes.
     let proposals = node.broker.shards()[0].proposals_open - before;
     assert!((3..=5).contains(&proposals), "{proposals}");
     node.drive();
@@ -242,7 +241,7 @@ fn references_count_in_what_goes_into_one_proposal() {
     assert_eq!(counts(&mut node, queues[99]).ready, 200);
 }
 
-/// The same for one message alone: its body is stored more than once, and each queue finds it.
+/// The same for a single message: its body is stored more than once, and each queue finds it.
 #[test]
 fn a_message_for_more_queues_than_a_proposal_holds_reaches_all_of_them() {
     let world = SimWorld::new(7);
@@ -261,7 +260,7 @@ fn a_message_for_more_queues_than_a_proposal_holds_reaches_all_of_them() {
     }
 }
 
-/// A session that lets something happen between the reply to its attach and the broker's next step.
+/// A session that runs an event between the reply to its attach and the broker's next step.
 #[derive(Debug)]
 struct Slow {
     broker: Weak<Broker>,
@@ -293,7 +292,7 @@ impl ReplySink for Slow {
     }
 }
 
-/// Messages came for a consumer of which its session had not heard: they were dropped, or stayed with it for ever.
+/// Messages arrived for a consumer that its session did not know yet: they were dropped, or held forever.
 #[test]
 fn a_consumer_is_told_that_it_is_there_before_anything_else() {
     for delete in [false, true] {
@@ -333,7 +332,7 @@ fn a_consumer_is_told_that_it_is_there_before_anything_else() {
     }
 }
 
-/// A message that the disk did not give was read again at once, for ever, with a report each time.
+/// A message that could not be read from disk was read again immediately, forever, with a report each time.
 #[test]
 fn what_the_disk_does_not_give_is_read_again_after_a_while() {
     let world = SimWorld::new(9);
@@ -353,7 +352,7 @@ fn what_the_disk_does_not_give_is_read_again_after_a_while() {
     assert_eq!(texts(&delivered(&node)), ["x"]);
 }
 
-/// Where in the first shard's journal some bytes are.
+/// Returns the position of some bytes in the first shard's journal.
 fn find(world: &SimWorld, bytes: &[u8]) -> (PathBuf, u64) {
     let dir = Path::new("/data/shard-0000/journal");
     for name in world.disk.list(dir).expect("lists") {
@@ -367,10 +366,10 @@ fn find(world: &SimWorld, bytes: &[u8]) -> (PathBuf, u64) {
     panic!("it is not in the journal");
 }
 
-/// A repair left a record of messages that are not there any more: the shard could not be opened.
+/// A repair left a record about messages that were lost: the shard could not be opened.
 #[test]
 fn a_repaired_journal_may_tell_of_messages_that_are_lost() {
-    // In the body, which costs that message; and before it, where the frame's head is.
+    // In the body, which destroys that message; and before it, in the frame's head.
     for before in [0u64, 120] {
         let world = SimWorld::new(10);
         let mut node = Node::open(&world, |_| {});
@@ -402,8 +401,8 @@ fn a_repaired_journal_may_tell_of_messages_that_are_lost() {
     }
 }
 
-/// A message was handed out before it was flushed, and never was. Another one got its offset, went to the same consumer, and was settled
-/// by the acknowledgement of the first.
+/// A message was delivered before its flush, which failed. Another one got its offset, went to the same consumer, and was settled by the
+/// acknowledgement of the first.
 #[test]
 fn an_acknowledgement_of_what_never_was_settles_nothing_else() {
     let world = SimWorld::new(11);
@@ -429,7 +428,7 @@ fn an_acknowledgement_of_what_never_was_settles_nothing_else() {
     assert_eq!(settle(&mut node, &second[0], by(&second[0]), Settle::Accept), Ok(()));
 }
 
-/// What was acknowledged while a record of earlier acknowledgements was on its way came again after a stop in good order.
+/// Acknowledgements that arrived while a record of earlier ones was in flight were lost at a clean stop: the messages were redelivered.
 #[test]
 fn a_stop_in_good_order_keeps_every_acknowledgement() {
     let world = SimWorld::new(77);

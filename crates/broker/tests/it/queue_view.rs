@@ -1,4 +1,4 @@
-//! Queues that are read by offset, over the simulated machine.
+//! Reading queues by offset, on the simulated machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -75,7 +75,7 @@ fn settle(node: &mut Node, deliveries: &[Delivery], how: Settle) {
     }
 }
 
-/// Reads from there: offset and text of each record, and how many bytes and batches that were.
+/// Reads from an offset. Returns offset and text of each record, and the bytes and batches.
 fn read(
     node: &mut Node,
     queue: PartitionId,
@@ -247,7 +247,7 @@ struct Kept {
     queue: PartitionId,
 }
 
-/// A queue that keeps what is settled for so long, or not at all.
+/// A queue that keeps settled messages for this time, or not at all.
 fn keeps_for(retention_ms: Option<u64>) -> TopicConfig {
     let settings = QueueSettings { keeps_settled: retention_ms.is_some(), ..QueueSettings::default() };
     TopicConfig { queue: Some(settings), retention_ms, ..TopicConfig::default() }
@@ -322,7 +322,7 @@ fn retention_that_gets_shorter_or_longer_holds_for_what_is_settled_already() {
     assert_eq!(log_start(&node, q.queue), 2);
 }
 
-/// What was kept stayed until something else was settled: for ever, in an unused queue.
+/// Kept messages stayed until another one was settled: forever, in an unused queue.
 #[test]
 fn retention_that_goes_takes_what_it_kept() {
     let world = SimWorld::new(23);
@@ -336,7 +336,7 @@ fn retention_that_goes_takes_what_it_kept() {
     q.keep_for(&mut node, None);
     pass(&world, &node, 5);
     assert_eq!(log_start(&node, q.queue), 1, "b is not settled, and c is behind it");
-    // It is the same after a crash.
+    // The same after a crash.
     drop(node);
     world.crash();
     let mut node = looks_each_second(&world);
@@ -347,11 +347,11 @@ fn retention_that_goes_takes_what_it_kept() {
     assert_eq!(log_start(&node, q.queue), 3);
 }
 
-/// How many messages each of two neighbours gets, and how large they are. Bytes.
+/// Messages of each of two neighbours, and their size. Bytes.
 const NEIGHBOURS: usize = 100;
 const LARGE_BYTES: usize = 20_000;
 
-/// Two queues in one shard, one of which keeps what is settled, and what they hold is merged step by step while retention changes.
+/// Two queues in one shard, one of which keeps settled messages; both are merged step by step while retention changes.
 #[test]
 fn retention_of_a_queue_is_not_its_neighbours_while_segments_are_merged() {
     let world = SimWorld::new(24);
@@ -370,7 +370,7 @@ fn retention_of_a_queue_is_not_its_neighbours_while_segments_are_merged() {
         plain.publish(&world, &mut node, &[&text("p", i)]);
     }
     let (of_kept, of_plain) = (consume(&mut node, kept.queue), consume(&mut node, plain.queue));
-    // Some of it is settled before anything is merged, the rest meanwhile.
+    // Some messages are settled before the first merge, the rest meanwhile.
     let half = NEIGHBOURS / 2;
     settle(&mut node, &of_kept[..half], Settle::Accept);
     settle(&mut node, &of_plain[..half], Settle::Accept);
@@ -410,7 +410,7 @@ fn retention_of_a_queue_is_not_its_neighbours_while_segments_are_merged() {
     world.crash();
     let mut node = start(&world);
     check(&mut node);
-    // What is kept grows old, and what its neighbour has not settled is older.
+    // The kept messages grow old, and the neighbour's unsettled ones are older.
     pass(&world, &node, 1_300);
     node.background();
     assert_eq!(log_start(&node, kept.queue), half as u64 + 10, "the rest is not settled");

@@ -1,4 +1,4 @@
-//! Queues over the simulated machine: what is confirmed is handed out until it is settled, before and after a crash.
+//! Queues on the simulated machine: confirmed messages are delivered until they are settled, before and after a crash.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -110,7 +110,7 @@ fn what_is_confirmed_and_not_settled_comes_again_after_a_crash_and_what_is_settl
     );
 }
 
-/// What a higher priority or a time had kept back came `redelivered`, because it lay before something that was handed out.
+/// Messages delayed by a priority or a time arrived as `redelivered`, because they were before a delivered message.
 #[test]
 fn after_a_crash_only_messages_that_were_handed_out_are_redelivered() {
     for (early, checkpoints) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -129,7 +129,7 @@ fn after_a_crash_only_messages_that_were_handed_out_are_redelivered() {
         node.publish(all.map(|(text, priority, at)| of(text, priority, at)).into());
         node.attach(queue, ConsumerSpec { prefetch: 1, ..ConsumerSpec::default() }).unwrap();
         assert_eq!(texts(&node.delivered()), ["high"]);
-        // No request waits for the record that says so.
+        // No request waits for the record of it.
         world.clock.advance_ms(1_000);
         node.drive();
         if checkpoints {
@@ -227,7 +227,7 @@ fn what_a_session_held_goes_to_others_when_it_is_gone() {
     assert_eq!((texts(&got), got[0].redelivered), (vec!["x".to_owned()], true));
 }
 
-/// cloudamqp/lavinmq#1958: a queue that refuses was missed where a message went to others as well.
+/// cloudamqp/lavinmq#1958: a rejection was not reported if the message was routed to other queues as well.
 #[test]
 fn a_full_queue_refuses_or_drops_as_it_was_told() {
     let world = SimWorld::new(7);
@@ -247,8 +247,8 @@ fn a_full_queue_refuses_or_drops_as_it_was_told() {
     assert_eq!(texts(&node.delivered()), ["m0", "m1"]);
 }
 
-/// What was published just before and is not written yet was not counted: a get, a consume or a count behind it on the same channel
-/// saw 222 messages in a queue of 10.
+/// Messages published just before and not written yet were not counted: a get, a consume or a count after them on the same channel saw 222 messages
+/// in a queue of 10.
 #[test]
 fn a_queue_is_not_too_long_for_what_comes_behind_an_unconfirmed_publish() {
     let bytes = Some(10 * b"m000".len() as u64);
@@ -273,7 +273,7 @@ fn a_queue_is_not_too_long_for_what_comes_behind_an_unconfirmed_publish() {
             panic!("nothing is taken")
         };
         assert_eq!((texts(&taken.deliveries), taken.ready), (vec!["m212".to_owned()], 9));
-        // What comes back is too much as well.
+        // Returned messages count as well.
         publish(&mut node);
         let settlements = vec![settlement(&taken.deliveries[0], Settle::Return { counts: false, delay_ms: 0 })];
         node.start(Request::Settle(SettleRequest { settlements, wait: false }));
@@ -281,7 +281,7 @@ fn a_queue_is_not_too_long_for_what_comes_behind_an_unconfirmed_publish() {
         node.ask_now(attach(ConsumerSpec { prefetch: 15, ..ConsumerSpec::default() }));
         let got = std::mem::take(&mut *node.client.delivered.lock());
         assert_eq!(texts(&got), (212..222).map(|i| format!("m{i:03}")).collect::<Vec<_>>());
-        // A consumer that waits gets what it has room for, and the rest is too much.
+        // A waiting consumer gets messages up to its limit, and the rest is over the limit.
         publish(&mut node);
         assert_eq!(texts(&node.client.delivered.lock()), ["m000", "m001", "m002", "m003", "m004"]);
         assert_eq!(ready(&mut node), 10);
@@ -290,7 +290,7 @@ fn a_queue_is_not_too_long_for_what_comes_behind_an_unconfirmed_publish() {
     }
 }
 
-/// `reject-publish-dlx`: who publishes hears that it is refused, and it is dead all the same.
+/// `reject-publish-dlx`: the publisher is notified of the rejection, and the message is dead-lettered nevertheless.
 #[test]
 fn what_a_full_queue_refuses_may_be_dead_and_never_was_there() {
     let world = SimWorld::new(17);
@@ -319,7 +319,7 @@ fn what_a_full_queue_refuses_may_be_dead_and_never_was_there() {
     assert_eq!(take_dead(&node), [], "no mover keeps them");
     let counts = node.counts(queue);
     assert_eq!((counts.ready, counts.dead), (1, 0));
-    // What is on its way has a bound, and room comes back with the answers.
+    // Unacknowledged messages have a bound, and acknowledgements make room.
     let many = |n: usize| (0..n).map(|_| message(&[queue], "m")).collect::<Vec<_>>();
     node.publish(many(10_000));
     node.publish(many(3));
@@ -370,7 +370,7 @@ fn messages_expire_and_wait_by_the_clock() {
     assert_eq!(texts(&node.delivered()), ["later"]);
 }
 
-/// `x-delayed-retry-type` was taken and had no effect.
+/// `x-delayed-retry-type` was accepted and had no effect.
 #[test]
 fn what_comes_back_waits_as_its_queue_has_it() {
     use polylogue_types::{Backoff, Retry, RetryOn};
@@ -393,7 +393,7 @@ fn what_comes_back_waits_as_its_queue_has_it() {
         got = node.delivered();
         assert_eq!(got.len(), 1, "after {wait_ms} ms");
     }
-    // It leaves with its consumer, which counts.
+    // It is returned with its consumer, which counts.
     let session = node.session;
     node.broker.session_gone(session);
     node.session = node.broker.new_session();
@@ -435,7 +435,7 @@ fn a_deleted_queue_lets_its_consumers_know() {
     assert!(matches!(node.attach(queue, ConsumerSpec::default()), Err(AttachError::UnknownQueue)));
 }
 
-/// A client that found a queue before it was deleted asks for its messages afterwards.
+/// A client that found a queue before its deletion asks for its messages afterwards.
 #[test]
 fn what_is_asked_of_a_deleted_queue_finds_none() {
     let world = SimWorld::new(10);
@@ -446,7 +446,7 @@ fn what_is_asked_of_a_deleted_queue_finds_none() {
     let consumer = node.attach(queue, pull).unwrap();
     let take = Take { queue, consumer, messages_max: 1 };
     let Reply::Take(Ok(taken)) = node.ask(Request::Take(take)) else { panic!("nothing is taken") };
-    // One message is on its way from the disk, and a purge is waited for.
+    // One message is being read from the disk, and a purge is pending.
     let reading = node.start(Request::Take(take));
     let delete = DeleteTopics { topics: vec![TopicRef::Name("q".into())] };
     node.start(Request::DeleteTopics(delete));
@@ -454,7 +454,7 @@ fn what_is_asked_of_a_deleted_queue_finds_none() {
     node.drive();
     let answer = |token| node.client.replies.lock().remove(&token).expect("an answer");
     let (reading, purging) = (answer(reading), answer(purging));
-    // Both came before the deletion was there.
+    // Both were requested before the deletion was applied.
     assert!(matches!(&reading, Reply::Take(Ok(taken)) if taken.deliveries.len() <= 1), "{reading:?}");
     assert!(matches!(purging, Reply::Purge(Ok(_) | Err(SettleError::UnknownQueue))), "{purging:?}");
     let unknown = SettleError::UnknownQueue;
@@ -467,8 +467,7 @@ fn what_is_asked_of_a_deleted_queue_finds_none() {
     assert!(matches!(&reply, Reply::DescribeQueues(counts) if counts[..] == [None]), "{reply:?}");
 }
 
-/// A message that a mover moves and keeps until it is there: each try left a copy where dead messages go, and one in each queue that had
-/// room.
+/// A message that a mover retries until it is moved: each try left a copy in the dead-letter queue, and one in each queue that had room.
 #[test]
 fn what_goes_to_all_of_its_queues_or_none_leaves_no_copies() {
     let world = SimWorld::new(17);
@@ -492,19 +491,19 @@ fn what_goes_to_all_of_its_queues_or_none_leaves_no_copies() {
     for (i, other) in others.into_iter().enumerate() {
         let moved = |queues: &[PartitionId]| PublishMessage { all_or_none: true, ..message(queues, "m") };
         let [first, second] = [moved(&[limited, other]), moved(&[other, limited])];
-        // What stands before it in the request counts.
+        // Earlier messages of the request count.
         let all = vec![first, moved(&[limited]), second, moved(&[other])];
         let expected = if i == 0 { [Ok(()), Ok(()), full, Ok(())] } else { [full, full, full, Ok(())] };
         assert_eq!(node.publish(all), expected);
         assert_eq!((take_dead(&node), node.counts(limited).ready), (vec![], 2));
         assert_eq!(node.counts(other).ready, if i == 0 { 2 } else { 1 });
     }
-    // Others publish as before.
+    // Other publishers are not affected.
     assert_eq!(node.publish(vec![message(&[limited, others[0]], "m")]), [full]);
     assert_eq!((take_dead(&node).len(), node.counts(others[0]).ready), (1, 3));
 }
 
-/// That one of a message's queues was gone hid that another one refused it, where it came later in the message.
+/// The deletion of one of a message's queues hid the rejection by another one, if that was later in the message's targets.
 #[test]
 fn a_queue_that_is_gone_hides_nothing() {
     let world = SimWorld::new(10);
@@ -523,8 +522,8 @@ fn a_queue_that_is_gone_hides_nothing() {
     assert_eq!(node.counts(there).ready, 3);
 }
 
-/// Behind a message that had to be read from the disk, one that was not flushed yet was looked for on the disk as well, was not found,
-/// and was settled as one that is gone: a confirmed message was lost.
+/// After a message that had to be read from the disk, an unflushed one was also looked for on the disk, was not found, and was settled as lost: a
+/// confirmed message was lost.
 #[test]
 fn what_is_handed_out_early_behind_an_old_message_is_not_lost() {
     let world = SimWorld::new(21);
@@ -613,8 +612,8 @@ fn a_consumer_that_does_not_read_gets_no_more_bytes_than_its_window() {
     assert_eq!(texts(&node.delivered()), ["four3", "four4"]);
 }
 
-/// A prefetch for a whole channel was kept where messages arrive: what a queue had more than there was room for went there and back, the first
-/// queue was drained before the others, and a consumer without acknowledgement kept to no limit.
+/// The prefetch of a whole channel was enforced on arrival: messages over the limit went there and back, the first queue was drained before the
+/// others, and a consumer without acknowledgements had no limit.
 #[test]
 fn a_limit_that_consumers_share_goes_round_their_queues() {
     let world = SimWorld::new(19);
@@ -629,7 +628,7 @@ fn a_limit_that_consumers_share_goes_round_their_queues() {
         durability: Durability::Memory,
         ..TopicConfig::default()
     };
-    // Of several shards.
+    // In several shards.
     let other = node.create("c", 1, memory).partitions[0].id;
     let queues = [node.queue("a", early.clone()), node.queue("b", early.clone()), other];
     for queue in queues {
@@ -647,7 +646,7 @@ fn a_limit_that_consumers_share_goes_round_their_queues() {
     }
     // The first ten were of the first queue.
     assert!(acked.iter().all(|count| (45..=58).contains(count)), "{acked:?}");
-    // One that settles by being sent waits, and a queue that goes makes room.
+    // A consumer that settles by being sent waits, and a deleted queue makes room.
     let settles = node.queue("settles", early);
     node.publish(vec![message(&[settles], "x")]);
     let waiting = node.attach(settles, spec(true)).unwrap();

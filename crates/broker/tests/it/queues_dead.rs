@@ -1,4 +1,4 @@
-//! Dead messages of queues: kept until they are moved, delivered to one session at a time, for the reason that they died of.
+//! Dead messages of queues: kept until they are moved, delivered to one session at a time, with the reason of their death.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -10,7 +10,7 @@ use polylogue_api::*;
 use polylogue_env::sim::SimWorld;
 use polylogue_types::{Offset, PartitionId};
 
-/// What came of dead messages since it was asked last: offsets, reasons and bodies.
+/// Takes the dead messages delivered since the last call: offsets, reasons and bodies.
 pub(crate) fn take_dead(node: &Node) -> Vec<(u64, DeadReason, String)> {
     node.drive();
     let dead = std::mem::take(&mut *node.client.dead.lock());
@@ -48,12 +48,12 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     assert_eq!(take_dead(&node), expected[..1]);
     answer(&mut node, queue, &[0], DeadFate::Moved);
     assert_eq!(node.counts(queue), QueueCounts::default());
-    // No request waits for the record: it goes with the next one.
+    // No request waits for the record: it is written with the next one.
     node.publish(vec![message(&[queue], "d")]);
     assert_eq!(node.broker.partition_status(queue).unwrap().log_start, Offset(3));
 }
 
-/// It waited on its way to the disk for whatever was flushed next, and who looked where dead messages go did not find it.
+/// The record waited for the next flush, and readers of the dead-letter queue did not find the message.
 #[test]
 fn a_rejection_hastens_the_flush_of_a_message_that_nobody_has_confirmed() {
     let world = SimWorld::new(21);

@@ -13,7 +13,7 @@ const PARTITIONS: u32 = 16;
 /// Batches of each partition.
 const BATCHES: u64 = 60;
 
-/// A node with a journal of 4 MiB that is not in memory.
+/// A node with a journal of 4 MiB that is not cached.
 fn node(world: &SimWorld, read_cache_bytes: usize) -> (Node, Vec<PartitionId>) {
     let mut node = Node::open(world, |config| {
         config.journal_file_bytes = 16 << 20;
@@ -105,7 +105,7 @@ fn what_the_next_fetch_wants_is_read_before_it_comes() {
             let len = bytes(&data.unwrap()).len() as u64;
             *at = (0..=BATCHES - *at).map(|count| *at + count).find(|end| batches_bytes(*at..*end) == len).unwrap();
         }
-        // The client consumes; meanwhile the broker reads.
+        // While the client consumes, the broker reads.
         node.drive();
         rounds += 1;
     }
@@ -128,7 +128,7 @@ fn all_partitions_of_a_fetch_come_to_the_end_wherever_they_begin() {
             let answer = fetch(&mut node, &at, at_least_one);
             for ((_, at), data) in at.iter_mut().zip(answer) {
                 let len = bytes(&data.unwrap()).len() as u64;
-                // Batches have a text of one digit or two.
+                // Batch texts have one digit or two.
                 *at = (0..=BATCHES - *at).map(|count| *at + count).find(|end| batches_bytes(*at..*end) == len).unwrap();
             }
             if rounds == 1 {

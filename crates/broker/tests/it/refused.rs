@@ -1,4 +1,4 @@
-//! Records of machines that the log refuses: their callers hear why, and no other caller is affected.
+//! Records of machines that the log refuses: their callers get the error, and no other caller is affected.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
-/// What most commands have written. Bytes.
+/// Size of the record of most commands. Bytes.
 const RECORD_BYTES: usize = 60 << 10;
 
-/// A machine that numbers what it writes: a number is one more than all that was proposed before.
+/// A machine that numbers its records: one more than all proposed before.
 #[derive(Debug, Default)]
 struct Ledger {
     applied: u64,
@@ -28,7 +28,7 @@ struct Ledger {
 }
 
 impl StateMachine for Ledger {
-    /// A command is how many bytes each of its records has.
+    /// A command is the list of the sizes of its records.
     fn handle(&mut self, _: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
         for bytes in *command.downcast::<Vec<usize>>().unwrap() {
             self.proposed += 1;
@@ -79,7 +79,7 @@ fn write(records: &[usize]) -> Request {
     Request::Machine(MachineId::Amqp, Box::new(records.to_vec()))
 }
 
-/// The number of the record, and how often the writer was lost.
+/// Returns the number of the record, and how often the writer was lost.
 fn written(reply: Reply) -> Result<(u64, u64), Unavailable> {
     let Reply::Machine(reply) = reply else { panic!("{reply:?}") };
     reply.map(|reply| *reply.downcast::<(u64, u64)>().unwrap())
@@ -97,7 +97,7 @@ fn create(name: &str) -> Request {
     Request::CreateTopics(CreateTopics { topics: vec![topic], validate_only: false })
 }
 
-/// Time in which a lost writer would be taken anew.
+/// Time in which a lost writer would be replaced.
 fn pass(world: &SimWorld, node: &Node) {
     for _ in 0..4 {
         world.clock.advance_ms(600);
@@ -105,7 +105,7 @@ fn pass(world: &SimWorld, node: &Node) {
     }
 }
 
-/// A record over the limit ended the writer's term, and what everybody else had on its way got no answer.
+/// A record over the limit ended the writer's term, and other callers' proposals in flight got no reply.
 #[test]
 fn a_record_over_the_limit_is_refused_alone() {
     let world = SimWorld::new(1);
@@ -123,7 +123,7 @@ fn a_record_over_the_limit_is_refused_alone() {
     assert_eq!(term(&mut node), before);
 }
 
-/// Proposes until not even a small record is taken; what waits then. Records of different sizes have filled the last gap.
+/// Proposes until even a small record is refused. Returns the pending ones. Records of different sizes fill the last gap.
 fn fill_queue(node: &mut Node) -> Vec<Token> {
     let mut waiting = Vec::new();
     for bytes in [RECORD_BYTES, 1] {
@@ -168,7 +168,7 @@ fn a_full_queue_refuses_what_comes_and_keeps_what_it_has() {
     delete(&mut node, "kept");
 }
 
-/// The opening of a new topic's partitions was refused by a full queue: the writer was lost for it.
+/// The opening of a new topic's partitions was refused by a full queue: the writer was lost.
 #[test]
 fn an_opening_that_is_refused_is_proposed_again() {
     let world = SimWorld::new(4);
@@ -177,7 +177,7 @@ fn an_opening_that_is_refused_is_proposed_again() {
     let before = term(&mut node);
     let created = node.start(create("new"));
     let deleted = node.start(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("doomed".into())] }));
-    // Written and taken out of the queue, but not committed.
+    // Written and removed from the queue, but not committed.
     node.broker.log_step(Work::Write);
     fill_queue(&mut node);
     node.broker.log_step(Work::Flush);

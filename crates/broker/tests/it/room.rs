@@ -1,4 +1,4 @@
-//! Publishers to queues while the disk runs short of room: they are blocked, and what was on its way waits.
+//! Publishers to queues while the disk runs short of space: they are blocked, and messages in flight wait.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -17,7 +17,7 @@ use std::task::{Wake, Waker};
 
 const MIB: u64 = 1 << 20;
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -27,7 +27,7 @@ impl Wake for Woken {
     }
 }
 
-/// Leaves so many bytes free on a world's disk, and lets the broker see it.
+/// Sets the free bytes of a world's disk, and lets the broker check it.
 fn leave_free(world: &SimWorld, node: &Node, bytes: u64) {
     const PLENTY: u64 = 1 << 40;
     world.disk.set_capacity(PLENTY);
@@ -90,7 +90,7 @@ fn what_finds_no_room_waits_for_it_in_its_order_while_acknowledgements_go_on() {
         "also what is around a body takes memory: without it, messages without bodies had no bound"
     );
     assert_eq!((take(&node, b), take(&node, c), node.broker.publishes_held_bytes()), (None, None, held_bytes));
-    // Who takes messages out goes on.
+    // Consumers continue.
     node.ask(Request::Attach(Attach { queue, consumer: ConsumerSpec::default() }));
     let got = std::mem::take(&mut *node.client.delivered.lock());
     let by = Holder::Lease(got[0].lease);
@@ -99,7 +99,7 @@ fn what_finds_no_room_waits_for_it_in_its_order_while_acknowledgements_go_on() {
         Reply::Settle(settled) => assert_eq!(settled, [Ok(())]),
         other => panic!("{other:?}"),
     }
-    // What waits has a bound.
+    // Held publishes have a bound.
     let token = node.start(publish(queue, vec![0; 64 << 20].into()));
     let full = PublishError::Unavailable(Unavailable::StorageFull);
     assert_eq!(take(&node, token), Some(vec![Err(full)]));
@@ -111,12 +111,12 @@ fn what_finds_no_room_waits_for_it_in_its_order_while_acknowledgements_go_on() {
     assert_eq!((node.broker.publishes_held_bytes(), woken.0.load(Ordering::Relaxed)), (0, 2));
 }
 
-/// Files for the journal run out before the reserve is touched, before the disk was looked at.
+/// The journal runs out of files before the reserve is used, and before the disk is checked.
 #[test]
 fn a_journal_that_gets_no_file_holds_publishes_up_too() {
     let world = SimWorld::new(2);
     let (mut node, queue) = open(&world);
-    // Less than one more file above the reserve: the files that are there are the last ones.
+    // Less than one more file above the reserve: the existing files are the last ones.
     leave_free(&world, &node, MIB + MIB / 2);
     let mut held = None;
     for _ in 0..100 {

@@ -1,5 +1,5 @@
-//! Messages with little time, over the simulated machine: nothing leaves before its time, and nothing later than 10 ms after it. Of messages that
-//! expire, wait, and came back to wait; on a machine that takes no time for what it does.
+//! Messages with short times, on the simulated machine: none is delivered before its time, and none later than 10 ms after it. Messages with a TTL,
+//! delayed ones, and returned ones with a retry delay; on a machine whose operations take no time.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -11,13 +11,13 @@ use polylogue_env::sim::{SimRng, SimWorld};
 use polylogue_types::PartitionId;
 use std::collections::BTreeMap;
 
-/// What is asked for. Milliseconds.
+/// The requested time. Milliseconds.
 const WAITS_MS: [u64; 2] = [20, 100];
-/// How late something may be. Milliseconds.
+/// The largest lateness. Milliseconds.
 const LATE_MS_MAX: u64 = 10;
 /// Messages of a test.
 const MESSAGES: usize = 300;
-/// Two messages are no farther apart than this. Milliseconds.
+/// The largest interval between two messages. Milliseconds.
 const APART_MS: u64 = 13;
 
 /// What the broker did with a message, and when. Wall time, milliseconds.
@@ -31,7 +31,7 @@ fn expired(did: &Did) -> bool {
     matches!(did, Did::Died(DeadReason::Expired))
 }
 
-/// A node with one queue, the mover of its dead messages, and what became of its messages.
+/// A node with one queue, the mover of its dead messages, and the outcomes of its messages.
 struct Rig {
     world: SimWorld,
     node: Node,
@@ -40,7 +40,7 @@ struct Rig {
     did: Vec<(u64, String, Did)>,
 }
 
-/// Both kinds of queue: one that hands out at propose, and one that waits for the flush.
+/// Both kinds of queue: with early delivery, and with delivery after the flush.
 fn rigs() -> [Rig; 2] {
     [true, false].map(|early| {
         let world = SimWorld::new(u64::from(early));
@@ -86,7 +86,7 @@ impl Rig {
         }
     }
 
-    /// Takes what came, and says that the dead ones are where they belong.
+    /// Takes events, and confirms the moves of dead messages.
     fn look(&mut self) {
         self.node.drive();
         let now_ms = self.now_ms();
@@ -106,7 +106,7 @@ impl Rig {
         }
     }
 
-    /// Lets so much time pass, as the node's own timer would. Milliseconds.
+    /// Advances time as the node's own timer would. Milliseconds.
     fn pass(&mut self, ms: u64) {
         let until_ms = self.now_ms() + ms;
         loop {
@@ -121,7 +121,7 @@ impl Rig {
         }
     }
 
-    /// Does something for each message, at moments that lie anyhow, and gives what was due when.
+    /// Does something for each message, at irregular moments, and returns what was due when.
     fn at_any_moment(&mut self, wait_ms: u64, mut act: impl FnMut(&mut Rig, &str, u64)) -> BTreeMap<String, u64> {
         let mut due = BTreeMap::new();
         for i in 0..MESSAGES {
@@ -135,7 +135,7 @@ impl Rig {
         due
     }
 
-    /// Each message did that once, in time.
+    /// Checks that each message did that once, in time.
     fn check(&mut self, due: &BTreeMap<String, u64>, is: impl Fn(&Did) -> bool) {
         assert_eq!(self.did.len(), due.len());
         for (when_ms, text, did) in std::mem::take(&mut self.did) {
@@ -149,7 +149,7 @@ impl Rig {
     }
 }
 
-/// From the end of its life a message is gone, to the count of what is ready and to who moves the dead.
+/// An expired message is gone, also from the ready count, and dead-lettered.
 #[test]
 fn what_lives_shortly_is_dead_at_its_time() {
     for mut rig in rigs() {
@@ -162,7 +162,7 @@ fn what_lives_shortly_is_dead_at_its_time() {
     }
 }
 
-/// Also when a consumer held it until then: it goes on as soon as it is back.
+/// Also if a consumer held it until then: it expires when it is returned.
 #[test]
 fn what_comes_back_after_its_life_is_dead_at_once() {
     for mut rig in rigs() {
@@ -195,7 +195,7 @@ fn what_waits_shortly_is_handed_out_at_its_time() {
     }
 }
 
-/// The life of a message begins when its wait is over.
+/// The TTL of a message starts at the end of its delay.
 #[test]
 fn what_waits_and_lives_shortly_is_dead_when_both_are_over() {
     for mut rig in rigs() {

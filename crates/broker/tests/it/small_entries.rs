@@ -9,8 +9,7 @@ use polylogue_api::{Ack, AppendRequest, Reply, Request, TopicConfig};
 use polylogue_env::sim::SimWorld;
 use polylogue_replicate::Work;
 
-/// Only full files that a checkpoint covers were merged, and a file holds so many small entries that their index grew to twice its
-/// bound before.
+/// Only full files that a checkpoint covers were merged, and a file holds so many small entries that their index grew to twice its bound before.
 #[test]
 fn the_index_over_the_journal_keeps_its_bound_before_a_file_is_full() {
     const INDEX_BYTES_MAX: usize = 256 << 10;
@@ -40,7 +39,7 @@ fn the_index_over_the_journal_keeps_its_bound_before_a_file_is_full() {
             }
         }
     }
-    // 56 bytes a run.
+    // 56 bytes per run.
     assert!(most * 56 <= INDEX_BYTES_MAX * 5 / 4, "{most} runs in the journal, {runs} in segments");
     assert!(runs > 0);
 }

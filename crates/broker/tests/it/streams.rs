@@ -1,4 +1,4 @@
-//! Streams over the simulated machine: every reader reads everything, from a position of its own, and reading removes nothing.
+//! Streams on the simulated machine: every reader reads everything, from its own position, and reading removes nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
@@ -142,7 +142,7 @@ fn settling_makes_room_and_takes_nothing_away() {
         got = node.delivered();
         assert_eq!(offsets(&got), expected, "{how:?}");
     }
-    // A reader that gave something back unseen was past it all the same, and got what comes behind it.
+    // A reader that returned a message unread was past it nevertheless, and received the following ones.
     assert_eq!(node.settle(&got[1..], Settle::Unsent), [Err(SettleError::NotHeld)]);
     assert_eq!(node.delivered().len(), 0, "it makes no room");
     assert_eq!(node.settle(&got[1..], Settle::Accept), [Ok(())]);
@@ -182,7 +182,7 @@ fn a_reader_gets_no_more_than_its_credit_and_its_window() {
     assert_eq!(node.counts(large).consumers, 0);
 }
 
-/// The window was empty when a look ended that had found it too full: no later event would have given room, and the reader stalled for good.
+/// The window became empty at the end of a turn that had found it too full: no later event would have made room, and the reader stalled forever.
 #[test]
 fn room_that_comes_while_a_reader_is_at_the_disk_is_seen() {
     let world = SimWorld::new(12);
@@ -194,13 +194,13 @@ fn room_that_comes_while_a_reader_is_at_the_disk_is_seen() {
     assert_eq!(offsets(&got), [0]);
     let by = Holder::Consumer(reader, got[0].life);
     let settlement = Settlement { queue: stream, first: Offset(0), count: 1, by, how: Settle::Accept };
-    // It looks with two bytes of room, and all of it comes before it has looked.
+    // Its turn begins with two bytes of room, and all settlements arrive before it ends.
     node.start(Request::Settle(SettleRequest { settlements: vec![settlement], wait: false }));
     node.start(Request::Credit(reader, Credit { messages: 0, bytes: 3 }));
     assert_eq!(offsets(&node.delivered()), [1]);
 }
 
-/// Each settlement looked at all readers of a stream; one that waits is looked at when something happens to it or to its stream.
+/// Each settlement checked all readers of a stream; a waiting reader is checked after an event of its own or of its stream.
 #[test]
 fn readers_that_wait_go_on_when_there_is_more() {
     let world = SimWorld::new(13);
@@ -222,7 +222,7 @@ fn readers_that_wait_go_on_when_there_is_more() {
     assert_eq!(offsets(&node.delivered()), [1]);
 }
 
-/// Wants what begins with a letter.
+/// A filter for messages that start with a letter.
 #[derive(Debug)]
 struct Begins(u8);
 
@@ -316,7 +316,7 @@ fn a_reader_goes_on_with_the_oldest_there_is_when_retention_took_the_rest() {
     node.attach(AttachReader { prefetch: 1, ..all(stream) }).unwrap();
     let got = node.delivered();
     assert_eq!(offsets(&got), [0]);
-    // One that has its turn at the disk when what it wants goes.
+    // One has its turn at the disk when the messages that it needs are deleted.
     let late = node.start(Request::AttachReader(all(stream)));
     (4..30).for_each(|i| {
         node.start(Request::Publish(PublishRequest {
@@ -340,7 +340,7 @@ fn a_reader_goes_on_with_the_oldest_there_is_when_retention_took_the_rest() {
     assert_eq!(node.counts(stream).ready, 30 - start);
 }
 
-/// cloudamqp/lavinmq#1760, #1772: times were not found any more where the log had gone on to another file.
+/// cloudamqp/lavinmq#1760, #1772: times were not found any more after the log continued in another file.
 #[test]
 fn times_are_found_in_old_files_after_a_start_and_after_retention() {
     let world = SimWorld::new(11);
@@ -408,7 +408,7 @@ fn readers_go_with_their_session_wherever_they_are() {
     let mut node = Node::open(&world, |config| config.store.tail_cache_bytes = 0);
     let stream = node.stream("s");
     node.write(stream, 0..3);
-    // One waits for the disk, one for the place of its time.
+    // One waits for the disk, one for the offset of its time.
     node.start(Request::AttachReader(all(stream)));
     node.start(Request::AttachReader(from(stream, ReadFrom::Time(1_000))));
     assert_eq!(node.counts(stream).consumers, 2);

@@ -1,4 +1,4 @@
-//! A broker over the simulated machine with a client of a few lines.
+//! A broker on the simulated machine with a minimal client.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -51,7 +51,7 @@ impl Node {
         Node::open_with(world, BTreeMap::new(), change)
     }
 
-    /// One that hosts machines.
+    /// Returns one that hosts machines.
     pub fn open_with(
         world: &SimWorld,
         machines: BTreeMap<MachineId, Box<dyn StateMachine>>,
@@ -103,7 +103,7 @@ impl Node {
         self.client.replies.lock().remove(&token).expect("an answer")
     }
 
-    /// A request that is answered without anything being written.
+    /// A request that is replied to without a write.
     pub fn ask_now(&mut self, request: Request) -> Reply {
         let token = self.start(request);
         self.client.replies.lock().remove(&token).expect("an answer at once")
@@ -145,7 +145,7 @@ pub fn target(queue: PartitionId) -> Target {
     Target { queue, priority: None, expires_at: None, deliver_at: None }
 }
 
-/// A message for some queues.
+/// Returns a message for some queues.
 pub fn message(queues: &[PartitionId], text: &str) -> PublishMessage {
     PublishMessage {
         queues: queues.iter().map(|queue| target(*queue)).collect(),
