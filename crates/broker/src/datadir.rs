@@ -83,7 +83,7 @@ impl DataDir {
             if let Some(node) = node.filter(|node| *node != found) {
                 let path = path.display();
                 let text = format!(
-                    "{path} is the data directory of broker {found}, but this is broker {node}; use its own directory"
+                    "{path} is the data directory of broker {found}, and this is broker {node}; use its own directory"
                 );
                 return Err(Error::new(ErrorKind::Config, text));
             }
