@@ -7,11 +7,11 @@
 //! In JSON it is base64. A user without a hash (or with one shorter than its salt) has no password and cannot log in by one.
 
 use crate::error::{AuthError, AuthErrorKind};
+use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use md5::Md5;
-use sha2::{Digest, Sha256, Sha512};
+use md5::{Digest as _, Md5};
 use subtle::ConstantTimeEq as _;
 
 /// Bytes of a salt.
@@ -48,13 +48,16 @@ impl Hashing {
     }
 
     fn digest(self, salt: &[u8], password: &[u8]) -> Vec<u8> {
-        fn run<D: Digest>(salt: &[u8], password: &[u8]) -> Vec<u8> {
-            D::new().chain_update(salt).chain_update(password).finalize().to_vec()
-        }
+        let run = |algorithm| {
+            let mut context = digest::Context::new(algorithm);
+            context.update(salt);
+            context.update(password);
+            context.finish().as_ref().to_vec()
+        };
         match self {
-            Hashing::Md5 => run::<Md5>(salt, password),
-            Hashing::Sha256 => run::<Sha256>(salt, password),
-            Hashing::Sha512 => run::<Sha512>(salt, password),
+            Hashing::Md5 => Md5::new().chain_update(salt).chain_update(password).finalize().to_vec(),
+            Hashing::Sha256 => run(&digest::SHA256),
+            Hashing::Sha512 => run(&digest::SHA512),
         }
     }
 }

@@ -10,10 +10,10 @@
 //! ```
 
 use crate::error::{AuthError, AuthErrorKind};
+use aws_lc_rs::{digest, hmac, pbkdf2};
 use bytes::{Buf as _, BufMut as _, Bytes};
-use hmac::{Hmac, Mac as _};
-use sha2::{Digest as _, Sha256, Sha512};
 use std::fmt;
+use std::num::NonZeroU32;
 use subtle::ConstantTimeEq as _;
 
 /// The fewest iterations, Kafka's; also its default.
@@ -79,39 +79,31 @@ impl ScramMechanism {
 
     pub(crate) fn hash(self, data: &[u8]) -> Vec<u8> {
         match self {
-            ScramMechanism::Sha256 => Sha256::digest(data).to_vec(),
-            ScramMechanism::Sha512 => Sha512::digest(data).to_vec(),
+            ScramMechanism::Sha256 => digest::digest(&digest::SHA256, data).as_ref().to_vec(),
+            ScramMechanism::Sha512 => digest::digest(&digest::SHA512, data).as_ref().to_vec(),
         }
     }
 
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
-        // A key of any length will do, so that the error does not happen.
-        match self {
-            ScramMechanism::Sha256 => Hmac::<Sha256>::new_from_slice(key).map_or_else(
-                |_| Vec::new(),
-                |mut mac| {
-                    parts.iter().for_each(|part| mac.update(part));
-                    mac.finalize().into_bytes().to_vec()
-                },
-            ),
-            ScramMechanism::Sha512 => Hmac::<Sha512>::new_from_slice(key).map_or_else(
-                |_| Vec::new(),
-                |mut mac| {
-                    parts.iter().for_each(|part| mac.update(part));
-                    mac.finalize().into_bytes().to_vec()
-                },
-            ),
-        }
+        let algorithm = match self {
+            ScramMechanism::Sha256 => hmac::HMAC_SHA256,
+            ScramMechanism::Sha512 => hmac::HMAC_SHA512,
+        };
+        let mut context = hmac::Context::with_key(&hmac::Key::new(algorithm, key));
+        parts.iter().for_each(|part| context.update(part));
+        context.sign().as_ref().to_vec()
     }
 
     /// `Hi` of RFC 5802: what a client sends in place of its password where it sets one (KIP-554). Milliseconds of work.
     #[must_use]
     pub fn salted(self, password: &[u8], salt: &[u8], iterations: u32) -> Vec<u8> {
         let mut salted = vec![0; self.hash_bytes()];
-        match self {
-            ScramMechanism::Sha256 => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, &mut salted),
-            ScramMechanism::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, &mut salted),
-        }
+        let algorithm = match self {
+            ScramMechanism::Sha256 => pbkdf2::PBKDF2_HMAC_SHA256,
+            ScramMechanism::Sha512 => pbkdf2::PBKDF2_HMAC_SHA512,
+        };
+        let iterations = NonZeroU32::new(iterations).unwrap_or(NonZeroU32::MIN);
+        pbkdf2::derive(algorithm, iterations, salt, password, &mut salted);
         salted
     }
 }
@@ -300,6 +292,33 @@ fn check(salt: &Bytes, iterations: u32) -> Result<(), AuthError> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    }
+
+    /// RFC 4231, test case 2.
+    #[test]
+    fn hmac_matches_the_rfc() {
+        let mac = |mechanism: ScramMechanism| mechanism.hmac(b"Jefe", &[b"what do ya want ", b"for nothing?"]);
+        let short = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(mac(ScramMechanism::Sha256), hex(short));
+        let long = "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea250554\
+                    9758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b636e070a38bce737";
+        assert_eq!(mac(ScramMechanism::Sha512), hex(long));
+    }
+
+    /// The inputs of RFC 6070 with HMAC-SHA-256.
+    #[test]
+    fn pbkdf2_matches_known_results() {
+        for (iterations, expected) in [
+            (1, "120fb6cffcf8b32c43e7225256c4f837a86548c92ccc35480805987cb70be17b"),
+            (2, "ae4d0c95af6b46d32d0adff928f06dd02a303f8ef3c251dfd6e2d85a95474c43"),
+            (4_096, "c5e478d59288c841aa530db6845c4c8d962893a001ce4e11a4963873aa98134a"),
+        ] {
+            assert_eq!(ScramMechanism::Sha256.salted(b"password", b"salt", iterations), hex(expected));
+        }
+    }
 
     fn some(mechanism: ScramMechanism) -> ScramCredential {
         ScramCredential::of(mechanism, b"secret", Bytes::from_static(b"saltsalt"), 4_096).unwrap()

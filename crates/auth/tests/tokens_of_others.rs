@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
@@ -10,7 +11,6 @@ use aws_lc_rs::signature::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hmac::{Hmac, Mac as _};
 use polylogue_auth::{
     Access, AuthErrorKind, Bearer, JWT_BYTES_MAX, JWT_NAME_BYTES_MAX, Jwt, KEY_SET_BYTES_MAX, KEYS_MAX, SCOPES_MAX,
     TokenKeys, TokenRules,
@@ -181,9 +181,8 @@ fn nothing_is_believed_without_a_signature_or_with_one_that_everybody_can_make()
     // The public key as a secret, as those have tried who know it.
     let signed = format!("{}.{}", base64(json!({"alg": "HS256"}).to_string()), base64(claims().to_string()));
     let public = RSA.key("1").to_string();
-    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(public.as_bytes()).unwrap();
-    mac.update(signed.as_bytes());
-    let token = format!("{signed}.{}", base64(mac.finalize().into_bytes()));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, public.as_bytes());
+    let token = format!("{signed}.{}", base64(hmac::sign(&key, signed.as_bytes())));
     assert!(verify(&token, &keys, &rules()).unwrap_err().1.contains("HS256"));
     // A key that the token brings along.
     let own = Signer::ed();
