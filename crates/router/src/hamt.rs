@@ -6,8 +6,11 @@
 //!   a place                 nothing | one key and value | a node | all keys with the same hash, sorted
 //! ```
 //!
-//! Keys from clients can be chosen to collide. They then cost thirteen levels and a binary search, not a scan. The structure of a map, and so the
-//! order of [`Hamt::for_each`], depends on its content only, not on its history.
+//! Keys that come from outside can be chosen to collide. They then cost thirteen steps down and a binary search, not a scan.
+//! What a map looks like inside, and so the order of [`Hamt::for_each`], depends on its content only, not on its history.
+//!
+//! `imbl::HashMap` cannot take its place: it keeps 32 bits of a hash, and keys with the same hash in an unsorted vector in the order of their
+//! insertion, so that its iteration order depends on its history, and lookups of colliding keys are linear scans.
 
 use foldhash::fast::FixedState;
 use std::cmp::Ordering;
