@@ -133,7 +133,7 @@ impl Broker {
         let inner = &self.inner;
         if inner.backups.taken.swap(true, Ordering::AcqRel) {
             inner.backups.failed.fetch_add(1, Ordering::Relaxed);
-            return Err(Error::new(ErrorKind::Busy, "another backup is in progress; only one may run at a time"));
+            return Err(Error::new(ErrorKind::Busy, "another backup is in progress: there is one at a time"));
         }
         inner.begin_backup().inspect_err(|_| {
             inner.backups.failed.fetch_add(1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   publish ──> drafts, one body for all queues of the shard ──> journal ──commit──> lease engine: appended
-//!        \_ early: lease engine at once                                                   │
+//!        \_ early: lease engine directly                                                  │
 //!   settle ──> lease engine (tail) ──record, one a queue and flush──> journal ──commit──> lease engine: apply
 //!                                                                                         │
 //!   consumers <── deliveries <── bodies from the tail cache or the disk <── grants <── pump

@@ -6,7 +6,7 @@
 //!   alarm        off            │ on                          │ on
 //!   publishes    written        │ written, if they come       │ held, up to a bound
 //!   appends      written        │ written                     │ refused
-//!   the rest     goes on        │ goes on                     │ goes on, from the journals' reserve
+//!   the rest     continues      │ continues                   │ continue, from the journals' reserve
 //! ```
 //!
 //! A journal that could not allocate a file also counts as a full disk. Publishers to queues are blocked at the alarm. Messages that they sent before

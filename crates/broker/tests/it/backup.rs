@@ -153,7 +153,7 @@ fn there_is_one_at_a_time_and_one_that_is_dropped_makes_room_for_the_next() {
     let refused = node.broker.begin_backup().expect_err("refused");
     assert_eq!(
         (refused.kind, refused.text.as_str()),
-        (ErrorKind::Busy, "another backup is under way: there is one at a time")
+        (ErrorKind::Busy, "another backup is in progress: there is one at a time")
     );
     assert!(first.files() > 4 && first.bytes() > 4096);
     assert!(matches!(first.next_piece(), Ok(Some(BackupPiece::File { .. }))));
@@ -166,7 +166,7 @@ fn there_is_one_at_a_time_and_one_that_is_dropped_makes_room_for_the_next() {
 #[test]
 fn it_is_broken_off_for_want_of_room_by_time_when_nobody_takes_it_and_at_the_end() {
     let why = |backup: &mut Backup| {
-        let why = backup.next_piece().expect_err("broken off");
+        let why = backup.next_piece().expect_err("aborted");
         assert!(backup.next_piece().is_err(), "there is nothing more to be had");
         why
     };

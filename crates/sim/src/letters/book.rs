@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sent     what was published to a queue, by a publisher or by the mover: these bytes, so often
-//!   copies   what stands at an offset of a queue: what a consumer or the mover received
+//!   copies   the message at an offset of a queue, as a consumer or the mover received it
 //!   texts    a message as its publisher knows it, wherever its copies are
 //! ```
 //!
