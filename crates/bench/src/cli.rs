@@ -23,10 +23,9 @@ use crate::progress::Progress;
 use crate::raw::producer::Producers;
 use crate::raw::reader::Readers;
 use crate::remote::Server;
-use crate::report::scenario::{Input, NotRun, ScenarioText};
-use crate::report::{book, latest, markdown, write_page};
+use crate::report::{book, front, latest, markdown, write_page};
 use crate::results::read;
-use crate::scenarios::{SCENARIOS, Scenario, not_run};
+use crate::scenarios::Texts;
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::versus::{Peer, Plan, versus};
 use crate::worker::work;
@@ -225,6 +224,15 @@ struct ReportArgs {
     /// Write Markdown with its pictures into a folder
     #[arg(long, value_name = "DIR")]
     markdown: Option<PathBuf>,
+    /// Write the first page, a page per scenario family and four charts into a folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write the headline table between its markers in this file
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
+    /// Write nothing; fail if --out and --readme differ from what the result lines give
+    #[arg(long)]
+    check: bool,
     /// Files of result lines
     #[arg(required = true)]
     files: Vec<PathBuf>,
@@ -288,25 +296,25 @@ fn worker(args: &WorkerArgs, places: &Places) -> Result<()> {
 fn report(args: &ReportArgs) -> Result<()> {
     let lines = args.files.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?.concat();
     let lines = if args.all { lines } else { latest(&lines) };
-    let is_told = |scenario: &Scenario| lines.iter().any(|line| line.cell.split('/').next() == Some(scenario.id));
-    let published: Vec<String> = SCENARIOS.iter().map(Scenario::published).collect();
-    let texts: Vec<ScenarioText<'_>> = SCENARIOS
-        .iter()
-        .zip(&published)
-        .filter(|(scenario, _)| is_told(scenario))
-        .map(|(scenario, published)| scenario.text(published))
-        .collect();
-    // Of the scenarios, when they were run: the matrix beside one peer has none.
-    let are_scenarios = SCENARIOS.iter().any(|scenario| !scenario.systems.is_empty() && is_told(scenario));
-    let left_out: Vec<NotRun<'_>> = if are_scenarios { not_run().collect() } else { Vec::new() };
-    let input = Input { lines: &lines, scenarios: &texts, not_run: &left_out };
+    let texts = Texts::of(&lines);
+    let texts = texts.borrow();
+    let input = texts.input(&lines);
     if let Some(file) = &args.html {
         write_page(input, file)?;
     }
     if let Some(folder) = &args.markdown {
         book::write(input, folder)?;
     }
-    if args.html.is_none() && args.markdown.is_none() { say(&markdown(&lines)) } else { Ok(()) }
+    let (out, readme) = (args.out.as_deref(), args.readme.as_deref());
+    match args.check {
+        true if out.is_none() && readme.is_none() => {
+            return Err(BenchError::new("--check needs --out, --readme or both"));
+        }
+        true => front::check(input, out, readme)?,
+        false => front::write(input, out, readme)?,
+    }
+    let writes = args.html.is_some() || args.markdown.is_some() || out.is_some() || readme.is_some();
+    if !writes { say(&markdown(&lines)) } else { Ok(()) }
 }
 
 fn null(args: &NullArgs) -> Result<()> {

@@ -5,6 +5,7 @@
 //!           |---> markdown   summary   a row for each requirement: measured, wanted, held or not
 //!           |                table     a table for each cell: medians, spread, ratios, who is ahead
 //!           |
+//!           |---> front     the committed pages under report/    first page, one page per scenario family, four charts
 //!           '---> model      scenarios, cells, sides, tables, rows
 //!                   |---> page    one HTML file                   first page (score, floors), cells (tables, pictures, conditions)
 //!                   '---> book    Markdown and files of pictures  the same
@@ -20,6 +21,7 @@ pub mod charts;
 pub mod conditions;
 pub mod figures;
 pub mod floors;
+pub mod front;
 pub mod itself;
 pub mod judge;
 pub mod model;

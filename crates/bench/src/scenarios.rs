@@ -25,7 +25,7 @@ mod f;
 mod floors;
 mod texts;
 
-pub use texts::{NOT_RUN, NotRunHere, SCENARIOS, Scenario, not_run};
+pub use texts::{NOT_RUN, NotRunHere, SCENARIOS, Scenario, Texts, TextsOf, not_run};
 
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::cgroup::COLD_FACTOR;

@@ -52,7 +52,7 @@ pub fn write(input: Input<'_>, folder: &Path) -> Result<()> {
 }
 
 /// Text as it stands in Markdown: nothing in it is markup, a line's end ends no cell of a table.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -172,7 +172,7 @@ fn list<'e, 's: 'e, 'a: 's + 'e>(text: &mut String, entries: impl Iterator<Item 
     text.push('\n');
 }
 
-fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
+pub(super) fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
     if entries.is_empty() {
         return;
     }

@@ -35,8 +35,11 @@ const READ_ALIKE: f64 = 0.95;
 /// What is said of latencies that each side had at another rate.
 pub const OWN_RATES: &str = "each at its own rate";
 
-/// What is said of rows in which no peer has a value.
-pub const NOBODY: &str = "nobody to compare with";
+/// Reason of rows in which no peer has a value.
+pub const NOBODY: &str = "no peer to compare with";
+
+/// Reason of rows with one pair of rounds: a ratio of one pair is no verdict.
+pub const RUN_ONCE: &str = "run once";
 
 /// What two sides are compared in.
 #[derive(Debug, Clone, Copy)]
@@ -279,6 +282,9 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     }
     if let Some(why) = no_winner(&against) {
         return undecided(why, closest);
+    }
+    if against.iter().all(|(_, judged)| judged.ahead == Ahead::Level && judged.ratios.len() == 1) {
+        return undecided(RUN_ONCE, closest);
     }
     let behind: Vec<String> = against
         .iter()
@@ -575,7 +581,7 @@ mod tests {
         quick.iter_mut().for_each(|line| line.quick = true);
         assert_eq!(why(&quick, P99), "smoke run");
         assert_eq!(why(&rounds("A4/x", &sides[1..], 3), P99), "polylogue was not run");
-        assert_eq!(why(&rounds("A4/x", &sides[..1], 3), P99), "nobody to compare with");
+        assert_eq!(why(&rounds("A4/x", &sides[..1], 3), P99), "no peer to compare with");
         assert_eq!(why(&rounds("A4/x", &sides, 3), "flush_delay_ms"), "", "nobody is better in what is not known");
         let mut failed = rounds("A4/x", &sides, 3);
         failed

@@ -57,7 +57,7 @@ pub fn mark(outcome: &Outcome) -> (&'static str, String) {
 /// A reason in the room of a square.
 fn shortened(why: &str) -> &str {
     match why {
-        "nobody to compare with" => "no peer",
+        "no peer to compare with" => "no peer",
         "no run of polylogue counts" => "none of ours",
         "polylogue was not run" => "not run",
         "each at its own rate" => "own rates",

@@ -1,6 +1,7 @@
 //! What each scenario shows, what is published of it, and what is run here.
 
-use crate::report::scenario::{NotRun, ScenarioText};
+use crate::report::scenario::{Input, NotRun, ScenarioText};
+use crate::results::ResultLine;
 
 /// A scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,49 @@ pub fn not_run() -> impl Iterator<Item = NotRun<'static>> {
     let whole = SCENARIOS.iter().filter(|scenario| !scenario.not_run.is_empty());
     let whole = whole.map(|scenario| NotRun { what: scenario.id, target: "", reason: scenario.not_run });
     whole.chain(NOT_RUN.iter().map(|not| NotRun { what: not.what, target: not.target, reason: not.reason }))
+}
+
+/// The texts of a report: of the scenarios that its lines belong to.
+#[derive(Debug)]
+pub struct Texts {
+    scenarios: Vec<(&'static Scenario, String)>,
+    not_run: Vec<NotRun<'static>>,
+}
+
+/// [`Texts`] with its scenarios as the report takes them.
+#[derive(Debug)]
+pub struct TextsOf<'a> {
+    scenarios: Vec<ScenarioText<'a>>,
+    not_run: &'a [NotRun<'static>],
+}
+
+impl Texts {
+    /// Texts of the scenarios that `lines` belong to; what was not run only if one of them has peers.
+    #[must_use]
+    pub fn of(lines: &[ResultLine]) -> Texts {
+        let is_measured =
+            |scenario: &&Scenario| lines.iter().any(|line| line.cell.split('/').next() == Some(scenario.id));
+        let scenarios: Vec<_> =
+            SCENARIOS.iter().filter(is_measured).map(|scenario| (scenario, scenario.published())).collect();
+        // The matrix beside one peer belongs to no scenario with peers.
+        let has_peers = scenarios.iter().any(|(scenario, _)| !scenario.systems.is_empty());
+        Texts { scenarios, not_run: if has_peers { not_run().collect() } else { Vec::new() } }
+    }
+
+    /// The texts in the report's types.
+    #[must_use]
+    pub fn borrow(&self) -> TextsOf<'_> {
+        let scenarios = self.scenarios.iter().map(|(scenario, published)| scenario.text(published)).collect();
+        TextsOf { scenarios, not_run: &self.not_run }
+    }
+}
+
+impl<'a> TextsOf<'a> {
+    /// The input of a report of `lines`.
+    #[must_use]
+    pub fn input(&'a self, lines: &'a [ResultLine]) -> Input<'a> {
+        Input { lines, scenarios: &self.scenarios, not_run: self.not_run }
+    }
 }
 
 /// A system that does not take part in a scenario.
