@@ -20,7 +20,7 @@ export CARGO_INCREMENTAL := 0
 export CARGO_PROFILE_DEV_DEBUG := 0
 endif
 
-.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures hostile crash sim fuzz mutants first-benchmark versus-kafka versus-rabbitmq peers compare compare-quick hot-paths deb deb-test codegen clean
+.PHONY: help build run demo test lint unit system sim-short fuzz-short clients compat console-pictures hostile crash sim fuzz mutants first-benchmark versus-kafka versus-rabbitmq peers compare report compare-quick hot-paths deb deb-test codegen clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -139,6 +139,9 @@ compare: ## Run the published comparisons beside Kafka, RabbitMQ, Pulsar, Rocket
 	$(RELEASE)/polylogue-bench peers install kafka rabbitmq pulsar rocketmq tubemq
 	$(RELEASE)/polylogue-bench peers workers
 	$(RELEASE)/polylogue-bench compare $(COMPARE)
+
+report: ## Write report/ and README.md's table of figures from the committed result lines (REPORT=--check: compare only)
+	$(CARGO) run -q --locked -p polylogue-bench -- report --out report --readme README.md $(REPORT) benches/results/compare-*.jsonl
 
 compare-quick: ## Show that every cell of every scenario starts; its figures mean nothing
 	$(MAKE) compare COMPARE="--quick $(COMPARE)"
