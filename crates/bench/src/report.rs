@@ -54,8 +54,8 @@ use std::path::Path;
 pub fn latest(lines: &[ResultLine]) -> Vec<ResultLine> {
     let mut newest: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
     for line in lines {
-        let told = newest.entry(&line.cell).or_default();
-        *told = (*told).max((line.date.as_str(), line.run.as_str()));
+        let reported = newest.entry(&line.cell).or_default();
+        *reported = (*reported).max((line.date.as_str(), line.run.as_str()));
     }
     let is_of_newest = |line: &&ResultLine| newest.get(line.cell.as_str()).is_some_and(|(_, run)| *run == line.run);
     lines.iter().filter(is_of_newest).cloned().collect()
@@ -114,25 +114,25 @@ fn told_machine(machine: &Machine) -> String {
 
 /// The machines that lines are of, each once.
 fn machines<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     for line in lines {
         let machine = told_machine(&line.machine);
-        if !told.contains(&machine) {
-            told.push(machine);
+        if !reported.contains(&machine) {
+            reported.push(machine);
         }
     }
-    told
+    reported
 }
 
 /// The commits that lines are of, each once.
 fn commits<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<&'a str> {
-    let mut told: Vec<&str> = Vec::new();
+    let mut reported: Vec<&str> = Vec::new();
     for line in lines {
-        if !told.contains(&line.commit.as_str()) {
-            told.push(&line.commit);
+        if !reported.contains(&line.commit.as_str()) {
+            reported.push(&line.commit);
         }
     }
-    told
+    reported
 }
 
 /// From when to when lines were measured.
@@ -189,9 +189,9 @@ mod tests {
             line("2026-01-02", "2026-01-04", "size/a", "mid"),
             line("2026-01-03", "2026-01-03", "size/a", "new"),
         ];
-        let told: Vec<(String, String)> = latest(&lines).into_iter().map(|line| (line.cell, line.date)).collect();
-        let told: Vec<(&str, &str)> = told.iter().map(|(cell, date)| (cell.as_str(), date.as_str())).collect();
-        assert_eq!(told, [("size/a", "2026-01-02"), ("size/b", "2026-01-03"), ("size/a", "2026-01-04")]);
+        let reported: Vec<(String, String)> = latest(&lines).into_iter().map(|line| (line.cell, line.date)).collect();
+        let reported: Vec<(&str, &str)> = reported.iter().map(|(cell, date)| (cell.as_str(), date.as_str())).collect();
+        assert_eq!(reported, [("size/a", "2026-01-02"), ("size/b", "2026-01-03"), ("size/a", "2026-01-04")]);
         let text = markdown(&latest(&lines));
         assert!(text.contains("2026-01-02 to 2026-01-04, commit mid, new."), "every commit is named: {text}");
         assert!(markdown(&lines).contains("commit old, mid, new."), "all of them can be asked for");

@@ -114,7 +114,7 @@ fn first(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
         text,
         "## Where polylogue stands\n\nBehind a peer in {} rows, ahead of every peer in {}, level in {}, without a verdict in {}. \
          A side is ahead when all of its alternating pairs agree: {FIRST_PAGE_PAIRS_MIN} of them in rows that are run so often, \
-         {PAIRS_MIN} in the others; a row that was run once names nobody.\n",
+         {PAIRS_MIN} in the others; a row that was run once has no verdict.\n",
         all.behind + lost.len(),
         all.ahead,
         all.level,
@@ -137,13 +137,13 @@ fn first(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
 }
 
 fn write_beside(text: &mut String, scenarios: &[Scenario<'_>]) {
-    let told = itself::beside(scenarios);
-    if told.is_empty() {
+    let reported = itself::beside(scenarios);
+    if reported.is_empty() {
         return;
     }
     let _ = writeln!(text, "### {}\n\n{}\n", itself::HEADING, itself::SAID);
     text.push_str("| cell | side | figure | with little | with much | times | wanted | rounds |\n|---|---|---|---|---|---|---|---|\n");
-    for one in told {
+    for one in reported {
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} | {} | {} | {} |",
@@ -181,11 +181,14 @@ pub(super) fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>
     let titles: Vec<String> = columns.iter().map(|column| figure(column).title.into_owned()).collect();
     let _ = writeln!(text, "| cell | {} |\n|---{}|", titles.join(" | "), "|---".repeat(columns.len()));
     for (label, line) in score::lines(entries) {
-        let told = |column: &&str| {
+        let reported = |column: &&str| {
             let here = line.iter().find(|entry| entry.column() == *column);
-            here.map(|here| mark(&here.row.outcome)).map(|(sign, told)| format!("{sign} {told}")).unwrap_or_default()
+            here.map(|here| mark(&here.row.outcome))
+                .map(|(sign, reported)| format!("{sign} {reported}"))
+                .unwrap_or_default()
         };
-        let _ = writeln!(text, "| {} | {} |", plain(&label), columns.iter().map(told).collect::<Vec<_>>().join(" | "));
+        let _ =
+            writeln!(text, "| {} | {} |", plain(&label), columns.iter().map(reported).collect::<Vec<_>>().join(" | "));
     }
     text.push('\n');
 }
@@ -199,10 +202,10 @@ fn write_floors(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>])
     for (title, middle, low_high, unit) in floors::bare(input.lines) {
         let _ = writeln!(text, "| {} | {} | {unit} |", plain(&title), spread((middle, low_high)));
     }
-    let told = |values: &Vec<f64>| value(values).map_or_else(|| "–".to_owned(), spread);
+    let reported = |values: &Vec<f64>| value(values).map_or_else(|| "–".to_owned(), spread);
     text.push_str("\n| the null broker, publish, ms | cells | p50 | p99 | p99.9 |\n|---|---|---|---|---|\n");
     for floor in floors::null(scenarios) {
-        let publish = floor.publish.each_ref().map(told);
+        let publish = floor.publish.each_ref().map(reported);
         let _ = writeln!(text, "| {} | {} | {} |", plain(floor.client), floor.cells, publish.join(" | "));
     }
     let flushed = floors::flushed(scenarios);
@@ -210,22 +213,22 @@ fn write_floors(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>])
         text.push_str("\n| seen to flush | flushes/s | bytes per flush |\n|---|---|---|\n");
     }
     for seen in flushed {
-        let _ = writeln!(text, "| {} | {} | {} |", plain(seen.side), told(&seen.per_s), told(&seen.bytes));
+        let _ = writeln!(text, "| {} | {} | {} |", plain(seen.side), reported(&seen.per_s), reported(&seen.bytes));
     }
     text.push('\n');
 }
 
 fn section(book: &mut Book, scenario: &Scenario<'_>, all: &[Scenario<'_>]) {
-    let title = scenario.text.map_or("", |told| told.title);
+    let title = scenario.text.map_or("", |reported| reported.title);
     let _ = writeln!(book.text, "## {} {}\n", plain(scenario.id), plain(title));
-    if let Some(told) = scenario.text {
+    if let Some(reported) = scenario.text {
         let or = |said: &str, otherwise: &str| if said.is_empty() { otherwise.to_owned() } else { plain(said) };
         let _ = writeln!(
             book.text,
             "{}\n\n| published | run here |\n|---|---|\n| {} | {} |\n",
-            plain(told.what),
-            or(told.published, "Nothing is published."),
-            or(told.scaled, "As published.")
+            plain(reported.what),
+            or(reported.published, "Nothing is published."),
+            or(reported.scaled, "As published.")
         );
     }
     show(book, of_scenario(scenario));
@@ -257,7 +260,7 @@ fn write_cell(book: &mut Book, cell: &Cell<'_>, floor: Option<&floors::Beside<'_
             book.text,
             "The client alone, {} ({speaks}), beside the null broker: publish {} ({}).\n",
             plain(client),
-            floor.told(),
+            floor.reported(),
             plain(floor.cell.0)
         );
     }
@@ -296,7 +299,7 @@ fn write_table<'r>(text: &mut String, table: &Table<'_>, rows: impl Iterator<Ite
         let title =
             if known.unit.is_empty() { known.title.to_string() } else { format!("{}, {}", known.title, known.unit) };
         let values = table.sides.iter().zip(&row.values).map(|(side, values)| match value(values) {
-            Some(told) => spread(told),
+            Some(reported) => spread(reported),
             None if side.mark != super::model::Mark::Counts => side.mark.text().to_owned(),
             None => "–".to_owned(),
         });

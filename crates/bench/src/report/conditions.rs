@@ -26,7 +26,7 @@ const EXTENTS: [&str; 5] = ["messages", "warm_messages", "warmup_ms", "window_ms
 /// Runs that do not count are listed one by one up to so many of a side.
 const FAILURES_MAX: usize = 12;
 
-fn told(name: &str, value: &Value) -> String {
+fn reported(name: &str, value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
         Value::String(text) => text.clone(),
@@ -36,10 +36,10 @@ fn told(name: &str, value: &Value) -> String {
             None => number.to_string(),
         },
         Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
-        Value::Array(values) => values.iter().map(|value| told(name, value)).collect::<Vec<_>>().join(", "),
+        Value::Array(values) => values.iter().map(|value| reported(name, value)).collect::<Vec<_>>().join(", "),
         Value::Object(fields) => fields
             .iter()
-            .map(|(name, value)| format!("{} {}", plain(name).0, told(name, value)))
+            .map(|(name, value)| format!("{} {}", plain(name).0, reported(name, value)))
             .collect::<Vec<_>>()
             .join(", "),
     }
@@ -81,7 +81,7 @@ pub fn of_cell(cell: &Cell<'_>) -> Vec<(String, Vec<String>)> {
             |(_, title)| (*title).to_owned(),
         );
         let value = |fields: &serde_json::Map<String, Value>| {
-            fields.get(&name).map_or("–".to_owned(), |value| told(&name, value))
+            fields.get(&name).map_or("–".to_owned(), |value| reported(&name, value))
         };
         rows.push((title, all.iter().map(value).collect()));
     }
@@ -105,18 +105,18 @@ pub fn of_cell(cell: &Cell<'_>) -> Vec<(String, Vec<String>)> {
 /// The runs that do not count, and why.
 #[must_use]
 pub fn failures(cell: &Cell<'_>) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for side in &cell.sides {
         let failed: Vec<&&ResultLine> =
             cell.lines.iter().filter(|line| line.side == side.name && !line.failures.is_empty()).collect();
         for line in failed.iter().take(FAILURES_MAX) {
-            told.push(format!("{} in round {}: {}", side.name, line.round, line.failures.join("; ")));
+            reported.push(format!("{} in round {}: {}", side.name, line.round, line.failures.join("; ")));
         }
         if failed.len() > FAILURES_MAX {
-            told.push(format!("{} in {} more rounds", side.name, failed.len() - FAILURES_MAX));
+            reported.push(format!("{} in {} more rounds", side.name, failed.len() - FAILURES_MAX));
         }
     }
-    told
+    reported
 }
 
 #[cfg(test)]
@@ -127,12 +127,15 @@ mod tests {
     fn conditions_stand_side_by_side_and_new_ones_under_their_own_names() {
         let lines = [ResultLine::example("A4/x", "kafka", 1, &[]), ResultLine::example("A4/x", "pulsar", 1, &[])];
         let cell = Cell::of(lines.iter().collect()).expect("a cell");
-        let told = of_cell(&cell);
-        assert_eq!(told[0], ("broker".to_owned(), vec!["kafka".to_owned(), "pulsar".to_owned()]));
-        assert!(told.contains(&("messages a second".to_owned(), vec!["as fast as it goes".to_owned(); 2])), "{told:?}");
-        assert!(told.contains(&("message, bytes".to_owned(), vec!["1,024".to_owned(); 2])), "{told:?}");
-        assert!(!told.iter().any(|(name, _)| name.contains("window")), "of which 0 says nothing: {told:?}");
-        assert!(!told.iter().any(|(name, _)| name == "queue"), "what no side has is left out: {told:?}");
+        let reported = of_cell(&cell);
+        assert_eq!(reported[0], ("broker".to_owned(), vec!["kafka".to_owned(), "pulsar".to_owned()]));
+        assert!(
+            reported.contains(&("messages a second".to_owned(), vec!["as fast as it goes".to_owned(); 2])),
+            "{reported:?}"
+        );
+        assert!(reported.contains(&("message, bytes".to_owned(), vec!["1,024".to_owned(); 2])), "{reported:?}");
+        assert!(!reported.iter().any(|(name, _)| name.contains("window")), "of which 0 says nothing: {reported:?}");
+        assert!(!reported.iter().any(|(name, _)| name == "queue"), "what no side has is left out: {reported:?}");
     }
 
     #[test]
@@ -141,8 +144,8 @@ mod tests {
             (1..=20).map(|round| ResultLine::example("A4/x", "kafka", round, &[])).collect();
         assert!(failures(&Cell::of(lines.iter().collect()).expect("a cell")).is_empty());
         lines.iter_mut().for_each(|line| line.failures.push("1 messages lost".to_owned()));
-        let told = failures(&Cell::of(lines.iter().collect()).expect("a cell"));
-        assert_eq!((told.len(), told[0].as_str()), (13, "kafka in round 1: 1 messages lost"));
-        assert_eq!(told[12], "kafka in 8 more rounds");
+        let reported = failures(&Cell::of(lines.iter().collect()).expect("a cell"));
+        assert_eq!((reported.len(), reported[0].as_str()), (13, "kafka in round 1: 1 messages lost"));
+        assert_eq!(reported[12], "kafka in 8 more rounds");
     }
 }

@@ -185,7 +185,7 @@ const LATENCIES: [(&str, Better, bool); 13] = [
     ("p99.9_ms above the null broker", Better::Less, false),
 ];
 
-/// What is known of the figure of this name. No side is ahead in an unknown figure.
+/// Properties of the figure of this name. An unknown figure has no winner.
 #[must_use]
 pub fn figure(name: &str) -> Figure {
     if let Some((rate, _)) = step(name) {
@@ -282,8 +282,11 @@ mod tests {
 
     #[test]
     fn a_step_is_told_with_its_rate() {
-        let told = figure("step.50000.publish_p99_ms");
-        assert_eq!((told.title.as_ref(), told.unit, told.better), ("50,000/s: publish p99", "ms", Better::Less));
+        let reported = figure("step.50000.publish_p99_ms");
+        assert_eq!(
+            (reported.title.as_ref(), reported.unit, reported.better),
+            ("50,000/s: publish p99", "ms", Better::Less)
+        );
         assert_eq!(figure("step.50000.produce_per_s").better, Better::Neither, "it was given");
         assert_eq!(figure("step.50000.cpu_s_per_million").better, Better::Less);
         assert_eq!(step("step.x.y"), None);

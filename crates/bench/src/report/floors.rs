@@ -96,18 +96,18 @@ pub fn null<'a>(scenarios: &[Scenario<'a>]) -> Vec<Floor<'a>> {
 pub struct Beside<'s> {
     /// The client, and what it speaks.
     pub client: (&'s str, &'static str),
-    /// The cell that it is shown in, and that cell's name for links.
+    /// The cell that measured it, and that cell's name for links.
     pub cell: (&'s str, &'s str),
-    /// Publish p50, p99 and p99.9, each the median of the rounds; those that are given.
+    /// Publish p50, p99 and p99.9, each the median of the rounds; only those that were measured.
     pub publish: Vec<(&'static str, f64)>,
 }
 
 impl Beside<'_> {
     /// For people: "p50 0.21, p99 0.35 ms".
     #[must_use]
-    pub fn told(&self) -> String {
-        let told: Vec<String> = self.publish.iter().map(|(name, ms)| format!("{name} {}", number(*ms))).collect();
-        format!("{} ms", told.join(", "))
+    pub fn reported(&self) -> String {
+        let reported: Vec<String> = self.publish.iter().map(|(name, ms)| format!("{name} {}", number(*ms))).collect();
+        format!("{} ms", reported.join(", "))
     }
 }
 
@@ -115,11 +115,11 @@ impl Beside<'_> {
 /// Who reads them, for how long, and what the broker has to bear makes no difference to what the client itself takes.
 #[must_use]
 pub fn is_written_alike(one: &Conditions, other: &Conditions) -> bool {
-    let written = |told: &Conditions| {
+    let written = |reported: &Conditions| {
         (
-            (told.rate, told.message_bytes, told.in_flight, told.partitions),
-            (told.many.topics, told.many.producers, told.queue.is_some()),
-            (told.client_cores, told.pinning == unpinned()),
+            (reported.rate, reported.message_bytes, reported.in_flight, reported.partitions),
+            (reported.many.topics, reported.many.producers, reported.queue.is_some()),
+            (reported.client_cores, reported.pinning == unpinned()),
         )
     };
     let is_paced = one.rate > 0 && one.ladder.is_empty() && other.ladder.is_empty();
@@ -127,7 +127,7 @@ pub fn is_written_alike(one: &Conditions, other: &Conditions) -> bool {
 }
 
 /// What the null broker's latencies are where messages are written as in this cell, by our side's client on the same machine. `None` where it
-/// is among the cell's sides, where no rate is given, and where it was not measured.
+/// is among the cell's sides, where no rate is given, and where no null broker was measured.
 #[must_use]
 pub fn beside<'s>(scenarios: &'s [Scenario<'_>], cell: &Cell<'_>) -> Option<Beside<'s>> {
     if cell.sides.iter().any(|side| side.system == System::Null) {
@@ -135,9 +135,9 @@ pub fn beside<'s>(scenarios: &'s [Scenario<'_>], cell: &Cell<'_>) -> Option<Besi
     }
     let ours = cell.ours()?;
     let line = cell.lines.iter().find(|line| line.side == ours.name)?;
-    let told = line.conditions.as_ref()?;
+    let reported = line.conditions.as_ref()?;
     let is_alike = |other: &ResultLine| {
-        let alike = other.conditions.as_ref().is_some_and(|conditions| is_written_alike(conditions, told));
+        let alike = other.conditions.as_ref().is_some_and(|conditions| is_written_alike(conditions, reported));
         alike && other.machine == line.machine && other.quick == line.quick && other.failures.is_empty()
     };
     let found = scenarios.iter().flat_map(|scenario| &scenario.cells).find_map(|other| {
@@ -170,13 +170,13 @@ pub fn flushed<'a>(scenarios: &[Scenario<'a>]) -> Vec<Flushed<'a>> {
     for cell in scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.quick) {
         for side in &cell.sides {
             let Some(per_s) = median(&cell.values(side, FLUSHES)) else { continue };
-            let at = all.iter().position(|told| told.side == side.name).unwrap_or_else(|| {
+            let at = all.iter().position(|reported| reported.side == side.name).unwrap_or_else(|| {
                 all.push(Flushed { side: side.name, per_s: Vec::new(), bytes: Vec::new() });
                 all.len() - 1
             });
-            if let Some(told) = all.get_mut(at) {
-                told.per_s.push(per_s);
-                told.bytes.extend(median(&cell.values(side, FLUSHED)));
+            if let Some(reported) = all.get_mut(at) {
+                reported.per_s.push(per_s);
+                reported.bytes.extend(median(&cell.values(side, FLUSHED)));
             }
         }
     }
@@ -193,10 +193,11 @@ mod tests {
     fn loops_and_flushes_are_told_flushes_first() {
         let figures = [("sendfile_per_s", 5.0), ("paced_flush_p50_ms", 0.05), ("flush_4096_p50_us", 50.0)];
         let line = ResultLine { conditions: None, ..ResultLine::example("bare", "machine", 1, &figures) };
-        let told: Vec<(String, &str)> = bare(&[line]).into_iter().map(|(title, _, _, unit)| (title, unit)).collect();
-        let told: Vec<(&str, &str)> = told.iter().map(|(title, unit)| (title.as_str(), *unit)).collect();
+        let reported: Vec<(String, &str)> =
+            bare(&[line]).into_iter().map(|(title, _, _, unit)| (title, unit)).collect();
+        let reported: Vec<(&str, &str)> = reported.iter().map(|(title, unit)| (title.as_str(), *unit)).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 ("52 KiB flushed, 1,000 times a second, p50", "ms"),
                 ("flush 4096 p50", "µs"),
@@ -214,9 +215,9 @@ mod tests {
             line("A4/b", "polylogue-sync", &[(FLUSHES, 800.0), (FLUSHED, 60_000.0)]),
             line("A4/b", "null", &[]),
         ];
-        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
         let ours = Flushed { side: "polylogue-sync", per_s: vec![900.0, 800.0], bytes: vec![50_000.0, 60_000.0] };
-        assert_eq!(flushed(&told), [ours, Flushed { side: "kafka", per_s: vec![0.0], bytes: vec![] }]);
+        assert_eq!(flushed(&reported), [ours, Flushed { side: "kafka", per_s: vec![0.0], bytes: vec![] }]);
     }
 
     #[test]
@@ -226,26 +227,27 @@ mod tests {
             line.conditions.as_mut().expect("it has some").rate = 5_000;
             line
         };
-        let told = |lines: &[ResultLine]| {
+        let reported = |lines: &[ResultLine]| {
             let all = scenarios(Input { lines, scenarios: &[], not_run: &[] });
-            let cell = all.iter().flat_map(|told| &told.cells).find(|cell| cell.name == "D6/x").expect("the cell");
-            beside(&all, cell).map(|beside| (beside.cell.0.to_owned(), beside.told()))
+            let cell =
+                all.iter().flat_map(|reported| &reported.cells).find(|cell| cell.name == "D6/x").expect("the cell");
+            beside(&all, cell).map(|beside| (beside.cell.0.to_owned(), beside.reported()))
         };
         let ours = line("D6/x", "polylogue-sync", 2.0);
         let mut null = line("floors/x", "null", 0.3);
         let found = Some(("floors/x".to_owned(), "p99 0.30 ms".to_owned()));
-        assert_eq!(told(&[ours.clone(), null.clone()]), found);
+        assert_eq!(reported(&[ours.clone(), null.clone()]), found);
         let mut read = ours.clone();
         let conditions = read.conditions.as_mut().expect("it has some");
         (conditions.groups, conditions.window_ms, conditions.backlog) = (10, 45_000, 7);
-        assert_eq!(told(&[read, null.clone()]), found, "who reads is no matter");
-        assert_eq!(told(&[ours.clone(), line("D6/x", "null", 0.3), null.clone()]), None, "it stands in the table");
+        assert_eq!(reported(&[read, null.clone()]), found, "who reads is no matter");
+        assert_eq!(reported(&[ours.clone(), line("D6/x", "null", 0.3), null.clone()]), None, "it stands in the table");
         let changes: [fn(&mut ResultLine, &mut Conditions); 6] = [
-            |_, told| told.rate = 6_000,
-            |_, told| told.client = "java".to_owned(),
-            |_, told| told.many.producers = 2,
-            |_, told| told.partitions = 2,
-            |_, told| told.batching = "other".to_owned(),
+            |_, reported| reported.rate = 6_000,
+            |_, reported| reported.client = "java".to_owned(),
+            |_, reported| reported.many.producers = 2,
+            |_, reported| reported.partitions = 2,
+            |_, reported| reported.batching = "other".to_owned(),
             |line, _| line.machine.cores = 64,
         ];
         for change in changes {
@@ -253,20 +255,20 @@ mod tests {
             let mut conditions = other.conditions.take().expect("it has some");
             change(&mut other, &mut conditions);
             other.conditions = Some(conditions);
-            assert_eq!(told(&[ours.clone(), other.clone()]), None, "{other:?}");
+            assert_eq!(reported(&[ours.clone(), other.clone()]), None, "{other:?}");
         }
         null.failures.push("the rate was not held".to_owned());
-        assert_eq!(told(&[ours, null]), None, "it does not count");
+        assert_eq!(reported(&[ours, null]), None, "it does not count");
     }
 
     #[test]
     fn the_null_broker_is_told_client_by_client() {
         let line = |cell: &str, p99| ResultLine::example(cell, "null", 1, &[("publish_p99_ms", p99)]);
         let lines = [line("A4/a", 0.3), line("A4/b", 0.5)];
-        let told = null(&scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] }))
+        let reported = null(&scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] }))
             .into_iter()
             .map(|floor| (floor.client, floor.cells, floor.publish))
             .collect::<Vec<_>>();
-        assert_eq!(told, [("raw", 2, [vec![], vec![0.3, 0.5], vec![]])]);
+        assert_eq!(reported, [("raw", 2, [vec![], vec![0.3, 0.5], vec![]])]);
     }
 }

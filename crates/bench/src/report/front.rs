@@ -54,7 +54,7 @@ struct Side<'a> {
 }
 
 fn sides<'a>(cell: &Cell<'a>) -> Vec<Side<'a>> {
-    let told = |side: &super::model::Side<'a>| {
+    let reported = |side: &super::model::Side<'a>| {
         let lines: Vec<_> =
             cell.lines.iter().filter(|line| line.side == side.name && Mark::of(line) == Mark::Counts).collect();
         let conditions = lines.first()?.conditions.as_ref()?;
@@ -67,7 +67,7 @@ fn sides<'a>(cell: &Cell<'a>) -> Vec<Side<'a>> {
             values: [RATE, P99, CPU, MEMORY].map(values),
         })
     };
-    cell.sides.iter().filter(|side| side.system != System::Null).filter_map(told).collect()
+    cell.sides.iter().filter(|side| side.system != System::Null).filter_map(reported).collect()
 }
 
 fn cell<'s, 'a>(scenarios: &'s [Scenario<'a>], name: &str) -> Option<&'s Cell<'a>> {
@@ -82,11 +82,11 @@ fn headline(scenarios: &[Scenario<'_>]) -> String {
     );
     for (name, load) in HEADLINE {
         for (at, side) in cell(scenarios, name).map(sides).unwrap_or_default().iter().enumerate() {
-            let told = |values: &[f64]| median(values).map_or_else(|| "-".to_owned(), number);
+            let reported = |values: &[f64]| median(values).map_or_else(|| "-".to_owned(), number);
             let [rate, p99, cpu, memory] = &side.values;
-            let p99 = if side.is_unpaced { "-".to_owned() } else { told(p99) };
+            let p99 = if side.is_unpaced { "-".to_owned() } else { reported(p99) };
             let rounds = if side.rounds == 1 { "run once".to_owned() } else { side.rounds.to_string() };
-            let (rate, cpu, memory) = (told(rate), told(cpu), told(memory));
+            let (rate, cpu, memory) = (reported(rate), reported(cpu), reported(memory));
             let load = if at == 0 { format!("{load} ({})", plain(name)) } else { String::new() };
             let (system, durability) = (plain(side.name), plain(side.durability));
             // Writing to a string cannot fail, here and below.
@@ -141,14 +141,14 @@ fn family_page(name: &str, scenarios: &[Scenario<'_>]) -> String {
         "# Scenarios {name}\n\n[First page](README.md). Drawn from benches/results; {KEY}. \"run once\": one pair of rounds, no verdict.\n\n"
     );
     for scenario in scenarios.iter().filter(|scenario| family(scenario.id) == name && !scenario.cells.is_empty()) {
-        let Some(told) = scenario.text else { continue };
+        let Some(reported) = scenario.text else { continue };
         let _ = writeln!(
             text,
             "- **{} {}**: {} Here: {}",
-            told.id,
-            plain(told.title),
-            plain(told.what),
-            plain(told.scaled)
+            reported.id,
+            plain(reported.title),
+            plain(reported.what),
+            plain(reported.scaled)
         );
     }
     text.push('\n');

@@ -87,7 +87,7 @@ impl Beside<'_> {
     }
 }
 
-/// The name of the cell with little of it, beside which one is shown.
+/// The name of the cell with little of it, which this one is compared with.
 fn least_of(cell: &str) -> Option<(String, f64)> {
     let mut parts = cell.split('/');
     let scenario = parts.next()?;
@@ -166,12 +166,13 @@ mod tests {
             line(many, "kafka-fsync", 1, 8.0),
             line(many, "pulsar", 1, 8.0),
         ];
-        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
-        let told: Vec<_> = beside(&told).iter().map(|one| (one.side, one.times(), one.rounds, one.is_held())).collect();
-        assert_eq!(told, [("polylogue-sync", 1.4, 1, Some(false)), ("kafka-fsync", 4.0, 1, None)]);
+        let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let reported: Vec<_> =
+            beside(&reported).iter().map(|one| (one.side, one.times(), one.rounds, one.is_held())).collect();
+        assert_eq!(reported, [("polylogue-sync", 1.4, 1, Some(false)), ("kafka-fsync", 4.0, 1, None)]);
     }
 
-    /// A Java client with 10,000 partitions uses its core up: it was reported as a broker that had missed what was wanted by 387 times.
+    /// A Java client with 10,000 partitions uses its core up: it was reported as a broker that missed its target by a factor of 387.
     #[test]
     fn where_a_client_was_the_limit_nothing_is_missed() {
         let line = |cell: &str, p99: f64, busy: f64| {
@@ -179,9 +180,9 @@ mod tests {
         };
         let lines =
             [line("D6/partitions=100/client=java", 3.0, 0.5), line("D6/partitions=8000/client=java", 80.0, 0.99)];
-        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
-        let told = beside(&told);
-        let told: Vec<_> = told.iter().map(|one| (one.is_held(), one.wanted())).collect();
-        assert_eq!(told, [(None, "1.3: client-bound".to_owned())]);
+        let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let reported = beside(&reported);
+        let reported: Vec<_> = reported.iter().map(|one| (one.is_held(), one.wanted())).collect();
+        assert_eq!(reported, [(None, "1.3: client-bound".to_owned())]);
     }
 }

@@ -36,7 +36,7 @@ const READ_ALIKE: f64 = 0.95;
 pub const OWN_RATES: &str = "each at its own rate";
 
 /// Reason of rows in which no peer has a value.
-pub const NOBODY: &str = "no peer to compare with";
+pub const NO_PEER: &str = "no peer to compare with";
 
 /// Reason of rows with one pair of rounds: a ratio of one pair is no verdict.
 pub const RUN_ONCE: &str = "run once";
@@ -71,8 +71,8 @@ pub enum Ahead {
     ReadLess,
     /// Their clients wait for batches for different times.
     Lingers,
-    /// A smoke run names no winner.
-    Nobody,
+    /// A smoke run has no winner.
+    NoWinner,
 }
 
 /// What the pairs of two sides tell.
@@ -112,7 +112,7 @@ pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> 
     };
     let is_latency = matches!(figure(asked.figure).group, Group::Publish | Group::EndToEnd);
     let ahead = match verdict(&pairs, less_is_better(asked.figure), asked.pairs_min) {
-        _ if asked.quick => Ahead::Nobody,
+        _ if asked.quick => Ahead::NoWinner,
         _ if bound => Ahead::ClientBound,
         _ if is_latency && !sides.linger_alike(first, second) => Ahead::Lingers,
         Verdict::First if served_less(first, second) => Ahead::ReadLess,
@@ -133,12 +133,12 @@ pub enum Profiles {
     Default,
     /// The one that its vendor advises.
     Tuned,
-    /// Both: the one that is shown is the better of them.
+    /// Both; the better of them is given.
     Both,
 }
 
 impl Profiles {
-    /// Those of the system of a side, among these; `None` where there are no profiles: of ours, the null broker, a named running one.
+    /// Those of the system of a side, among these; `None` for systems without profiles: polylogue, the null broker, an external broker.
     fn of(side: &str, candidates: &[Sided<'_>]) -> Option<Profiles> {
         let (_, system) = candidates.iter().find(|(other, _)| *other == side)?;
         if matches!(system, System::Polylogue | System::Null | System::Other) {
@@ -234,7 +234,7 @@ pub fn ours_beside<'a>(order: &[Sided<'a>], system: System) -> Option<&'a str> {
     same.filter(|_| system == System::Rabbitmq).map(|(side, _)| *side).or_else(|| ours(order))
 }
 
-/// What a row of these sides says. The null broker is no side's peer.
+/// The outcome of a row of these sides. The null broker is not a peer.
 #[must_use]
 pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outcome {
     let undecided = |why: &str, ours: Option<Advantage>| Outcome {
@@ -244,7 +244,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         standing: Standing::Undecided(why.to_owned()),
     };
     let known = figure(asked.figure);
-    // A rate that was given is held or not, and no side is better at it.
+    // A given rate is held or not; no side is better at it.
     if known.better == Better::Neither || (known.group == Group::Rate && !sides.is_unpaced()) {
         return undecided("", None);
     }
@@ -274,7 +274,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         .min_by(|a, b| a.times.total_cmp(&b.times));
     if against.is_empty() {
         let with_itself = with_itself(sides, asked, order);
-        let why = if with_itself.is_some() { ITSELF } else { NOBODY };
+        let why = if with_itself.is_some() { ITSELF } else { NO_PEER };
         return undecided(why, with_itself);
     }
     if let Some(why) = nothing_compared(sides, asked, &candidates) {
@@ -307,7 +307,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     Outcome { winner, advantage: lead, ours: closest, standing }
 }
 
-/// Why no side can be better in a figure of these sides, whatever it is.
+/// The reason why the sides cannot be compared in a figure.
 fn nothing_compared(sides: &Sides<'_>, asked: Asked<'_>, candidates: &[Sided<'_>]) -> Option<&'static str> {
     match () {
         () if asked.quick => Some("smoke run"),
@@ -317,7 +317,7 @@ fn nothing_compared(sides: &Sides<'_>, asked: Asked<'_>, candidates: &[Sided<'_>
     }
 }
 
-/// Why no side is ahead, when one of the pairs says that it decides nothing.
+/// The reason why the row has no winner, if one of the pairs is not comparable.
 fn no_winner(against: &[(Sided<'_>, Judged)]) -> Option<&'static str> {
     let whys = [
         (Ahead::ClientBound, "client-bound"),
@@ -344,7 +344,7 @@ fn is_closed_loop(sides: &Sides<'_>, name: &str, candidates: &[Sided<'_>]) -> bo
         && candidates.iter().any(|(side, _)| sides.is_pipelined(side))
 }
 
-/// The first side beside the second, where both are polylogue's and there is no other side.
+/// The advantage of the first side over the second, if both are polylogue's and there are no others.
 fn with_itself(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Option<Advantage> {
     match order {
         [(first, System::Polylogue), (second, System::Polylogue)] => {
@@ -395,7 +395,7 @@ mod tests {
         (1..=rounds).flat_map(of).map(one_by_one).collect()
     }
 
-    fn told(lines: &[ResultLine], figure: &str, pairs_min: usize) -> Outcome {
+    fn reported(lines: &[ResultLine], figure: &str, pairs_min: usize) -> Outcome {
         let refs: Vec<&ResultLine> = lines.iter().collect();
         let sides = Sides::of(&refs);
         let order: Vec<Sided<'_>> = sides.order.iter().map(|side| (*side, System::of_target(side))).collect();
@@ -418,7 +418,7 @@ mod tests {
                 ],
                 3,
             );
-            told(&lines, P99, 3)
+            reported(&lines, P99, 3)
         };
         let won = beside(0.5, 3.0);
         assert_eq!((won.standing, won.winner.as_deref()), (Standing::Ahead, Some("polylogue-sync")), "kafka is closer");
@@ -440,20 +440,20 @@ mod tests {
             &[("polylogue-sync", &[(P99, 1.0)]), ("polylogue-sync-amqp", &[(P99, 1.0)]), ("rabbitmq", &[(P99, 2.0)])],
             3,
         );
-        assert_eq!(told(&lines, P99, 3).standing, Standing::Ahead);
+        assert_eq!(reported(&lines, P99, 3).standing, Standing::Ahead);
         for line in lines.iter_mut().filter(|line| line.side == "polylogue-sync-amqp") {
             line.failures.push("the rate was not held".to_owned());
         }
         let why = Standing::Undecided("no run of polylogue-sync-amqp counts".to_owned());
-        assert_eq!(told(&lines, P99, 3).standing, why);
+        assert_eq!(reported(&lines, P99, 3).standing, why);
     }
 
-    /// A reader that was slower than a peer's was ahead of no side and behind none.
+    /// A reader that was slower than a peer's was neither ahead nor behind.
     #[test]
     fn who_reads_a_backlog_sooner_is_ahead() {
         let lines =
             rounds("A6/drain", &[("polylogue-sync", &[("drained_s", 4.0)]), ("kafka", &[("drained_s", 3.0)])], 3);
-        assert_eq!(told(&lines, "drained_s", 3).standing, Standing::Behind(vec!["kafka".to_owned()]));
+        assert_eq!(reported(&lines, "drained_s", 3).standing, Standing::Behind(vec!["kafka".to_owned()]));
     }
 
     /// Messages on their way, divided by the throughput: one win was counted five times.
@@ -462,7 +462,7 @@ mod tests {
         let standing = |in_flight: u32| {
             let mut lines = rounds("C2/x", &[("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])], 3);
             lines.iter_mut().for_each(|line| line.conditions.as_mut().expect("it has some").in_flight = in_flight);
-            told(&lines, P99, 3).standing
+            reported(&lines, P99, 3).standing
         };
         assert_eq!((standing(5), standing(1)), (Standing::Undecided(CLOSED_LOOP.to_owned()), Standing::Ahead));
     }
@@ -473,7 +473,7 @@ mod tests {
             let figures = |cpu: f64, read: f64| [(PRODUCE_CPU, cpu), (RATE, 100.0), ("fetch_per_s", read)];
             let (ours, theirs) = (figures(1.0, read), figures(5.0, 100.0));
             let lines = rounds("A3/x", &[("polylogue-sync", ours.as_slice()), ("kafka", theirs.as_slice())], 3);
-            told(&lines, PRODUCE_CPU, 3).standing
+            reported(&lines, PRODUCE_CPU, 3).standing
         };
         assert_eq!(of(40.0), Standing::Undecided(READ_LESS.to_owned()));
         assert_eq!(
@@ -489,11 +489,12 @@ mod tests {
             let mut lines = rounds("E5/x", &[("polylogue-sync", &[(P99, 15.0)]), ("tubemq", &[(P99, 0.3)])], 3);
             for line in &mut lines {
                 let is_theirs = line.side == "tubemq";
-                let told = line.conditions.as_mut().expect("it has some");
-                told.rate = 5_000;
-                told.batching = if is_theirs { theirs.to_owned() } else { "131072 bytes, linger 200 ms".to_owned() };
+                let reported = line.conditions.as_mut().expect("it has some");
+                reported.rate = 5_000;
+                reported.batching =
+                    if is_theirs { theirs.to_owned() } else { "131072 bytes, linger 200 ms".to_owned() };
             }
-            told(&lines, P99, 3).standing
+            reported(&lines, P99, 3).standing
         };
         assert_eq!(lines("one by one"), Standing::Undecided(LINGERS.to_owned()));
         assert_eq!(lines("1 bytes, linger 200 ms"), Standing::Behind(vec!["tubemq".to_owned()]));
@@ -508,7 +509,7 @@ mod tests {
             ("kafka-tuned", &[(P99, 5.0)]),
             ("null", &[(P99, 0.1)]),
         ];
-        let outcome = told(&rounds("A4/x", &sides, 3), P99, 3);
+        let outcome = reported(&rounds("A4/x", &sides, 3), P99, 3);
         assert_eq!(
             outcome.winner.as_deref(),
             Some("polylogue-sync"),
@@ -528,7 +529,7 @@ mod tests {
             let ours: (&str, &[(&str, f64)]) = ("polylogue-sync", &[(P99, 2.0)]);
             let sides: Vec<(&str, &[(&str, f64)])> =
                 std::iter::once(ours).chain(peers.iter().map(|name| (*name, peer))).collect();
-            told(&rounds("A4/x", &sides, 3), P99, 3).advantage.and_then(|lead| lead.profiles)
+            reported(&rounds("A4/x", &sides, 3), P99, 3).advantage.and_then(|lead| lead.profiles)
         };
         assert_eq!(profiles(&["kafka"]), Some(Profiles::Default));
         assert_eq!(profiles(&["kafka", "kafka-fsync"]), Some(Profiles::Default), "a durability is no profile");
@@ -541,7 +542,7 @@ mod tests {
     fn a_loss_is_told_with_the_winners_advantage() {
         let sides: [(&str, &[(&str, f64)]); 3] =
             [("polylogue-sync", &[(RATE, 100.0)]), ("kafka", &[(RATE, 200.0)]), ("pulsar", &[(RATE, 50.0)])];
-        let outcome = told(&rounds("A1/x", &sides, 3), RATE, 3);
+        let outcome = reported(&rounds("A1/x", &sides, 3), RATE, 3);
         assert_eq!(outcome.winner.as_deref(), Some("kafka"));
         assert_eq!(outcome.standing, Standing::Behind(vec!["kafka".to_owned()]));
         assert_eq!(outcome.advantage.map(|lead| (lead.over, lead.times)), Some(("polylogue-sync".to_owned(), 2.0)));
@@ -554,26 +555,26 @@ mod tests {
             let figures = [behind(ours, 100.0), behind(theirs, 50.0)];
             rounds("A1/x", &[("polylogue-sync", figures[0].as_slice()), ("kafka", figures[1].as_slice())], 3)
         };
-        assert_eq!(told(&sides(0.0, 1.0), RATE, 3).standing, Standing::Ahead, "it is the slower one that lags");
-        let unsustained = told(&sides(1.0, 0.0), RATE, 3);
+        assert_eq!(reported(&sides(0.0, 1.0), RATE, 3).standing, Standing::Ahead, "it is the slower one that lags");
+        let unsustained = reported(&sides(1.0, 0.0), RATE, 3);
         assert_eq!((unsustained.standing, unsustained.winner), (Standing::Undecided(UNSUSTAINED.to_owned()), None));
-        assert_eq!(told(&sides(1.0, 0.0), "files", 3).standing, Standing::Ahead, "other figures tell all the same");
+        assert_eq!(reported(&sides(1.0, 0.0), "files", 3).standing, Standing::Ahead, "other figures tell all the same");
     }
 
     #[test]
     fn the_first_page_wants_five_pairs() {
         let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])];
         let four = rounds("A4/x", &sides, 4);
-        assert_eq!(told(&four, P99, 3).standing, Standing::Ahead);
-        let level = told(&four, P99, FIRST_PAGE_PAIRS_MIN);
+        assert_eq!(reported(&four, P99, 3).standing, Standing::Ahead);
+        let level = reported(&four, P99, FIRST_PAGE_PAIRS_MIN);
         assert_eq!((level.standing, level.winner), (Standing::Level, None));
-        assert_eq!(told(&rounds("A4/x", &sides, 5), P99, FIRST_PAGE_PAIRS_MIN).standing, Standing::Ahead);
+        assert_eq!(reported(&rounds("A4/x", &sides, 5), P99, FIRST_PAGE_PAIRS_MIN).standing, Standing::Ahead);
     }
 
     #[test]
     fn what_names_no_winner_says_why() {
         let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])];
-        let why = |lines: &[ResultLine], figure: &str| match told(lines, figure, 3).standing {
+        let why = |lines: &[ResultLine], figure: &str| match reported(lines, figure, 3).standing {
             Standing::Undecided(why) => why,
             other => panic!("{other:?}"),
         };
@@ -582,7 +583,7 @@ mod tests {
         assert_eq!(why(&quick, P99), "smoke run");
         assert_eq!(why(&rounds("A4/x", &sides[1..], 3), P99), "polylogue was not run");
         assert_eq!(why(&rounds("A4/x", &sides[..1], 3), P99), "no peer to compare with");
-        assert_eq!(why(&rounds("A4/x", &sides, 3), "flush_delay_ms"), "", "nobody is better in what is not known");
+        assert_eq!(why(&rounds("A4/x", &sides, 3), "flush_delay_ms"), "", "an unknown figure has no winner");
         let mut failed = rounds("A4/x", &sides, 3);
         failed
             .iter_mut()
@@ -597,9 +598,9 @@ mod tests {
         let figures = |p99: f64| [(HELD_MAX, 1_000.0 / p99), (P99, p99), (STEP, p99)];
         let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &figures(1.0)), ("kafka", &figures(2.0))];
         let lines = rounds("B1/x", &sides, 3);
-        assert_eq!(told(&lines, P99, 3).standing, Standing::Undecided(OWN_RATES.to_owned()));
-        assert_eq!(told(&lines, STEP, 3).standing, Standing::Ahead);
-        assert_eq!(told(&lines, HELD_MAX, 3).standing, Standing::Ahead);
+        assert_eq!(reported(&lines, P99, 3).standing, Standing::Undecided(OWN_RATES.to_owned()));
+        assert_eq!(reported(&lines, STEP, 3).standing, Standing::Ahead);
+        assert_eq!(reported(&lines, HELD_MAX, 3).standing, Standing::Ahead);
     }
 
     #[test]
@@ -616,8 +617,8 @@ mod tests {
         let asked = Asked { cell: "D6/x", figure: P99, quick: false, pairs_min: 3 };
         let outcome = outcome(&sides, asked, &order);
         assert_eq!(outcome.standing, Standing::Undecided(ITSELF.to_owned()));
-        let told = outcome.advantage.map(|told| (told.over, (told.times * 1e3).round()));
-        assert_eq!(told, Some(("partitions=100".to_owned(), 769.0)), "1 / 1.3");
+        let reported = outcome.advantage.map(|reported| (reported.over, (reported.times * 1e3).round()));
+        assert_eq!(reported, Some(("partitions=100".to_owned(), 769.0)), "1 / 1.3");
     }
 
     #[test]
@@ -633,15 +634,23 @@ mod tests {
         let sides: [(&str, &[(&str, f64)]); 2] =
             [("polylogue-sync", &figures(100_000.0)), ("kafka", &figures(50_000.0))];
         let mut lines = rounds("A1/x", &sides, 3);
-        assert_eq!(told(&lines, RATE, 3).standing, Standing::Undecided("client-bound".to_owned()));
-        let cost = told(&lines, "produce_cpu_s_per_million", 3);
+        assert_eq!(reported(&lines, RATE, 3).standing, Standing::Undecided("client-bound".to_owned()));
+        let cost = reported(&lines, "produce_cpu_s_per_million", 3);
         assert_eq!(cost.standing, Standing::Behind(vec!["kafka".to_owned()]), "what it costs tells all the same");
-        assert_eq!(told(&lines, "files", 3).standing, Standing::Undecided("client-bound".to_owned()));
+        assert_eq!(reported(&lines, "files", 3).standing, Standing::Undecided("client-bound".to_owned()));
         for line in &mut lines {
             line.conditions.as_mut().expect("it has some").rate = 1_000;
         }
-        assert_eq!(told(&lines, "files", 3).standing, Standing::Undecided("client-bound".to_owned()), "at a rate, too");
-        assert_eq!(told(&lines, RATE, 3).standing, Standing::Undecided(String::new()), "and nobody is better at it");
+        assert_eq!(
+            reported(&lines, "files", 3).standing,
+            Standing::Undecided("client-bound".to_owned()),
+            "at a rate, too"
+        );
+        assert_eq!(
+            reported(&lines, RATE, 3).standing,
+            Standing::Undecided(String::new()),
+            "and no side is better at it"
+        );
     }
 
     /// A client at 95 % of its core named a winner in latency, because a rate was given.
@@ -658,9 +667,9 @@ mod tests {
             }
             lines
         };
-        assert_eq!(told(&lines(0.95), P99, 3).standing, Standing::Undecided("client-bound".to_owned()));
-        assert_eq!(told(&lines(0.95), CPU, 3).standing, Standing::Ahead);
-        assert_eq!(told(&lines(0.5), P99, 3).standing, Standing::Ahead);
+        assert_eq!(reported(&lines(0.95), P99, 3).standing, Standing::Undecided("client-bound".to_owned()));
+        assert_eq!(reported(&lines(0.95), CPU, 3).standing, Standing::Ahead);
+        assert_eq!(reported(&lines(0.5), P99, 3).standing, Standing::Ahead);
     }
 
     /// The step that was missed is where the client may have been the limit, not the one below it that held.
@@ -684,8 +693,8 @@ mod tests {
             let (ours, theirs) = (figures(2_000.0), figures(1_000.0));
             rounds("B1/x", &[("polylogue-sync", &ours), ("kafka", &theirs)], 3)
         };
-        assert_eq!(told(&lines(0.95), HELD_MAX, 3).standing, Standing::Undecided("client-bound".to_owned()));
-        assert_eq!(told(&lines(0.5), HELD_MAX, 3).standing, Standing::Ahead, "higher steps say nothing");
-        assert_eq!(told(&lines(0.95), STEP, 3).standing, Standing::Ahead, "a step has a client of its own");
+        assert_eq!(reported(&lines(0.95), HELD_MAX, 3).standing, Standing::Undecided("client-bound".to_owned()));
+        assert_eq!(reported(&lines(0.5), HELD_MAX, 3).standing, Standing::Ahead, "higher steps say nothing");
+        assert_eq!(reported(&lines(0.95), STEP, 3).standing, Standing::Ahead, "a step has a client of its own");
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 
 use super::figures::{Better, Group, figure, is_far_tail, place, step};
-use super::judge::{Asked, NOBODY, Outcome, Sided, Standing, ours, outcome};
+use super::judge::{Asked, NO_PEER, Outcome, Sided, Standing, ours, outcome};
 use super::palette::{Look, System, looks};
 use super::scenario::{Input, ScenarioText};
 use super::sides::Sides;
@@ -85,7 +85,7 @@ pub struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Whether the client is of the machine's own instructions. An unknown one is not.
+    /// Whether the client is native code. An unknown client is not.
     #[must_use]
     pub fn is_native(&self) -> bool {
         self.client.0.parse::<Driver>().is_ok_and(Driver::is_native)
@@ -148,16 +148,16 @@ pub struct Table<'a> {
 }
 
 fn client_of(line: &ResultLine) -> (&str, &'static str) {
-    let Some(told) = &line.conditions else { return ("", "") };
+    let Some(reported) = &line.conditions else { return ("", "") };
     let speaks = match System::of_line(line) {
-        _ if told.queue.is_some() => "amqp",
+        _ if reported.queue.is_some() => "amqp",
         System::Rabbitmq => "rabbitmq",
         System::Pulsar => "pulsar",
         System::Rocketmq => "rocketmq",
         System::Tubemq => "tubemq",
         System::Polylogue | System::Kafka | System::Null | System::Other => "kafka",
     };
-    (&told.client, speaks)
+    (&reported.client, speaks)
 }
 
 impl<'a> Cell<'a> {
@@ -191,7 +191,7 @@ impl<'a> Cell<'a> {
         self.name.split('/').any(|part| part == "marks")
     }
 
-    /// Whether only the null broker is in it: its figures are the client's own.
+    /// Whether the null broker is its only side: it measures the client.
     #[must_use]
     pub fn is_floor(&self) -> bool {
         self.sides.iter().all(|side| side.system == System::Null)
@@ -228,13 +228,13 @@ impl<'a> Cell<'a> {
         tables
     }
 
-    /// Whether a figure is shown of a side: the far tail only of native clients, and of lines that name no client.
+    /// Whether a figure is reported for a side: the far tail only of native clients, and of lines that name no client.
     #[must_use]
     pub fn is_told(&self, side: &Side<'_>, figure: &str) -> bool {
         !is_far_tail(figure) || side.is_native() || side.client.0.is_empty()
     }
 
-    /// The values of a figure of a side, where it is shown.
+    /// The values of a figure of a side, where it is reported.
     #[must_use]
     pub fn values(&self, side: &Side<'_>, figure: &str) -> Vec<f64> {
         if self.is_told(side, figure) { self.figures.values(side.name, figure) } else { Vec::new() }
@@ -243,17 +243,17 @@ impl<'a> Cell<'a> {
     /// The row of a figure, where so many pairs are needed.
     #[must_use]
     pub fn row<'f>(&self, table: &Table<'_>, figure: &'f str, pairs_min: usize) -> Row<'f> {
-        let told: Vec<Side<'_>> = table.sides.iter().copied().filter(|side| self.is_told(side, figure)).collect();
+        let reported: Vec<Side<'_>> = table.sides.iter().copied().filter(|side| self.is_told(side, figure)).collect();
         let asked = Asked { cell: self.name, figure, quick: self.quick, pairs_min };
-        let order: Vec<Sided<'_>> = told.iter().map(|side| (side.name, side.system)).collect();
+        let order: Vec<Sided<'_>> = reported.iter().map(|side| (side.name, side.system)).collect();
         let values = table.sides.iter().map(|side| self.values(side, figure)).collect();
         let mut outcome = outcome(&self.figures, asked, &order);
-        // There is no peer to compare with because of what became of a peer's runs.
-        let absent = told
+        // There is no peer to compare with because its runs do not count.
+        let absent = reported
             .iter()
             .find(|side| side.mark != Mark::Counts && !matches!(side.system, System::Polylogue | System::Null));
         if let (Standing::Undecided(why), Some(side)) = (&mut outcome.standing, absent)
-            && why == NOBODY
+            && why == NO_PEER
         {
             *why = format!("{} {}", side.name, side.mark.text());
         }
@@ -304,7 +304,7 @@ pub fn is_bare(line: &ResultLine) -> bool {
     line.conditions.is_none() && line.side == crate::steps::MACHINE
 }
 
-/// The scenarios of a report: those in the list, in their order, then the others in the order of the lines. The bare loops are
+/// The scenarios of a report: those with a text, in their order, then the others in the order of the lines. The bare loops are
 /// none.
 #[must_use]
 pub fn scenarios<'a>(input: Input<'a>) -> Vec<Scenario<'a>> {
@@ -351,9 +351,10 @@ mod tests {
             ResultLine { conditions: None, ..ResultLine::example("bare", "machine", 1, &[]) },
         ];
         let texts = [text("A1"), text("A4")];
-        let told = scenarios(Input { lines: &lines, scenarios: &texts, not_run: &[] });
-        let told: Vec<(&str, usize)> = told.iter().map(|scenario| (scenario.id, scenario.cells.len())).collect();
-        assert_eq!(told, [("A1", 0), ("A4", 2), ("zz", 1)]);
+        let reported = scenarios(Input { lines: &lines, scenarios: &texts, not_run: &[] });
+        let reported: Vec<(&str, usize)> =
+            reported.iter().map(|scenario| (scenario.id, scenario.cells.len())).collect();
+        assert_eq!(reported, [("A1", 0), ("A4", 2), ("zz", 1)]);
     }
 
     #[test]
@@ -365,10 +366,10 @@ mod tests {
             .collect();
         let cell = Cell::of(lines.iter().collect()).expect("a cell");
         let tables = cell.tables();
-        let told: Vec<(bool, Vec<&str>)> =
+        let reported: Vec<(bool, Vec<&str>)> =
             tables.iter().map(|t| (t.is_same_client, t.sides.iter().map(|side| side.name).collect())).collect();
         assert_eq!(
-            told,
+            reported,
             [(true, vec!["polylogue-sync", "kafka"]), (false, vec!["polylogue-sync", "pulsar", "rabbitmq"]),]
         );
         let only = [line("A4/x", "pulsar", 1, "java", figures)];
@@ -376,7 +377,7 @@ mod tests {
         assert_eq!(tables, Some(1), "one side only");
         let apart = [line("A4/x", "polylogue-sync", 1, "java", figures), line("A4/x", "pulsar", 1, "java", figures)];
         let tables = Cell::of(apart.iter().collect()).expect("a cell").tables();
-        assert!(tables.len() == 1 && !tables[0].is_same_client, "there is nobody with the same client");
+        assert!(tables.len() == 1 && !tables[0].is_same_client, "no other side has the same client");
     }
 
     #[test]
@@ -387,8 +388,8 @@ mod tests {
                 ["polylogue-sync", "kafka"].map(|side| line("A4/x", side, 1, client, figures)).into();
             let cell = Cell::of(lines.iter().collect()).expect("a cell");
             let rows = cell.rows(&cell.tables()[0], 3);
-            let told: Vec<&str> = rows.figures.iter().map(|row| row.figure).collect();
-            assert_eq!(told.contains(&"publish_p99.9_ms"), tells, "{client}: {told:?}");
+            let reported: Vec<&str> = rows.figures.iter().map(|row| row.figure).collect();
+            assert_eq!(reported.contains(&"publish_p99.9_ms"), tells, "{client}: {reported:?}");
         }
     }
 

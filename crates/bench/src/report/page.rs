@@ -39,7 +39,7 @@ pub const RULES: [(&str, &str); 9] = [
     ),
     (
         "Latency",
-        "Counted from when a message should have been sent, whatever held it up. A percentile is told only with 100 samples beyond it. p99.9 and beyond are compared only with native clients: a JVM in the client pauses by itself.",
+        "Counted from when a message should have been sent, whatever held it up. A percentile is reported only with 100 samples beyond it. p99.9 and beyond are compared only with native clients: a JVM in the client pauses by itself.",
     ),
     (
         "Client-bound",
@@ -97,8 +97,8 @@ fn head(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>], quick: 
         let _ = writeln!(text, "<p class=\"where\">{}</p>", escape(&machine));
     }
     if !input.lines.is_empty() {
-        let told = format!("{}; commit {}.", dates(input.lines), commits(input.lines).join(", "));
-        let _ = writeln!(text, "<p class=\"where\">{}</p>", escape(&told));
+        let reported = format!("{}; commit {}.", dates(input.lines), commits(input.lines).join(", "));
+        let _ = writeln!(text, "<p class=\"where\">{}</p>", escape(&reported));
     }
     if quick {
         let _ = writeln!(text, "<p class=\"smoke\">{SMOKE}</p>");
@@ -116,16 +116,16 @@ fn anchor(scenario: &Scenario<'_>) -> String {
 }
 
 fn section(text: &mut String, scenario: &Scenario<'_>, all: &[Scenario<'_>]) {
-    let title = scenario.text.map_or("", |told| told.title);
+    let title = scenario.text.map_or("", |reported| reported.title);
     let heading = match title {
         "" => escape(scenario.id),
         title => format!("<span class=\"id\">{}</span> {}", escape(scenario.id), escape(title)),
     };
     let _ = writeln!(text, "<section id=\"{}\" class=\"scenario\">\n<h2>{heading}</h2>", anchor(scenario));
-    if let Some(told) = scenario.text {
-        let _ = writeln!(text, "<p class=\"what\">{}</p>\n<div class=\"settings\">", escape(told.what));
+    if let Some(reported) = scenario.text {
+        let _ = writeln!(text, "<p class=\"what\">{}</p>\n<div class=\"settings\">", escape(reported.what));
         for (heading, said, otherwise) in
-            [("Published", told.published, "Nothing is published."), ("Run here", told.scaled, "As published.")]
+            [("Published", reported.published, "Nothing is published."), ("Run here", reported.scaled, "As published.")]
         {
             let said = if said.is_empty() { otherwise } else { said };
             let _ = writeln!(text, "<div><h3>{heading}</h3><p>{}</p></div>", escape(said));

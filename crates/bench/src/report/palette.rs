@@ -62,7 +62,7 @@ pub enum System {
     Rocketmq,
     /// Apache TubeMQ.
     Tubemq,
-    /// The broker that answers at once: a floor, no side's peer.
+    /// The null broker, which answers immediately: a floor, not a peer.
     Null,
     /// Another broker, by its address.
     Other,
@@ -87,7 +87,7 @@ impl System {
     /// The system that a line is of: what its conditions say, or its side.
     #[must_use]
     pub fn of_line(line: &ResultLine) -> System {
-        System::of_target(line.conditions.as_ref().map_or(line.side.as_str(), |told| &told.target))
+        System::of_target(line.conditions.as_ref().map_or(line.side.as_str(), |reported| &reported.target))
     }
 
     /// The class of its marks.

@@ -199,12 +199,12 @@ fn ramp_of(cell: &Cell<'_>, side: &Side<'_>, rest: &str) -> Ramp {
     let mut rates: Vec<u64> = cell.figures.figures().into_iter().filter_map(step).map(|(rate, _)| rate).collect();
     rates.sort_unstable();
     rates.dedup();
-    let told = |rate: u64| {
+    let reported = |rate: u64| {
         let held = cell.figures.values(side.name, &format!("step.{rate}.held"));
         let values = cell.values(side, &format!("step.{rate}.{rest}"));
         (!held.is_empty()).then(|| (rate, values, held.iter().all(|held| *held > 0.0)))
     };
-    Ramp { name: side.name.to_owned(), look: side.look, steps: rates.into_iter().filter_map(told).collect() }
+    Ramp { name: side.name.to_owned(), look: side.look, steps: rates.into_iter().filter_map(reported).collect() }
 }
 
 fn curve_of(cell: &Cell<'_>, side: &Side<'_>, what: &str) -> Curve {
@@ -236,8 +236,8 @@ mod tests {
 
     fn line(side: &str, client: &str, rate: u64, figures: &[(&str, f64)]) -> ResultLine {
         let mut line = ResultLine::example("A1/x", side, 1, figures);
-        let told = line.conditions.as_mut().expect("it has some");
-        (told.client, told.rate) = (client.to_owned(), rate);
+        let reported = line.conditions.as_mut().expect("it has some");
+        (reported.client, reported.rate) = (client.to_owned(), rate);
         line
     }
 

@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn numbers_are_as_short_as_they_can_be() {
-        let told: Vec<String> =
+        let reported: Vec<String> =
             [0.0, 0.05, 0.001, 1.5, 250.0, 9_999.0, 250_000.0, 1.25e6, 3e9].into_iter().map(short).collect();
-        assert_eq!(told, ["0", "0.05", "1e-3", "1.5", "250", "9999", "250k", "1.25M", "3G"]);
+        assert_eq!(reported, ["0", "0.05", "1e-3", "1.5", "250", "9999", "250k", "1.25M", "3G"]);
     }
 }

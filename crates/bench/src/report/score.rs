@@ -47,11 +47,11 @@ fn is_headline(cell: &Cell<'_>, name: &str) -> bool {
     if step(name).is_none() {
         return figure(name).is_headline;
     }
-    let told = figure(base(name));
+    let reported = figure(base(name));
     cell.has_marks()
-        && told.is_headline
-        && told.better != Better::Neither
-        && matches!(told.group, Group::Publish | Group::EndToEnd | Group::Cost)
+        && reported.is_headline
+        && reported.better != Better::Neither
+        && matches!(reported.group, Group::Publish | Group::EndToEnd | Group::Cost)
 }
 
 /// How many rows say what.
@@ -86,7 +86,7 @@ pub fn entries<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Entry<'s, 'a>> {
         for table in cell.tables() {
             for name in cell.figure_names().into_iter().filter(|name| is_headline(cell, name)) {
                 let row = cell.row(&table, name, pairs_min(cell));
-                // No side can be better at a rate that was given, and latencies at rates of their own are not compared.
+                // No side can be better at a given rate, and latencies at rates of their own are not compared.
                 let is_nothing = |why: &str| why.is_empty() || [OWN_RATES, CLOSED_LOOP].contains(&why);
                 let says_nothing = matches!(&row.outcome.standing, Standing::Undecided(why) if is_nothing(why));
                 let repeats = name == RATE && cell.figures.figures().contains(HELD_MAX);
@@ -172,7 +172,7 @@ pub struct Failed<'s, 'a> {
 #[must_use]
 pub fn failed<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Failed<'s, 'a>> {
     let cells = scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.quick);
-    let told = |cell: &'s Cell<'a>| {
+    let reported = |cell: &'s Cell<'a>| {
         let order: Vec<Sided<'_>> = cell.sides.iter().map(|side| (side.name, side.system)).collect();
         let main = cell.ours().map(|ours| ours.name);
         // Each side of ours stands beside some of the peers.
@@ -192,7 +192,7 @@ pub fn failed<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Failed<'s, 'a>> {
         };
         failed.filter_map(of_side).collect::<Vec<_>>()
     };
-    cells.flat_map(told).collect()
+    cells.flat_map(reported).collect()
 }
 
 #[cfg(test)]
@@ -214,12 +214,12 @@ mod tests {
         for line in &mut lines {
             line.conditions.as_mut().expect("it has some").rate = 10;
         }
-        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
-        let entries = entries(&told);
+        let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let entries = entries(&reported);
         let names: Vec<&str> = entries.iter().map(|entry| entry.row.figure).collect();
         assert_eq!(names, ["publish_p99_ms"]);
         assert_eq!(count(entries.iter()), Count { ahead: 1, ..Count::default() });
-        assert!(failed(&told).is_empty());
+        assert!(failed(&reported).is_empty());
     }
 
     /// A peer that was ahead at each of these rates was behind nowhere on the first page.
@@ -243,8 +243,8 @@ mod tests {
                     })
                 })
                 .collect();
-            let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
-            let entries = entries(&told);
+            let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+            let entries = entries(&reported);
             let rows: Vec<(String, String)> =
                 entries.iter().map(|entry| (entry.label(), entry.column().to_owned())).collect();
             (rows, count(entries.iter()).behind)
@@ -273,8 +273,8 @@ mod tests {
                         .map(|(side, files)| ResultLine::example("A4/x", side, round, &[("files", files)]))
                 })
                 .collect();
-            let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
-            count(entries(&told).iter())
+            let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+            count(entries(&reported).iter())
         };
         let (ahead, level) = (Count { ahead: 1, ..Count::default() }, Count { level: 1, ..Count::default() });
         assert_eq!([of(1, None), of(2, None), of(3, None), of(5, None)], [level, level, ahead, ahead]);
@@ -286,8 +286,8 @@ mod tests {
         let mut lines =
             vec![ResultLine::example("A4/x", "polylogue-sync", 1, &[]), ResultLine::example("A4/x", "kafka", 1, &[])];
         lines[0].failures.push("the rate was not held".to_owned());
-        let told = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
-        let failed = failed(&told);
+        let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
+        let failed = failed(&reported);
         assert_eq!(failed.len(), 1);
         let said = "no run of polylogue counts (not held: the rate was not held), runs of kafka do";
         assert_eq!((failed[0].peers.as_slice(), failed[0].said.as_str()), (&["kafka"][..], said));

@@ -10,12 +10,12 @@ use crate::target::Target;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The figures that are also given without the null broker's of the same round: what is left is not the client's.
+/// The figures that are also reported without the null broker's of the same round: what is left is not the client's.
 const ABOVE: [&str; 3] = ["publish_p50_ms", "publish_p99_ms", "publish_p99.9_ms"];
 /// How busy the client was while it read.
 const READER_BUSY: &str = "fetch_client_busy";
 
-/// What `figure` is called without the null broker's share; `None` when it is not given without it.
+/// The name of `figure` without the null broker's share; `None` if it is not reported so.
 #[must_use]
 pub fn above_null(figure: &str) -> Option<String> {
     ABOVE.contains(&figure).then(|| format!("{figure} above the null broker"))
@@ -50,7 +50,7 @@ pub struct Sides<'a> {
     is_unpaced: bool,
     /// Of sides whose messages are not sent one by one.
     pipelined: BTreeSet<&'a str>,
-    /// The linger time of each, where it has one.
+    /// The linger time of each side, if it has one.
     lingers: BTreeMap<&'a str, &'a str>,
 }
 
@@ -58,17 +58,19 @@ impl<'a> Sides<'a> {
     /// The sides that the lines of a cell are of.
     #[must_use]
     pub fn of(lines: &[&'a ResultLine]) -> Sides<'a> {
-        let is_unpaced = lines.iter().any(|line| line.conditions.as_ref().is_some_and(|told| told.rate == 0));
+        let is_unpaced = lines.iter().any(|line| line.conditions.as_ref().is_some_and(|reported| reported.rate == 0));
         let mut sides = Sides { is_unpaced, ..Sides::default() };
         for line in lines {
             if !sides.order.contains(&line.side.as_str()) {
                 sides.order.push(&line.side);
             }
-            if let Some(told) = &line.conditions {
-                if told.in_flight > 1 {
+            if let Some(reported) = &line.conditions {
+                if reported.in_flight > 1 {
                     sides.pipelined.insert(&line.side);
                 }
-                sides.lingers.insert(&line.side, told.batching.split_once("linger ").map_or("", |(_, linger)| linger));
+                sides
+                    .lingers
+                    .insert(&line.side, reported.batching.split_once("linger ").map_or("", |(_, linger)| linger));
             }
             if line.failures.is_empty() {
                 let rounds = sides.figures.entry(&line.side).or_default();
@@ -118,7 +120,7 @@ impl<'a> Sides<'a> {
         self.lingers.get(first) == self.lingers.get(second)
     }
 
-    /// Messages that a side's readers took for each that was written, where readers kept no pace; `None` without readers.
+    /// Messages that a side's readers took for each that was written, where readers kept no pace; `None` if there was no reader.
     #[must_use]
     pub fn read_per_written(&self, side: &str) -> Option<f64> {
         let per_s = |figure| median(&self.values(side, figure)).filter(|per_s| *per_s > 0.0);
@@ -178,10 +180,10 @@ fn without_missed(mut figures: Figures) -> Figures {
     figures
 }
 
-/// With how long a reader had that did not come to the end of its backlog: at least that is what it takes, and so no side is worse for having
-/// come to the end.
+/// Adds the lower bound of the drain time of a reader that did not reach the end of its backlog: the time it had. Without it, a reader that
+/// reached the end would be compared with nothing.
 fn with_bound(line: &ResultLine, mut figures: Figures) -> Figures {
-    let had_s = line.conditions.as_ref().map(|told| (told.warmup_ms + told.window_ms) as f64 / 1e3);
+    let had_s = line.conditions.as_ref().map(|reported| (reported.warmup_ms + reported.window_ms) as f64 / 1e3);
     if let Some(had_s) = had_s.filter(|_| figures.contains_key(DRAINED_SHARE)) {
         figures.entry(DRAINED.to_owned()).or_insert(had_s);
     }
@@ -191,11 +193,11 @@ fn with_bound(line: &ResultLine, mut figures: Figures) -> Figures {
 /// The figures of a line, and how busy its client was: processor seconds a second, as a share of what the client can use.
 fn with_busy(line: &ResultLine) -> Figures {
     let mut figures = line.figures.clone();
-    let Some(client) = line.conditions.as_ref().and_then(|told| told.client.parse::<Driver>().ok()) else {
+    let Some(client) = line.conditions.as_ref().and_then(|reported| reported.client.parse::<Driver>().ok()) else {
         return figures;
     };
     let Some(threads) = threads(client) else { return figures };
-    let own = line.conditions.as_ref().map_or(0, |told| told.client_cores);
+    let own = line.conditions.as_ref().map_or(0, |reported| reported.client_cores);
     let all_cores = if own > 0 { usize::try_from(own).unwrap_or(usize::MAX) } else { line.machine.cores.max(1) };
     let cores = threads.min(all_cores) as f64;
     for (busy, rate, cost) in [
@@ -207,8 +209,11 @@ fn with_busy(line: &ResultLine) -> Figures {
         }
     }
     // In a run by time both roles work at once, and what they took of the window is known.
-    let roles =
-        if client != Driver::Amqp && line.conditions.as_ref().is_some_and(|told| told.groups > 0) { 2 } else { 1 };
+    let roles = if client != Driver::Amqp && line.conditions.as_ref().is_some_and(|reported| reported.groups > 0) {
+        2
+    } else {
+        1
+    };
     let cores = (roles * threads).min(all_cores) as f64;
     if let Some(used) = line.figures.get("window_client_cpu_cores") {
         for busy in [CLIENT_BUSY, READER_BUSY] {
@@ -248,7 +253,7 @@ mod tests {
             line("ours", 3, 9.0),
         ];
         let sides = sides(&lines);
-        let above = above_null("publish_p99_ms").expect("it is told");
+        let above = above_null("publish_p99_ms").expect("it is reported");
         assert_eq!(sides.values("ours", &above), [2.0, 0.0], "never below 0, and not without a null broker beside it");
         assert!(sides.values("null", &above).is_empty(), "it is the floor itself");
         assert_eq!(above_null("end_to_end_p99_ms"), None, "nothing can be read from the null broker");
@@ -270,7 +275,7 @@ mod tests {
         assert_eq!(sides(&lines).pairs("produce_per_s", "ours", "theirs"), [(1.0, 2.0), (4.0, 5.0)]);
     }
 
-    /// A side that did not come to the end of its backlog had no value there, and was behind no side.
+    /// A side that did not come to the end of its backlog had no value there, and was behind no peer.
     #[test]
     fn who_did_not_read_the_backlog_took_at_least_as_long_as_there_was() {
         let mut line = ResultLine::example("A6/drain/x", "ours", 1, &[("drained_share", 0.8)]);

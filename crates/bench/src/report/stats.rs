@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(verdict(&ahead, false, 3), Verdict::Second);
         assert_eq!(verdict(&ahead[..2], true, 3), Verdict::Level, "two are too few");
         assert_eq!(verdict(&[(1.0, 2.0), (1.0, 3.0), (2.0, 1.9)], true, 3), Verdict::Level, "they do not agree");
-        assert_eq!(verdict(&[(1.0, 1.0); 3], true, 3), Verdict::Level, "nobody is better");
+        assert_eq!(verdict(&[(1.0, 1.0); 3], true, 3), Verdict::Level, "no side is better");
     }
 
     #[test]

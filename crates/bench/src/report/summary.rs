@@ -49,7 +49,7 @@ const RATE: &str = "produce_per_s";
 /// What one side of one cell shows.
 #[derive(Debug, Clone, PartialEq)]
 struct Measured {
-    /// The figure, as it is shown.
+    /// The figure, as printed.
     text: String,
     /// Which part of what is allowed it is; above 1 it is missed, however it is counted.
     part: f64,
@@ -301,18 +301,18 @@ impl Requirement {
     fn measured(&self) -> String {
         let mut found: Vec<(&str, &Measured)> =
             self.checks.iter().filter_map(|check| Some((check.place.as_str(), check.measured.as_ref()?))).collect();
-        let told = |(place, measured): &(&str, &Measured)| format!("{place}: {}", measured.told());
+        let reported = |(place, measured): &(&str, &Measured)| format!("{place}: {}", measured.reported());
         if found.is_empty() {
             return "-".to_owned();
         }
         if self.checks.len() <= ONE_BY_ONE_MAX {
-            return found.iter().map(told).collect::<Vec<_>>().join("; ");
+            return found.iter().map(reported).collect::<Vec<_>>().join("; ");
         }
         found.sort_by(|(_, a), (_, b)| b.part.total_cmp(&a.part));
-        let missed: Vec<String> = found.iter().filter(|(_, measured)| !measured.held).map(told).collect();
+        let missed: Vec<String> = found.iter().filter(|(_, measured)| !measured.held).map(reported).collect();
         let held = format!("{} of {} hold", found.len() - missed.len(), found.len());
         match (missed.is_empty(), found.first()) {
-            (true, Some(closest)) => format!("{held}; closest {}", told(closest)),
+            (true, Some(closest)) => format!("{held}; closest {}", reported(closest)),
             _ => format!("{held}; missed {}", missed.join("; ")),
         }
     }
@@ -346,7 +346,7 @@ impl Requirement {
 }
 
 impl Measured {
-    fn told(&self) -> String {
+    fn reported(&self) -> String {
         format!("{}{}", self.text, if self.bound { ", client-bound" } else { "" })
     }
 }
@@ -498,10 +498,10 @@ mod tests {
             ("size/kib=100/blocking", sync, RATE, 99_000.0, &["messages a second, by size"]),
         ];
         for (cell, side, figure, value, missed) in cases {
-            let told = not_held(&but(cell, side, figure, value));
-            let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+            let reported = not_held(&but(cell, side, figure, value));
+            let names: Vec<&str> = reported.iter().map(|(name, _)| name.as_str()).collect();
             assert_eq!(names, missed, "{cell} {side} {figure} {value}");
-            assert!(told.iter().all(|(_, outcome)| outcome == "**not held**"), "{told:?}");
+            assert!(reported.iter().all(|(_, outcome)| outcome == "**not held**"), "{reported:?}");
         }
     }
 
@@ -534,21 +534,24 @@ mod tests {
         assert_eq!(not_held(&dear), []);
         dear.retain(|line| line.cell != "bare");
         let outcomes: Vec<String> = not_held(&dear).into_iter().map(|(_, outcome)| outcome).collect();
-        assert_eq!(outcomes, ["not measured"; 2], "without the bare loops nobody can tell");
+        assert_eq!(outcomes, ["not measured"; 2], "without the bare loops it is unknown");
     }
 
     #[test]
     fn too_few_rounds_decide_nothing() {
-        let told = not_held(&everything(9));
-        assert_eq!(told.len(), 3, "comparisons with ourselves: {told:?}");
-        assert!(told.iter().all(|(_, outcome)| outcome == "open; too few rounds in 1 (wanted: 10)"), "{told:?}");
+        let reported = not_held(&everything(9));
+        assert_eq!(reported.len(), 3, "comparisons with ourselves: {reported:?}");
+        assert!(
+            reported.iter().all(|(_, outcome)| outcome == "open; too few rounds in 1 (wanted: 10)"),
+            "{reported:?}"
+        );
         let rows = rows(&everything(2));
         assert!(rows.iter().all(|row| row[3].starts_with("open; too few rounds in")), "{rows:?}");
         assert!(rows[3][1].starts_with("8 of 8 hold;"), "as far as is known: {rows:?}");
         let mut lines = everything(10);
         lines.retain(|line| line.cell != "size/kib=10/pipelined/client=raw");
-        let told = not_held(&lines);
-        assert_eq!(told[0].1, "held so far; not measured in 1 of 6", "{told:?}");
+        let reported = not_held(&lines);
+        assert_eq!(reported[0].1, "held so far; not measured in 1 of 6", "{reported:?}");
     }
 
     #[test]
@@ -558,8 +561,8 @@ mod tests {
         for line in lines.iter_mut().filter(|line| line.cell == cell && line.side == "polylogue-sync") {
             line.figures.insert("produce_client_cpu_s_per_million".to_owned(), 9.0);
         }
-        let told = not_held(&lines);
-        assert_eq!(told, [("messages a second".to_owned(), "not held, client-bound".to_owned())]);
+        let reported = not_held(&lines);
+        assert_eq!(reported, [("messages a second".to_owned(), "not held, client-bound".to_owned())]);
         let rows = rows(&lines);
         assert!(
             rows[3][1]

@@ -78,7 +78,7 @@ impl Svg {
         self.height = height;
     }
 
-    /// Writes a conspicuous text across it.
+    /// Sets a stamp that is written across the picture.
     pub fn set_stamp(&mut self, stamp: &'static str) {
         self.stamp = stamp;
     }
@@ -181,9 +181,9 @@ impl Svg {
 
     /// A filled outline.
     pub fn area(&mut self, class: &str, points: &[(f64, f64)]) {
-        let told: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", place(*x), place(*y))).collect();
-        if told.len() > 2 {
-            let _ = writeln!(self.body, r#"<polygon class="{class}" points="{}"/>"#, told.join(" "));
+        let reported: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", place(*x), place(*y))).collect();
+        if reported.len() > 2 {
+            let _ = writeln!(self.body, r#"<polygon class="{class}" points="{}"/>"#, reported.join(" "));
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 const CIRCUMSTANCES: [&str; 4] = ["machine_idle", CLIENT_BUSY, "fetch_client_busy", "device_read_per_byte_served"];
 
 /// The figures that stand in the table, by the beginning of the cell's name; all there are for others.
-fn told<'a>(cell: &str, of_cell: &[&'a ResultLine]) -> Vec<&'a str> {
+fn reported<'a>(cell: &str, of_cell: &[&'a ResultLine]) -> Vec<&'a str> {
     let chosen: &'static [&'static str] = match cell.split('/').next().unwrap_or_default() {
         "cost" => &[
             "produce_cpu_s_per_million",
@@ -73,7 +73,7 @@ pub fn write(text: &mut String, cell: &str, of_cell: &[&ResultLine]) {
             let _ = writeln!(text, "- {side}: {}", told_conditions(conditions));
         }
     }
-    write_rows(text, cell, &told(cell, of_cell), &sides, of_cell.iter().any(|line| line.quick));
+    write_rows(text, cell, &reported(cell, of_cell), &sides, of_cell.iter().any(|line| line.quick));
     for line in of_cell.iter().filter(|line| !line.failures.is_empty()) {
         let _ = writeln!(text, "- does not count: {} in round {}: {}", line.side, line.round, line.failures.join("; "));
     }
@@ -142,13 +142,14 @@ fn compare(cell: &str, figure: &str, first: &str, second: &str, sides: &Sides<'_
         return Some(format!("{second} {} times", number(ratio)));
     }
     let ahead = match judged.ahead {
-        Ahead::Nobody => return Some(format!("{second} {} times", number(ratio))),
+        Ahead::NoWinner => return Some(format!("{second} {} times", number(ratio))),
         Ahead::ClientBound => "client-bound".to_owned(),
         Ahead::Unsustained => super::judge::UNSUSTAINED.to_owned(),
         Ahead::ReadLess => super::judge::READ_LESS.to_owned(),
         Ahead::Lingers => super::judge::LINGERS.to_owned(),
         Ahead::First => format!("{first} ahead"),
         Ahead::Second => format!("{second} ahead"),
+        Ahead::Level if judged.ratios.len() == 1 => super::judge::RUN_ONCE.to_owned(),
         Ahead::Level => "level".to_owned(),
     };
     Some(format!("{second} {} times, {ahead}", number(ratio)))

@@ -99,15 +99,15 @@ fn collections(lists: &BTreeMap<String, Vec<f64>>) -> Vec<f64> {
     lists.iter().find(|(name, _)| is_it(name)).map(|(_, values)| values.clone()).unwrap_or_default()
 }
 
-/// Seconds of warm-up: as long as it took, or as long as it was set to take.
+/// Seconds of warm-up: the measured time, or else the configured time.
 fn warmup_s(line: &ResultLine) -> f64 {
-    let told = line.conditions.as_ref().map_or(0.0, |told| told.warmup_ms as f64 / 1e3);
-    line.figures.get("warm_up_s").copied().unwrap_or(told)
+    let reported = line.conditions.as_ref().map_or(0.0, |reported| reported.warmup_ms as f64 / 1e3);
+    line.figures.get("warm_up_s").copied().unwrap_or(reported)
 }
 
 /// How many seconds a line ran; what comes after is what was still on its way.
 fn seconds(line: &ResultLine) -> usize {
-    let window_s = line.conditions.as_ref().map_or(0.0, |told| told.window_ms as f64 / 1e3);
+    let window_s = line.conditions.as_ref().map_or(0.0, |reported| reported.window_ms as f64 / 1e3);
     if window_s > 0.0 { (warmup_s(line) + window_s).ceil() as usize } else { usize::MAX }
 }
 
@@ -138,14 +138,14 @@ pub fn panels(cell: &Cell<'_>) -> Panels {
         let run = |(side, look, lists, seconds): &(String, _, BTreeMap<String, Vec<f64>>, usize)| {
             let values: Vec<f64> = lists.get(name)?.iter().take(*seconds).map(|value| value * times).collect();
             let collections_ms = collections(lists).into_iter().take(*seconds).collect();
-            // A latency of which there was none in the whole run is not shown.
+            // A latency without a sample in the whole run is left out.
             let is_told = values.iter().any(|value| !is_log || *value != 0.0);
             is_told.then(|| Run { name: side.clone(), look: *look, values, collections_ms })
         };
         let runs: Vec<Run> = sides.iter().filter_map(run).collect();
         let (title, unit) = track.map_or_else(|| plain(name), |track| (track.title.to_owned(), track.unit));
         let panel = Panel { title, unit, is_log, runs };
-        // What did not occur in the whole run takes no room.
+        // A track that is zero in the whole run is left out.
         if panel.runs.iter().all(|run| run.values.iter().all(|value| *value == 0.0)) {
             continue;
         }
@@ -161,8 +161,8 @@ mod tests {
 
     fn line(round: u32, p99: f64, failures: &[&str]) -> ResultLine {
         let mut line = ResultLine::example("A4/x", "kafka", round, &[("publish_p99_ms", p99)]);
-        let told = line.conditions.as_mut().expect("it has some");
-        (told.warmup_ms, told.window_ms) = (1_000, 2_000);
+        let reported = line.conditions.as_mut().expect("it has some");
+        (reported.warmup_ms, reported.window_ms) = (1_000, 2_000);
         line.failures = failures.iter().map(|failure| (*failure).to_owned()).collect();
         let (acked, publish_us) = (vec![5, 5, 5, 1], vec![u64::from(round) * 1_000; 4]);
         line.series = Some(Series { acked, publish_us, ..Series::default() });
@@ -175,12 +175,12 @@ mod tests {
         let cell = Cell::of(lines.iter().collect()).expect("a cell");
         assert_eq!(middle_round(&cell, &cell.sides[0]).map(|line| line.round), Some(3));
         let panels = panels(&cell);
-        let told: Vec<(&str, &[f64])> =
+        let reported: Vec<(&str, &[f64])> =
             panels.load.iter().map(|panel| (panel.title.as_str(), panel.runs[0].values.as_slice())).collect();
         assert_eq!(
-            told,
+            reported,
             [("publish p99", &[3.0; 3][..]), ("acknowledged", &[5.0; 3][..])],
-            "what nobody did is left out"
+            "a track of zeros is left out"
         );
         assert_eq!(panels.warmup_s, 1.0);
     }

@@ -73,7 +73,9 @@ fn brief(times: f64) -> String {
 /// All that a row says, in one sentence.
 #[must_use]
 pub fn sentence(outcome: &Outcome) -> String {
-    let ratio = |told: &Option<Advantage>| told.as_ref().map(|told| format!("{}, {}", times(told), over(told)));
+    let ratio = |reported: &Option<Advantage>| {
+        reported.as_ref().map(|reported| format!("{}, {}", times(reported), over(reported)))
+    };
     match (&outcome.standing, &outcome.winner) {
         (Standing::Ahead, _) => format!("polylogue ahead: {}", ratio(&outcome.ours).unwrap_or_default()),
         (Standing::Behind(peers), Some(winner)) => {
@@ -88,7 +90,7 @@ pub fn sentence(outcome: &Outcome) -> String {
         }
         (Standing::Level, _) => format!("level: polylogue {}", ratio(&outcome.ours).unwrap_or_default()),
         (Standing::Undecided(why), _) => match ratio(&outcome.advantage) {
-            Some(told) => format!("{why}: {told}"),
+            Some(reported) => format!("{why}: {reported}"),
             None => why.clone(),
         },
     }
@@ -137,11 +139,11 @@ mod tests {
         let won = outcome(Standing::Ahead, Some("polylogue-sync"), 2.5);
         assert_eq!((verdict(&won).as_str(), mark(&won)), ("polylogue-sync", ("▲", "2.5×".to_owned())));
         assert_eq!(sentence(&won), "polylogue ahead: 2.50× (2.50–5.00), over kafka (its default profile), 5 pairs");
-        let told = |profiles| won.ours.clone().map(|ours| over(&Advantage { profiles, ..ours }));
-        assert_eq!(told(Some(Profiles::Tuned)).as_deref(), Some("over kafka (its tuned profile), 5 pairs"));
+        let reported = |profiles| won.ours.clone().map(|ours| over(&Advantage { profiles, ..ours }));
+        assert_eq!(reported(Some(Profiles::Tuned)).as_deref(), Some("over kafka (its tuned profile), 5 pairs"));
         let both = "over kafka (the closer of its default and tuned profiles), 5 pairs";
-        assert_eq!(told(Some(Profiles::Both)).as_deref(), Some(both));
-        assert_eq!(told(None).as_deref(), Some("over kafka, 5 pairs"));
+        assert_eq!(reported(Some(Profiles::Both)).as_deref(), Some(both));
+        assert_eq!(reported(None).as_deref(), Some("over kafka, 5 pairs"));
         let lost = outcome(Standing::Behind(vec!["kafka".to_owned()]), Some("kafka"), 0.25);
         assert_eq!((verdict(&lost).as_str(), mark(&lost)), ("kafka", ("▼", "4.0×".to_owned())));
         assert!(sentence(&lost).starts_with("kafka ahead of polylogue; kafka by 4.00×"), "{}", sentence(&lost));

@@ -17,7 +17,7 @@
   });
   show();
 
-  // A chart's own title would hide the tooltip.
+  // A chart's own title would cover the text shown at the pointer.
   for (const svg of document.querySelectorAll('svg.chart')) {
     const title = svg.querySelector(':scope > title');
     const description = svg.querySelector(':scope > desc');
@@ -96,11 +96,11 @@
       cross.setAttribute('x1', x);
       cross.setAttribute('x2', x);
       const panel = Math.floor((point.y - +svg.querySelector('path[data-values]').dataset.top) / +lines[0].dataset.step);
-      const told = lines.filter((line, at) => +boxes[at] === panel).map((line) => {
+      const values = lines.filter((line, at) => +boxes[at] === panel).map((line) => {
         const value = line.dataset.values.split(' ')[Math.floor(second / +line.dataset.every)];
         return value === undefined ? '' : line.dataset.name + '  ' + value + ' ' + line.dataset.unit;
       });
-      put(event, ['second ' + second, ...told.filter(Boolean)].join('\n'));
+      put(event, ['second ' + second, ...values.filter(Boolean)].join('\n'));
     });
     svg.addEventListener('pointerleave', () => { tip.hidden = true; cross.style.display = 'none'; });
   }

@@ -145,7 +145,7 @@ fn draw_bar(svg: &mut Svg, bar: &Bar, scale: Scale, y: f64, chart: &Chart<'_>) {
         so_far += value;
     }
     let mut end = scale.place(so_far);
-    let mut told = short(so_far);
+    let mut reported = short(so_far);
     if let [values] = bar.parts.as_slice() {
         let (low, high) = values.iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(*v), high.max(*v)));
         if values.len() > 1 {
@@ -156,23 +156,23 @@ fn draw_bar(svg: &mut Svg, bar: &Bar, scale: Scale, y: f64, chart: &Chart<'_>) {
             }
             end = to;
             if short(low) != short(high) {
-                told = format!("{told} ({}–{})", short(low), short(high));
+                reported = format!("{reported} ({}–{})", short(low), short(high));
             }
         }
     }
-    let told = if bar.note.is_empty() { told } else { format!("{told} {}", bar.note) };
+    let reported = if bar.note.is_empty() { reported } else { format!("{reported} {}", bar.note) };
     // Never beyond the right edge: what a note makes too long stands over the bar's end.
-    let x = (end + 6.0).min(WIDTH - told.chars().count() as f64 * (CHARACTER - 0.6)).max(left + 4.0);
-    svg.text("value", (x, middle + 4.0), Anchor::Start, &told);
+    let x = (end + 6.0).min(WIDTH - reported.chars().count() as f64 * (CHARACTER - 0.6)).max(left + 4.0);
+    svg.text("value", (x, middle + 4.0), Anchor::Start, &reported);
 }
 
 fn described(chart: &Chart<'_>) -> String {
-    let told = |bar: &Bar| match bar.medians().as_slice() {
+    let reported = |bar: &Bar| match bar.medians().as_slice() {
         [] => format!("{} none", bar.name),
         medians => format!("{} {}", bar.name, medians.iter().map(|v| short(*v)).collect::<Vec<_>>().join(" + ")),
     };
     let groups = chart.groups.iter().map(|group| {
-        let bars: Vec<String> = group.bars.iter().map(told).collect();
+        let bars: Vec<String> = group.bars.iter().map(reported).collect();
         format!("{}: {}", group.heading, bars.join(", "))
     });
     groups.collect::<Vec<_>>().join(". ")

@@ -36,12 +36,12 @@ impl Curve {
         {
             by_percentile.entry((percentile * 1e6).round() as u64).or_default().push(*ms);
         }
-        let told = by_percentile.into_iter().filter(|(_, values)| 2 * values.len() >= self.rounds.len());
+        let reported = by_percentile.into_iter().filter(|(_, values)| 2 * values.len() >= self.rounds.len());
         let point = |(percentile, values): (u64, Vec<f64>)| {
             let (low, high) = values.iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(*v), high.max(*v)));
             Some((percentile as f64 / 1e6, median(&values)?, low, high))
         };
-        told.filter_map(point).collect()
+        reported.filter_map(point).collect()
     }
 }
 
@@ -104,12 +104,12 @@ fn draw_curve(svg: &mut Svg, curve: &Curve, points: &[Point], across: Scale, up:
 }
 
 fn described(points: &[(&Curve, Vec<Point>)]) -> String {
-    let told = |(curve, points): &(&Curve, Vec<Point>)| {
+    let reported = |(curve, points): &(&Curve, Vec<Point>)| {
         let ends = [points.first(), points.last()].into_iter().flatten();
         let ends: Vec<String> = ends.map(|(p, ms, ..)| format!("p{p} {} ms", short(*ms))).collect();
         format!("{}: {}", curve.name, ends.join(" to "))
     };
-    points.iter().map(told).collect::<Vec<_>>().join("; ")
+    points.iter().map(reported).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

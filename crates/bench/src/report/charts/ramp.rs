@@ -75,7 +75,7 @@ pub fn draw(title: &str, unit: &str, is_log: bool, ramps: &[Ramp]) -> Option<Svg
 }
 
 fn described(ramps: &[Ramp], unit: &str) -> String {
-    let told = |ramp: &Ramp| {
+    let reported = |ramp: &Ramp| {
         let step = |(rate, values, is_held): &(u64, Vec<f64>, bool)| match median(values) {
             _ if !is_held => format!("{}/s not held", short(*rate as f64)),
             Some(value) => format!("{}/s {} {unit}", short(*rate as f64), short(value)),
@@ -83,7 +83,7 @@ fn described(ramps: &[Ramp], unit: &str) -> String {
         };
         format!("{}: {}", ramp.name, ramp.steps.iter().map(step).collect::<Vec<_>>().join(", "))
     };
-    ramps.iter().map(told).collect::<Vec<_>>().join("; ")
+    ramps.iter().map(reported).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ const HEADING: f64 = 23.0;
 const STEP: f64 = HEADING + HEIGHT + 8.0;
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = WIDTH - 8.0;
-/// The most points of a line: more cannot be distinguished.
+/// Most points of a line; more cannot be distinguished.
 const POINTS_MAX: usize = 360;
 /// From so many milliseconds of collections in a second on there is a mark.
 const COLLECTION_MS_MIN: f64 = 1.0;
@@ -109,14 +109,14 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, time: &Time, (first, nth): (f64, usi
             value.is_finite().then(|| (time.place((nth * every) as f64), up.place(*value)))
         };
         let line: Vec<Option<(f64, f64)>> = values.iter().enumerate().map(at).collect();
-        let told: Vec<String> = values.iter().map(|value| short(*value)).collect();
+        let reported: Vec<String> = values.iter().map(|value| short(*value)).collect();
         // What a pointer on the chart tells; without a script the line is there all the same.
         let attributes = format!(
             r#" data-name="{}" data-unit="{}" data-every="{every}" data-last="{}" data-panel="{nth}" data-top="{first}" data-step="{STEP}" data-values="{}""#,
             crate::report::svg::escape(&run.name),
             crate::report::svg::escape(panel.unit),
             time.last,
-            told.join(" ")
+            reported.join(" ")
         );
         svg.path(&format!("thin {}", run.look.class()), &line, &attributes);
         for (second, ms) in run.collections_ms.iter().enumerate().filter(|(_, ms)| **ms >= COLLECTION_MS_MIN) {
@@ -136,13 +136,13 @@ fn thinned(values: &[f64]) -> (usize, Vec<f64>) {
 }
 
 fn described(panels: &[&Panel]) -> String {
-    let told = |panel: &&Panel| {
+    let reported = |panel: &&Panel| {
         let most =
             |run: &Run| format!("{} at most {}", run.name, short(run.values.iter().copied().fold(0.0, f64::max)));
         let runs: Vec<String> = panel.runs.iter().map(most).collect();
         format!("{}: {} {}", panel.title, runs.join(", "), panel.unit)
     };
-    panels.iter().map(told).collect::<Vec<_>>().join(". ")
+    panels.iter().map(reported).collect::<Vec<_>>().join(". ")
 }
 
 #[cfg(test)]
@@ -179,8 +179,8 @@ mod tests {
     fn long_runs_are_thinned_and_keep_their_peaks() {
         let mut values = vec![1.0; 1_801];
         values[777] = 300.0;
-        let (every, told) = thinned(&values);
-        assert!(told.len() <= POINTS_MAX && every == 6);
-        assert!(told.contains(&300.0), "a peak of one second is seen");
+        let (every, reported) = thinned(&values);
+        assert!(reported.len() <= POINTS_MAX && every == 6);
+        assert!(reported.contains(&300.0), "a peak of one second is seen");
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn write(text: &mut String, cell: &Cell<'_>, floor: Option<&Beside<'_
             (table, rows)
         })
         .collect();
-    // A client alone has no peer.
+    // A client alone is not compared.
     let compared = tables.iter().filter(|_| !cell.is_floor());
     let count = counted(compared.flat_map(|(_, rows)| &rows.figures));
     let _ = write!(
@@ -61,7 +61,7 @@ fn counted<'r>(rows: impl Iterator<Item = &'r Row<'r>>) -> Count {
             Standing::Ahead => count.ahead += 1,
             Standing::Behind(_) => count.behind += 1,
             Standing::Level => count.level += 1,
-            // A figure in which no side can be better has no verdict.
+            // A figure in which no side can be better needs no verdict.
             Standing::Undecided(why) if why.is_empty() => {}
             Standing::Undecided(_) => count.undecided += 1,
         }
@@ -75,7 +75,7 @@ fn write_floor(text: &mut String, floor: &Beside<'_>) {
         text,
         "<p class=\"soft\">The client alone, {} ({speaks}), beside the null broker: publish {} (<a href=\"#{slug}\">{}</a>).</p>",
         escape(client),
-        escape(&floor.told()),
+        escape(&floor.reported()),
         super::broken(name)
     );
 }
@@ -112,15 +112,15 @@ fn write_head(text: &mut String, sides: &[Side<'_>]) {
 }
 
 fn clients(sides: &[Side<'_>]) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     for side in sides.iter().filter(|side| side.system != System::Null) {
         let (client, speaks) = side.client;
         let said = if client.is_empty() { String::new() } else { format!("{client} ({speaks})") };
-        if !said.is_empty() && !told.contains(&said) {
-            told.push(said);
+        if !said.is_empty() && !reported.contains(&said) {
+            reported.push(said);
         }
     }
-    told
+    reported
 }
 
 fn write_row(text: &mut String, sides: &[Side<'_>], row: &Row<'_>) {
@@ -134,20 +134,20 @@ fn write_row(text: &mut String, sides: &[Side<'_>], row: &Row<'_>) {
     } else {
         let by = row.outcome.advantage.as_ref();
         let by = by.map(|lead| format!("<small>{} {}</small>", times(lead), escape(&over(lead)))).unwrap_or_default();
-        let (class, told) = (standing_class(&row.outcome.standing), escape(&verdict(&row.outcome)));
-        let _ = write!(text, "<td class=\"verdict\"><span class=\"chip {class}\">{told}</span>{by}</td>");
+        let (class, reported) = (standing_class(&row.outcome.standing), escape(&verdict(&row.outcome)));
+        let _ = write!(text, "<td class=\"verdict\"><span class=\"chip {class}\">{reported}</span>{by}</td>");
     }
     for (side, values) in sides.iter().zip(&row.values) {
         let is_winner = row.outcome.winner.as_deref() == Some(side.name);
         let class = if is_winner { "number winner" } else { "number" };
-        let told = match (value(values), side.mark) {
+        let reported = match (value(values), side.mark) {
             (Some((middle, spread)), _) => {
                 format!("{middle}{}", spread.map(|spread| format!("<small>{spread}</small>")).unwrap_or_default())
             }
             (None, Mark::Counts) => "–".to_owned(),
             (None, mark) => format!("<small>{}</small>", mark.text()),
         };
-        let _ = write!(text, "<td class=\"{class}\">{told}</td>");
+        let _ = write!(text, "<td class=\"{class}\">{reported}</td>");
     }
     text.push_str("</tr>\n");
 }

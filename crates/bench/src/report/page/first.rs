@@ -91,7 +91,7 @@ fn list(
         }
         let title = figure(entry.row.figure).title;
         let own = if entry.is_same_client { "" } else { " · own clients" };
-        let _ = write!(text, "<li><b>{}</b> {}{own}</li>", escape(&title), escape(&told(entry)));
+        let _ = write!(text, "<li><b>{}</b> {}{own}</li>", escape(&title), escape(&reported(entry)));
         written += 1;
     }
     if !cell.is_empty() {
@@ -104,7 +104,7 @@ fn list(
     text.push_str("</div>\n");
 }
 
-fn told(entry: &Entry<'_, '_>) -> String {
+fn reported(entry: &Entry<'_, '_>) -> String {
     let outcome = &entry.row.outcome;
     match (&outcome.standing, &outcome.winner, &outcome.advantage) {
         (Standing::Behind(peers), Some(winner), Some(lead)) => {
@@ -118,8 +118,8 @@ fn told(entry: &Entry<'_, '_>) -> String {
 }
 
 fn beside(text: &mut String, scenarios: &[Scenario<'_>]) {
-    let told = itself::beside(scenarios);
-    if told.is_empty() {
+    let reported = itself::beside(scenarios);
+    if reported.is_empty() {
         return;
     }
     let _ = writeln!(text, "<h3>{}</h3>\n<p class=\"soft\">{}</p>", itself::HEADING, itself::SAID);
@@ -127,7 +127,7 @@ fn beside(text: &mut String, scenarios: &[Scenario<'_>]) {
         "<div class=\"scroll\"><table>\n<thead><tr><th>cell</th><th>side</th><th>figure</th><th>with little</th><th>with much</th>\
          <th>times</th><th>wanted</th><th>rounds</th></tr></thead>\n<tbody>\n",
     );
-    for one in told {
+    for one in reported {
         let class = match one.is_held() {
             Some(true) => "good",
             Some(false) => "bad",
@@ -178,7 +178,7 @@ fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
 
 fn square(text: &mut String, entry: &Entry<'_, '_>) {
     let outcome = &entry.row.outcome;
-    let (sign, told) = mark(outcome);
+    let (sign, reported) = mark(outcome);
     let class = standing_class(&outcome.standing);
     let few = match (&outcome.standing, &outcome.ours) {
         (Standing::Level, Some(ours)) if ours.pairs < pairs_min(entry.cell) => {
@@ -188,9 +188,9 @@ fn square(text: &mut String, entry: &Entry<'_, '_>) {
         _ => String::new(),
     };
     let shown = if sign == "·" {
-        format!("<small>{}</small>", escape(&told))
+        format!("<small>{}</small>", escape(&reported))
     } else {
-        format!("{sign} {}{few}", escape(&told))
+        format!("{sign} {}{few}", escape(&reported))
     };
     let _ = write!(text, "<td class=\"{class}\" title=\"{}\">{shown}</td>", escape(&sentence(outcome)));
 }

@@ -45,10 +45,10 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
         let said =
             "Counted in the broker while it ran: what it says of its durability is one thing, what it does another.";
         card(text, "What each broker was seen to flush", &["broker", "flushes/s", "bytes per flush"], said);
-        for told in flushed {
-            let _ = write!(text, "<tr><th scope=\"row\">{}</th>", escape(told.side));
-            square(text, &told.per_s);
-            square(text, &told.bytes);
+        for reported in flushed {
+            let _ = write!(text, "<tr><th scope=\"row\">{}</th>", escape(reported.side));
+            square(text, &reported.per_s);
+            square(text, &reported.bytes);
             text.push_str("</tr>\n");
         }
         text.push_str("</tbody></table></div></div>\n");
@@ -70,11 +70,11 @@ fn card(text: &mut String, heading: &str, columns: &[&str], said: &str) {
 }
 
 fn square(text: &mut String, values: &[f64]) {
-    let told = value(values).map_or_else(
+    let reported = value(values).map_or_else(
         || "–".to_owned(),
         |(middle, spread)| {
             format!("{middle}{}", spread.map(|spread| format!("<small>{spread}</small>")).unwrap_or_default())
         },
     );
-    let _ = write!(text, "<td class=\"number\">{told}</td>");
+    let _ = write!(text, "<td class=\"number\">{reported}</td>");
 }

@@ -18,8 +18,8 @@ fn line(cell: &str, side: &str, round: u32, p99: f64) -> ResultLine {
     let figures =
         [("publish_p50_ms", p99 / 3.0), ("publish_p99_ms", p99), ("produce_cpu_s_per_million", p99), ("files", 20.0)];
     let mut line = ResultLine::example(cell, side, round, &figures);
-    let told = line.conditions.as_mut().expect("it has some");
-    (told.rate, told.warmup_ms, told.window_ms) = (1_000, 1_000, 3_000);
+    let reported = line.conditions.as_mut().expect("it has some");
+    (reported.rate, reported.warmup_ms, reported.window_ms) = (1_000, 1_000, 3_000);
     let seconds = vec![900, 0, 1_000, 1_000, 7];
     line.series = Some(Series { acked: seconds.clone(), publish_us: seconds, ..Series::default() });
     line.curves = Some(Curves { publish: vec![(0.0, 0.1), (50.0, p99 / 3.0), (99.0, p99)], end_to_end: Vec::new() });
@@ -67,7 +67,7 @@ fn what_lines_say_is_never_markup() {
     assert!(!text.contains("<img") && !text.contains("<i>") && !text.contains("<b>\n"), "nothing else became markup");
     assert!(
         text.replace("<wbr>", "").contains("A4/&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"),
-        "it is told as it is"
+        "it is reported unchanged"
     );
 }
 
@@ -86,7 +86,7 @@ fn one_side_only_and_missing_figures_are_told_without_a_verdict() {
     lines[2].curves = None;
     let text = page(&lines);
     assert!(text.contains("polylogue was not run"), "a cell without our side");
-    assert!(!text.contains("chip good") && !text.contains("chip bad"), "nobody is ahead");
+    assert!(!text.contains("chip good") && !text.contains("chip bad"), "no side is ahead");
 }
 
 #[test]
@@ -149,13 +149,13 @@ fn what_does_not_count_and_what_was_not_run_is_told() {
 #[test]
 fn the_bare_loops_are_not_told_as_not_run_where_there_are_lines_of_them() {
     let scenarios = [ScenarioText { id: "bare", title: "The machine alone", what: "w", published: "", scaled: "" }];
-    let told = |lines: &[ResultLine]| {
+    let reported = |lines: &[ResultLine]| {
         html(Input { lines, scenarios: &scenarios, not_run: &[] }).contains("there are no result lines of it")
     };
     let mut lines = rounds("A4/x", 1.0, 2.0);
-    assert!(told(&lines));
+    assert!(reported(&lines));
     lines.push(ResultLine { conditions: None, ..ResultLine::example("bare", "machine", 1, &[]) });
-    assert!(!told(&lines));
+    assert!(!reported(&lines));
 }
 
 #[test]
