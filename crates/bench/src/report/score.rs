@@ -277,7 +277,8 @@ mod tests {
             count(entries(&reported).iter())
         };
         let (ahead, level) = (Count { ahead: 1, ..Count::default() }, Count { level: 1, ..Count::default() });
-        assert_eq!([of(1, None), of(2, None), of(3, None), of(5, None)], [level, level, ahead, ahead]);
+        let once = Count { undecided: 1, ..Count::default() };
+        assert_eq!([of(1, None), of(2, None), of(3, None), of(5, None)], [once, level, ahead, ahead]);
         assert_eq!([of(3, Some(2)), of(5, Some(4))], [level, level]);
     }
 
