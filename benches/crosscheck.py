@@ -44,7 +44,7 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 LOG4J = """<Configuration status="WARN"><Appenders><Console name="out"><PatternLayout pattern="%m%n"/></Console></Appenders>
 <Loggers><Root level="info"><AppenderRef ref="out"/></Root></Loggers></Configuration>
 """
-# Between the tools' end and that of whoever reads for them. Seconds.
+# Between the tools' end and that of their reader. Seconds.
 END_S = 60
 # How long a reader's JVM has before messages are sent.
 START_S = 4
@@ -167,20 +167,20 @@ class Rabbitmq:
         said = output([str(part) for part in command])
         ticks = [line for line in said.splitlines() if line.lstrip().startswith("id:") and "latency" in line]
         if len(ticks) < 2:
-            raise Failed(f"PerfTest has not told of two ticks:\n{said[-2000:]}")
+            raise Failed(f"PerfTest has not reported two ticks:\n{said[-2000:]}")
         return self.tick(ticks[1], said)
 
     @staticmethod
     def tick(line, said):
         rate = find(r"sent: ([\d.]+) msg/s", line, "PerfTest")[0]
-        told = {"per_s": rate}
+        reported = {"per_s": rate}
         for name, key in (("confirm", "publish"), ("consumer", "end_to_end")):
             found = re.search(rf"{name} latency: \d+/(\d+)/\d+/\d+/(\d+) (\S+)", line)
             if not found:
                 raise Failed(f"PerfTest says nothing of its {name} latency:\n{said[-2000:]}")
             unit = 1 if found[3].startswith("ms") else 1000
-            told[key] = {"p50_ms": int(found[1]) / unit, "p99_ms": int(found[2]) / unit}
-        return told
+            reported[key] = {"p50_ms": int(found[1]) / unit, "p99_ms": int(found[2]) / unit}
+        return reported
 
 
 SYSTEMS = {"kafka": Kafka, "pulsar": Pulsar, "rabbitmq": Rabbitmq}
@@ -277,12 +277,12 @@ def crosscheck(system, arguments, load):
                 "vendor": lambda: tool.tool(load, broker, f"theirs{number}"),
             }
             order = list(turns)[:: 1 if number % 2 else -1]
-            told = {who: turns[who]() for who in order}
-            rows = compared(tool, told["polylogue-bench"], told["vendor"])
+            reported = {who: turns[who]() for who in order}
+            rows = compared(tool, reported["polylogue-bench"], reported["vendor"])
             tell(system, f"round {number}", rows)
             all_rows.append(rows)
             line = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "system": system}
-            line |= {"round": number, "rate": load.rate, "window_s": load.window_s, **told}
+            line |= {"round": number, "rate": load.rate, "window_s": load.window_s, **reported}
             with open(arguments.results, "a") as results:
                 results.write(json.dumps(line) + "\n")
     medians = []

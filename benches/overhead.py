@@ -6,7 +6,7 @@
 Needs confluent-kafka (run it with the Python of build/clients/python, which `make test` makes), openssl, two cores, and perf for the profile. librdkafka writes
 messages of 1 KiB in batches of at most 64 KiB and reads them, in turns over three listeners of brokers with the same settings:
 
-    open       nobody is asked who it is
+    open       no login
     login      SASL_PLAINTEXT with SCRAM-SHA-256, 1,000 bindings of access control lists, a scrape of /metrics each second
     tls        the same as SASL_SSL
 
@@ -48,7 +48,7 @@ from confluent_kafka import Consumer, Producer
 config, topic, messages, rate = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 producer = Producer({**config, "linger.ms": 5, "batch.size": 65536, "queue.buffering.max.messages": 20000, "enable.idempotence": True})
 failed = 0
-def told(error, _):
+def reported(error, _):
     global failed
     failed += error is not None
 began = time.monotonic()
@@ -57,7 +57,7 @@ for number in range(messages):
         producer.poll(0.001)
     while True:
         try:
-            producer.produce(topic, b"x" * 1024, partition=number % 10, on_delivery=told)
+            producer.produce(topic, b"x" * 1024, partition=number % 10, on_delivery=reported)
             break
         except BufferError:
             producer.poll(0.01)
@@ -152,9 +152,9 @@ class Broker:
         self.run(messages, rate)
         perf.send_signal(2)
         perf.wait()
-        told = subprocess.run(["perf", "report", "-i", data, "--stdio", "--no-children", "-F", "overhead,symbol", "--percent-limit", "0"], capture_output=True, text=True, check=False).stdout
+        reported = subprocess.run(["perf", "report", "-i", data, "--stdio", "--no-children", "-F", "overhead,symbol", "--percent-limit", "0"], capture_output=True, text=True, check=False).stdout
         shares, top = dict.fromkeys([*OWNERS, "kernel"], 0.0), []
-        for share, space, symbol in re.findall(r"^\s*([\d.]+)%\s+\[(.)\]\s+(.+?)\s*$", told, re.M):
+        for share, space, symbol in re.findall(r"^\s*([\d.]+)%\s+\[(.)\]\s+(.+?)\s*$", reported, re.M):
             owner = "kernel" if space == "k" else next((owner for owner, names in OWNERS.items() if names.search(symbol)), None)
             if owner:
                 shares[owner] += float(share)

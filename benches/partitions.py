@@ -69,7 +69,7 @@ def commit(at, topics):
 
 
 def go_on(at, topics, stop):
-    """Load under which the broker is killed; what becomes of it nobody asks here."""
+    """Load under which the broker is killed; its outcome is not checked here."""
     producer = Producer({"bootstrap.servers": at, "enable.idempotence": True, "message.timeout.ms": 5000})
     while not stop.is_set():
         for topic in topics:

@@ -4,7 +4,7 @@
 
 Cases, all of them unless some are named:
 
-    backlog      BACKLOG messages of 100 bytes in a queue that nobody consumes
+    backlog      BACKLOG messages of 100 bytes in a queue without consumers
     never-acks   a consumer that takes messages and acknowledges none
     queues       QUEUES durable queues: declared, a message in each, killed, started again
     hot          a queue at full speed beside COLD others

@@ -50,7 +50,7 @@ def main(binary, partitions="1000", seconds="360", mib="20"):
     producer.produce("idle", b"one")
     value = os.urandom(MESSAGE_BYTES)
     rate = int(mib) * MIB // MESSAGE_BYTES
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
     sent, log, above = 0, [], 0
     while (now := time.monotonic()) - began < int(seconds):
         while sent < (now - began) * rate:
@@ -60,8 +60,8 @@ def main(binary, partitions="1000", seconds="360", mib="20"):
             producer.poll(0)
         producer.poll(0.01)
         log.append((now, sent))
-        if now - told >= 15:
-            told = now
+        if now - reported >= 15:
+            reported = now
             retained = 0
             for kept in KEPT_S:
                 before = max((count for at_s, count in log if at_s <= now - kept), default=0)

@@ -44,7 +44,7 @@ config = {"bootstrap.servers": bootstrap, "security.protocol": "SASL_SSL", "sasl
           "message.timeout.ms": 0}
 producer, taken, acknowledged, given_up, ends = Producer(config), bytearray(), 0, 0, []
 signal.signal(signal.SIGTERM, lambda *_: ends.append(True))
-def told(number):
+def reported(number):
     def tell(error, message):
         global acknowledged, given_up
         acknowledged += error is None
@@ -58,7 +58,7 @@ while not ends:
     due = min((time.monotonic() - began) * float(rate), sent + 1000)
     while sent < due:
         try:
-            producer.produce(f"soak-{sent % 20}", f"{name} {sent} ".encode() + b"x" * 1000, key=str(sent % 997), on_delivery=told(sent))
+            producer.produce(f"soak-{sent % 20}", f"{name} {sent} ".encode() + b"x" * 1000, key=str(sent % 997), on_delivery=reported(sent))
             taken.append(0)
             sent += 1
         except BufferError:
@@ -66,7 +66,7 @@ while not ends:
             break
     producer.poll(0.01)
     print(sent, acknowledged, given_up, flush=True)
-# What waits in the queue of one that is held back nobody has promised anything about.
+# What waits in the queue of one that is held back has no promise.
 producer.purge(in_queue=True, in_flight=False)
 producer.flush(60)
 print(len(taken), acknowledged, given_up, flush=True)
@@ -92,7 +92,7 @@ while True:
         of[number] = min(of[number] + 1, 255)
     read += len(messages)
     print(read, flush=True)
-    # When it is told to end nothing is written any more: five seconds without a message are the end of the log.
+    # When it is stopped nothing is written any more: five seconds without a message are the end of the log.
     silent = 0 if messages else silent + 1
     if ends and silent >= 10:
         break

@@ -4,7 +4,7 @@
 
 The quiet tenant is polylogue-bench with the raw client: 1,000 messages of 1 KiB a second into 10 partitions and out again. The noisy one is
 librdkafka (confluent-kafka, which this Python has): two processes that produce messages of 1 KiB as fast as it goes, in batches of up to 1 MB, and one that
-reads them. Clients of tenants have machines of their own; here they get only the processor time that nobody else wants (SCHED_IDLE). In turns: the
+reads them. Clients of tenants have machines of their own; here they get only the processor time that is otherwise idle (SCHED_IDLE). In turns: the
 quiet one alone, beside the noisy one, beside the noisy one under quotas of 10 MiB/s for producing, 10 MiB/s for fetching and 20 % of a thread, and
 beside a noisy one under the same quotas at a second broker on this machine, which shows what the machine costs by itself. Prints a JSON
 line a run and one with the medians.
@@ -87,13 +87,13 @@ def run(kind, polylogue, bench, build):
             for role in ("produce", "produce", "consume"):
                 others.append(subprocess.Popen([*IDLE, sys.executable, "-c", NOISY, role, noisy], stderr=subprocess.DEVNULL))
         load = ["--partitions", "10", "--rate", "1000", "--warmup", "5s", "--window", "20s", "--linger", "0ms"]
-        told = subprocess.run(
+        reported = subprocess.run(
             [bench, "--json", "run", "--build", build, "--target", f"kafka={kafka}", "--client", "raw", *load],
             check=True,
             stdout=subprocess.PIPE,
             text=True,
         )
-        figures = json.loads(told.stdout.strip().splitlines()[-1])
+        figures = json.loads(reported.stdout.strip().splitlines()[-1])
         topic = subprocess.run(
             [polylogue, "--json", "topic", "describe", "noise", "--server", noisy_http],
             stdout=subprocess.PIPE,

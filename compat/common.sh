@@ -24,7 +24,7 @@ finish() {
 trap finish EXIT
 
 # own_loopback [PORT...]: a test suite that names the address localhost:9092 gets a loopback of its own, where that port is free and
-# nobody else's: run.sh runs itself again in a network namespace, once what needs the network is built. PORT is kafka_port=9092
+# no other process's: run.sh runs itself again in a network namespace, once what needs the network is built. PORT is kafka_port=9092
 # (which holds without any), amqp_port=5672, amqps_port=5671, management_port=15672.
 own_loopback() {
     need unshare "util-linux"
@@ -169,7 +169,7 @@ CRATE_TESTS_SECS=1800
 # run_crate_tests ARGUMENT...: runs them, gives the failures, and compares.
 run_crate_tests() {
     (cd "$build/source" && timeout "$CRATE_TESTS_SECS" cargo test --locked --tests --no-fail-fast "$@") >"$build/output.txt" 2>&1 || true
-    # Test names are told apart by the program that they are in.
+    # Test names are distinguished by the program that they are in.
     awk '/^ *Running / { program = $2 == "unittests" ? "lib" : $2; sub(/.*\//, "", program); sub(/\.rs$/, "", program) }
         /^test .* \.\.\. ok$/ { print "ok " program "::" $2 }
         /^test .* \.\.\. FAILED$/ { print "fails: " program "::" $2 }' "$build/output.txt" >"$work/results"

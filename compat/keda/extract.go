@@ -1,6 +1,6 @@
 //go:build ignore
 
-// Writes a Go file with the types that it is given the names of, out of the source of somebody else.
+// Writes a Go file with the types that it is given the names of, out of an upstream source.
 package main
 
 import (

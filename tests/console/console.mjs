@@ -284,7 +284,7 @@ const cases = {
     await person.sees("1.00 MiB/s", "main table");
     await person.click("button", "Take the quota away");
     await person.confirm("Take away");
-    await person.sees("Nobody is limited.");
+    await person.sees("There are no quotas.");
     await person.click("tab", "Users");
     await person.click("button", "Delete alice");
     await person.confirm("Delete user", "alice");

@@ -257,7 +257,7 @@ impl AclBook {
         }
     }
 
-    /// A user may do everything from now on, or no longer.
+    /// Sets whether a user may perform every operation.
     pub fn set_administrator(&mut self, user: &str, is_one: bool) {
         if is_one {
             self.administrators.insert(user.into());

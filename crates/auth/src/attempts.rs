@@ -183,7 +183,7 @@ mod tests {
         let delays: Vec<u64> = (0..13).map(|at| attempts.failed("user", HERE, at)).collect();
         assert_eq!(delays, [50, 50, 50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000, 10_000]);
         let there = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-        assert_eq!(attempts.failed("user", there, 13), 50, "the user itself is not locked out by somebody elsewhere");
+        assert_eq!(attempts.failed("user", there, 13), 50, "the user itself is not locked out by someone elsewhere");
         assert_eq!(attempts.failed("other", HERE, 13), 50);
         attempts.succeeded("user", HERE);
         assert_eq!(attempts.failed("user", HERE, 14), 50);
@@ -262,7 +262,7 @@ mod tests {
             }
         }
         assert!(looked.is_some_and(|ms| ms <= TURN_MS_MAX), "{looked:?}");
-        assert!(refused >= 200 - WAITING_MAX, "{refused} were told, the others wait");
+        assert!(refused >= 200 - WAITING_MAX, "{refused} were reported, the others wait");
         assert_eq!(attempts.failed.values().map(|failed| failed.waiting.len()).max(), Some(WAITING_MAX - 1));
     }
 

@@ -175,8 +175,8 @@ mod tests {
             "n,a=a=2c,\x01auth=Bearer x\x01\x01",
             "n,a=a=\u{e9}x,\x01auth=Bearer x\x01\x01",
         ] {
-            let told = BearerMessage::parse(text.as_bytes()).map_err(|error| error.kind);
-            assert_eq!(told, Err(AuthErrorKind::Malformed), "{text:?}");
+            let reported = BearerMessage::parse(text.as_bytes()).map_err(|error| error.kind);
+            assert_eq!(reported, Err(AuthErrorKind::Malformed), "{text:?}");
         }
         assert!(BearerMessage::parse(b"n,,\x01auth=Bearer x\xff\x01\x01").is_err());
         let many = "k=v\x01".repeat(BEARER_EXTENSIONS_MAX + 1);
@@ -190,8 +190,8 @@ mod tests {
         let message = BearerMessage::parse(b"n,a=ann,\x01auth=Bearer x\x01\x01").unwrap();
         assert_eq!(message.as_named("ann"), Ok(()));
         assert_eq!(message.as_named("bob").map_err(|error| error.kind), Err(AuthErrorKind::Unsupported));
-        let nobody = BearerMessage::parse(b"n,,\x01auth=Bearer x\x01\x01").unwrap();
-        assert_eq!(nobody.as_named("bob"), Ok(()));
+        let no_user = BearerMessage::parse(b"n,,\x01auth=Bearer x\x01\x01").unwrap();
+        assert_eq!(no_user.as_named("bob"), Ok(()));
     }
 
     proptest! {

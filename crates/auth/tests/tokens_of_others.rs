@@ -172,9 +172,9 @@ fn nothing_is_believed_without_a_signature_or_with_one_that_everybody_can_make()
     let keys = set(&[RSA.key("1")]);
     for algorithm in ["none", "None", "HS256", "HS512", "ES256K", "ES512", "RS1", ""] {
         let token = RSA.token(&json!({"alg": algorithm, "kid": "1"}), &claims());
-        let told = verify(&token, &keys, &rules()).unwrap_err();
-        assert_eq!(told.0, AuthErrorKind::Refused, "{algorithm}");
-        assert!(told.1.contains("are not believed"), "{told:?}");
+        let reported = verify(&token, &keys, &rules()).unwrap_err();
+        assert_eq!(reported.0, AuthErrorKind::Refused, "{algorithm}");
+        assert!(reported.1.contains("are not believed"), "{reported:?}");
     }
     let unsigned = format!("{}.{}.", base64(json!({"alg": "RS256"}).to_string()), base64(claims().to_string()));
     assert_eq!(verify(&unsigned, &keys, &rules()).unwrap_err().1, "the token's signature is wrong");
@@ -241,8 +241,8 @@ fn a_token_comes_from_whom_and_is_for_whom_it_has_to() {
         ("aud", json!([]), audience),
         ("aud", json!({"polylogue": 1}), audience),
     ] {
-        let told = why(&with(name, value.clone()));
-        assert!(told.ends_with(expected), "{name} {value}: {told}");
+        let reported = why(&with(name, value.clone()));
+        assert!(reported.ends_with(expected), "{name} {value}: {reported}");
     }
     let keys = set(&[ED.key("1")]);
     let token = ED.token(&json!({"alg": "EdDSA"}), &with("aud", json!("polylogue")));
@@ -360,8 +360,8 @@ fn a_set_of_keys_has_those_that_are_for_signatures() {
     ];
     for key in &unusable {
         let document = json!({"keys": [key]}).to_string();
-        let told = TokenKeys::parse(document.as_bytes()).unwrap_err();
-        assert!(told.kind == AuthErrorKind::Invalid && told.text.contains("none of its 1 keys"), "{key}");
+        let reported = TokenKeys::parse(document.as_bytes()).unwrap_err();
+        assert!(reported.kind == AuthErrorKind::Invalid && reported.text.contains("none of its 1 keys"), "{key}");
     }
     let mut all = unusable.to_vec();
     all.extend([ed.clone(), but("alg", json!("EdDSA")), but("key_ops", json!(["verify"])), but("use", json!("sig"))]);

@@ -82,9 +82,9 @@ mod tests {
         };
         change(&mut spec);
         let begin = Start { start_ns: unix_ns() + 20 * MS_NS };
-        let told = [serde_json::to_string(&spec), serde_json::to_string(&begin)].map(|text| text.expect("JSON"));
+        let stated = [serde_json::to_string(&spec), serde_json::to_string(&begin)].map(|text| text.expect("JSON"));
         let mut output = Vec::new();
-        work::<Publishers, Consumers>(Cursor::new(told.map(|line| line + "\n").concat().into_bytes()), &mut output)
+        work::<Publishers, Consumers>(Cursor::new(stated.map(|line| line + "\n").concat().into_bytes()), &mut output)
             .expect("it works");
         let text = String::from_utf8(output).expect("text");
         let Some(Ok(Line::Done(done))) = text.lines().last().map(Line::parse) else { panic!("no end: {text}") };

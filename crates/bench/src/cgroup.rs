@@ -180,12 +180,12 @@ mod tests {
         let root = root("v2");
         let own = root.path().join("user.slice/ours");
         fs::create_dir_all(&own).expect("a folder");
-        let told = "0::/user.slice/ours\n";
-        assert_eq!(place_in(root.path(), told), None, "it hands nothing on");
+        let stated = "0::/user.slice/ours\n";
+        assert_eq!(place_in(root.path(), stated), None, "it hands nothing on");
         fs::write(own.join("cgroup.subtree_control"), "cpu io\n").expect("a file");
-        assert_eq!(place_in(root.path(), told), None, "it does not hand on memory");
+        assert_eq!(place_in(root.path(), stated), None, "it does not hand on memory");
         fs::write(own.join("cgroup.subtree_control"), "cpu memory io\n").expect("a file");
-        assert_eq!(place_in(root.path(), told), Some(own.clone()));
+        assert_eq!(place_in(root.path(), stated), Some(own.clone()));
         assert_eq!(place_in(root.path(), "4:memory:/user.slice/ours\n"), None, "version 1");
 
         let group = MemoryGroup::create(&own, "lane-0", 2 << 30).expect("it is made");
@@ -205,12 +205,12 @@ mod tests {
     #[test]
     fn a_group_of_version_1_is_divided_too() {
         let root = root("v1");
-        let told = "9:name=systemd:/\n4:cpu,memory:/ours/deep\n0::/\n";
+        let stated = "9:name=systemd:/\n4:cpu,memory:/ours/deep\n0::/\n";
         let own = root.path().join("memory/ours/deep");
         fs::create_dir_all(&own).expect("a folder");
-        assert_eq!(place_of_version_1(root.path(), told), None, "nothing is charged upwards");
+        assert_eq!(place_of_version_1(root.path(), stated), None, "nothing is charged upwards");
         fs::write(own.join("memory.use_hierarchy"), "1\n").expect("a file");
-        assert_eq!(place_of_version_1(root.path(), told), Some(own.clone()));
+        assert_eq!(place_of_version_1(root.path(), stated), Some(own.clone()));
         assert_eq!(place_of_version_1(root.path(), "0::/ours\n"), None, "version 2");
         // The kernel makes the files; here the test does.
         let folder = own.join(format!("polylogue-bench-{}-run", std::process::id()));
@@ -227,8 +227,8 @@ mod tests {
     fn a_backlog_is_cold_when_it_is_four_times_the_memory() {
         let group = Room::Group(1 << 30);
         assert_eq!(group.check(4 << 30), Ok(()));
-        let told = group.check((4 << 30) - 1).expect_err("too small").to_string();
-        assert!(told.contains("4096 MiB") && told.contains("the broker's memory"), "{told}");
+        let stated = group.check((4 << 30) - 1).expect_err("too small").to_string();
+        assert!(stated.contains("4096 MiB") && stated.contains("the broker's memory"), "{stated}");
         let machine = Room::Machine(3 << 30);
         assert!(machine.check(4 << 30).expect_err("too small").to_string().contains("the machine's free memory"));
         assert!(Room::of(1 << 30).is_ok_and(|room| room.bytes() > 0));

@@ -275,7 +275,7 @@ impl Cli {
 }
 
 fn say(text: &str) -> Result<()> {
-    writeln!(stdout(), "{text}").context(|| "nobody takes the output".to_owned())
+    writeln!(stdout(), "{text}").context(|| "cannot write the output".to_owned())
 }
 
 fn worker(args: &WorkerArgs, places: &Places) -> Result<()> {
@@ -482,8 +482,8 @@ mod tests {
     /// It would be acknowledged by the consumer's timer only, and that is what would be measured.
     #[test]
     fn a_consumer_may_hold_what_it_acknowledges_at_once() {
-        let told = load(&["--prefetch", "50"]).expect_err("100 are acknowledged at once unless told otherwise");
-        assert!(told.contains("--ack-every 100") && told.contains("--prefetch 50"), "{told}");
+        let stated = load(&["--prefetch", "50"]).expect_err("100 are acknowledged at once unless stated otherwise");
+        assert!(stated.contains("--ack-every 100") && stated.contains("--prefetch 50"), "{stated}");
         assert_eq!(load(&[]), Ok((500, 100)));
         assert_eq!(load(&["--prefetch", "50", "--ack-every", "50"]), Ok((50, 50)));
         assert_eq!(load(&["--prefetch", "0", "--ack-every", "1000"]), Ok((0, 1_000)), "no limit");
@@ -503,11 +503,11 @@ mod tests {
     #[test]
     fn a_length_that_makes_no_sense_is_refused() {
         for option in ["--warmup=1s", "--window=1s", "--messages=1", "--warm-messages=1"] {
-            let told = scale(&["--quick", option]).expect_err("a smoke run has its own length");
-            assert!(told.contains("--quick"), "{told}");
+            let stated = scale(&["--quick", option]).expect_err("a smoke run has its own length");
+            assert!(stated.contains("--quick"), "{stated}");
         }
-        let told = scale(&["--window", "0s"]).expect_err("it measures nothing");
-        assert!(told.contains("window"), "{told}");
+        let stated = scale(&["--window", "0s"]).expect_err("it measures nothing");
+        assert!(stated.contains("window"), "{stated}");
         assert!(scale(&["--messages", "0"]).is_err());
     }
 }

@@ -507,7 +507,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Spec>(&text).expect("a spec"), good);
         assert!(
             serde_json::from_str::<Spec>(&text.replace("\"rate\"", "\"rat\"")).is_err(),
-            "a slip of the pen is told"
+            "a slip of the pen is stated"
         );
         for bad in [
             Spec { message_bytes: 19, ..good.clone() },

@@ -112,7 +112,7 @@ impl FromStr for Driver {
 
 /// What a worker has reported.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Told {
+pub struct WorkerReport {
     /// What became of its run.
     pub done: Done,
     /// Second by second.
@@ -151,8 +151,8 @@ impl Bound {
     }
 
     /// A warm-up has ended: what is measured may end later than it was said to.
-    fn measure(&mut self, told: &Measure, after_ms: u64) {
-        let end_ns = told.measure_ns.saturating_add(told.window_ms.saturating_add(after_ms).saturating_mul(MS_NS));
+    fn measure(&mut self, stated: &Measure, after_ms: u64) {
+        let end_ns = stated.measure_ns.saturating_add(stated.window_ms.saturating_add(after_ms).saturating_mul(MS_NS));
         self.0 = self.0.max(end_ns);
     }
 
@@ -191,7 +191,7 @@ pub fn drive(
     place: &Path,
     interrupt: &Interrupt,
     each_second: &mut dyn FnMut(&Second),
-) -> Result<Vec<Told>> {
+) -> Result<Vec<WorkerReport>> {
     drive_watched(driver, specs, programs, place, interrupt, &mut Listener(each_second))
 }
 
@@ -206,7 +206,7 @@ pub fn drive_watched(
     place: &Path,
     interrupt: &Interrupt,
     watch: &mut dyn Watch,
-) -> Result<Vec<Told>> {
+) -> Result<Vec<WorkerReport>> {
     drive_bounded(driver, specs, (programs, place, interrupt), watch, DRAIN_MS_MAX + OVERDUE_MS_MAX)
 }
 
@@ -217,7 +217,7 @@ fn drive_bounded(
     (programs, place, interrupt): (&Programs, &Path, &Interrupt),
     watch: &mut dyn Watch,
     after_ms: u64,
-) -> Result<Vec<Told>> {
+) -> Result<Vec<WorkerReport>> {
     let (mut workers, mut inputs) = (Vec::new(), Vec::new());
     for (number, spec) in specs.iter().enumerate() {
         spec.check()?;
@@ -262,12 +262,12 @@ fn drive_bounded(
                     }
                     seconds.push(second);
                     if number == 0 && watch.stops() {
-                        return Ok(vec![Told { done: Done::default(), seconds }]);
+                        return Ok(vec![WorkerReport { done: Done::default(), seconds }]);
                     }
                 }
                 Line::Done(done) => {
                     worker.wait(READY_PATIENCE, interrupt)?;
-                    all.push(Told { done: *done, seconds });
+                    all.push(WorkerReport { done: *done, seconds });
                     break;
                 }
             }
@@ -280,8 +280,8 @@ fn drive_bounded(
 fn tell_all<T: Serialize>(workers: &[Process], inputs: &mut [ChildStdin], what: &T) -> Result<()> {
     let line = serde_json::to_string(what).context(|| "cannot write a line".to_owned())?;
     for (worker, input) in workers.iter().zip(inputs) {
-        let told = writeln!(input, "{line}").and_then(|()| input.flush());
-        told.map_err(|e| worker.explain(&format!("it does not take a line: {e}")))?;
+        let stated = writeln!(input, "{line}").and_then(|()| input.flush());
+        stated.map_err(|e| worker.explain(&format!("it does not take a line: {e}")))?;
     }
     Ok(())
 }
@@ -310,9 +310,9 @@ mod tests {
         let mut heard = 0;
         let mut hear = |_: &Second| heard += 1;
         let around = (&programs, folder.path(), &interrupt);
-        let told = drive_bounded(Driver::Librdkafka, &[spec], around, &mut Listener(&mut hear), 300);
-        let told = told.expect_err("it has no end").to_string();
-        assert!(told.contains("has not come to its end"), "{told}");
+        let stated = drive_bounded(Driver::Librdkafka, &[spec], around, &mut Listener(&mut hear), 300);
+        let stated = stated.expect_err("it has no end").to_string();
+        assert!(stated.contains("has not come to its end"), "{stated}");
         assert!(heard > 0, "it was heard until then");
     }
 

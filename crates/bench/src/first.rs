@@ -211,16 +211,16 @@ impl Side<'_> {
     fn step(&mut self, name: &str, run: impl FnOnce(&Tool<'_>) -> Result<tools::Figures>) -> Result<()> {
         let pids = self.running.pids();
         let before = Sample::take_all(&pids)?;
-        let told = run(&self.tool())?;
+        let stated = run(&self.tool())?;
         self.running.check()?;
         let after = Sample::take_all(&self.running.pids())?;
         let (cell, side, round) = &self.at;
         let row = if name.is_empty() { (*cell).to_owned() } else { format!("{cell}, {name}") };
         let mut line = self.stamped.line(&row, side, *round);
-        line.figures = told.values;
+        line.figures = stated.values;
         let cpu = after.cpu_s - before.cpu_s;
         line.figures.insert("broker_cpu_s".to_owned(), cpu);
-        line.figures.insert("cpu_s_per_million".to_owned(), cpu / told.messages.max(1.0) * 1e6);
+        line.figures.insert("cpu_s_per_million".to_owned(), cpu / stated.messages.max(1.0) * 1e6);
         let rss = after.anonymous_bytes + after.shared_bytes + after.file_bytes;
         line.figures.insert("rss_bytes".to_owned(), rss as f64);
         self.lines.push(line);

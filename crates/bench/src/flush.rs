@@ -153,7 +153,7 @@ impl Counter {
 
 fn figures(before: &Flushes, after: &Flushes, bytes: u64, took_s: f64) -> Vec<(&'static str, f64)> {
     let count = after.count().saturating_sub(before.count());
-    let mut told = vec![
+    let mut stated = vec![
         ("flushes_per_s", count as f64 / took_s),
         ("flushes_msync_share", after.msync.saturating_sub(before.msync) as f64 / count as f64),
         (
@@ -165,8 +165,8 @@ fn figures(before: &Flushes, after: &Flushes, bytes: u64, took_s: f64) -> Vec<(&
         ("bytes_per_flush", bytes as f64 / count as f64),
     ];
     // Of no flush there is only to say that there was none.
-    told.retain(|(_, value)| value.is_finite());
-    told
+    stated.retain(|(_, value)| value.is_finite());
+    stated
 }
 
 #[cfg(test)]
@@ -223,12 +223,13 @@ mod tests {
     fn figures_are_of_the_span() {
         let before = Flushes { fsync: 100, took_ns: 5_000_000, ..Flushes::default() };
         let after = Flushes { fsync: 130, msync: 10, took_ns: 25_000_000, ..before };
-        let told: std::collections::BTreeMap<&str, f64> = figures(&before, &after, 40 << 10, 2.0).into_iter().collect();
-        assert_eq!((told["flushes_per_s"], told["bytes_per_flush"]), (20.0, 1_024.0));
-        assert_eq!((told["flushes_msync_share"], told["flush_mean_ms"]), (0.25, 0.5));
+        let stated: std::collections::BTreeMap<&str, f64> =
+            figures(&before, &after, 40 << 10, 2.0).into_iter().collect();
+        assert_eq!((stated["flushes_per_s"], stated["bytes_per_flush"]), (20.0, 1_024.0));
+        assert_eq!((stated["flushes_msync_share"], stated["flush_mean_ms"]), (0.25, 0.5));
         let none: Vec<&str> = figures(&before, &before, 7, 2.0).into_iter().map(|(name, _)| name).collect();
         assert_eq!(none, ["flushes_per_s", "sync_file_range_per_s"]);
-        let told = library(Path::new("/nowhere/at/all")).expect_err("it is not there").to_string();
-        assert!(told.contains("cargo build -p polylogue-bench-flushes"), "{told}");
+        let stated = library(Path::new("/nowhere/at/all")).expect_err("it is not there").to_string();
+        assert!(stated.contains("cargo build -p polylogue-bench-flushes"), "{stated}");
     }
 }

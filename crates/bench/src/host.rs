@@ -157,8 +157,8 @@ impl Connections {
 /// TCP sockets of both kinds; `None` when the system does not tell.
 fn sockets_in_use(texts: &[String]) -> Option<u64> {
     let of = |line: &str| {
-        let told = line.strip_prefix("TCP: inuse ").or_else(|| line.strip_prefix("TCP6: inuse "))?;
-        told.split_whitespace().next()?.parse::<u64>().ok()
+        let stated = line.strip_prefix("TCP: inuse ").or_else(|| line.strip_prefix("TCP6: inuse "))?;
+        stated.split_whitespace().next()?.parse::<u64>().ok()
     };
     texts.iter().flat_map(|text| text.lines()).filter_map(of).reduce(u64::saturating_add)
 }

@@ -121,7 +121,7 @@ impl Climb {
     }
 
     /// Takes what became of it.
-    pub fn told(&mut self, step: Step, held: bool) {
+    pub fn stated(&mut self, step: Step, held: bool) {
         match step {
             Step::Try(rate) => {
                 // A rate of the ladder is taken off it; one that was searched for is not on it.
@@ -294,7 +294,7 @@ mod tests {
         while let Some(step) = climb.next() {
             assert!(steps.len() < 20, "it never ends: {steps:?}");
             steps.push(step);
-            climb.told(step, holds(step));
+            climb.stated(step, holds(step));
         }
         (steps, climb.maximum())
     }
@@ -346,7 +346,7 @@ mod tests {
         let ended = |most: u64| {
             let mut climb = Climb::new(&LADDER);
             while let Some(step) = climb.next() {
-                climb.told(step, up_to(most)(step));
+                climb.stated(step, up_to(most)(step));
             }
             climb.ends_at(&LADDER)
         };
@@ -394,16 +394,19 @@ mod tests {
         let done = Done { publish_s: 10.1, ..Done::default() };
         let even = seconds(vec![(1_000, 2_000); 10]);
         assert_eq!(held(&even, 8_000, &done), Ok(()));
-        let told = |seconds: &[Second], acked, done: &Done| held(seconds, acked, done).expect_err("it was not held");
-        assert!(told(&even, 7_900, &done).contains("98.8 %"));
-        assert!(told(&even, 8_000, &Done { publish_s: 11.5, ..done.clone() }).contains("1.50 s late"));
-        assert!(told(&even, 8_000, &Done { errors: 3, ..done.clone() }).contains("3 messages not"));
+        let stated = |seconds: &[Second], acked, done: &Done| held(seconds, acked, done).expect_err("it was not held");
+        assert!(stated(&even, 7_900, &done).contains("98.8 %"));
+        assert!(stated(&even, 8_000, &Done { publish_s: 11.5, ..done.clone() }).contains("1.50 s late"));
+        assert!(stated(&even, 8_000, &Done { errors: 3, ..done.clone() }).contains("3 messages not"));
         let error = Some("the reader was closed".to_owned());
-        assert_eq!(told(&even, 8_000, &Done { error, ..done.clone() }), "the reader was closed", "whatever was sent");
+        assert_eq!(stated(&even, 8_000, &Done { error, ..done.clone() }), "the reader was closed", "whatever was sent");
         let behind = seconds(vec![(1_000, 1_960); 10]);
-        assert!(told(&behind, 8_000, &done).contains("grew by 20 messages"), "{}", told(&behind, 8_000, &done));
+        assert!(stated(&behind, 8_000, &done).contains("grew by 20 messages"), "{}", stated(&behind, 8_000, &done));
         let saturated: Vec<Second> = even.iter().map(|second| Second { acked: 950, ..second.clone() }).collect();
-        assert!(told(&saturated, 8_000, &done).contains("grew by 50 messages"), "all of it came in the end, but late");
+        assert!(
+            stated(&saturated, 8_000, &done).contains("grew by 50 messages"),
+            "all of it came in the end, but late"
+        );
         let late = seconds([(1_000, 0)].into_iter().chain(vec![(1_000, 2_000); 9]));
         assert_eq!(held(&late, 8_000, &done), Ok(()), "a backlog that stays as it is does not grow");
         assert_eq!(backlogs(&late, 2), [1_000; 10]);

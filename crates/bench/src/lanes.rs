@@ -63,13 +63,13 @@ mod tests {
     fn lots_are_worked_off_at_the_same_time_and_each_once() {
         let met = Mutex::new(Vec::new());
         let body = |Meeting(to, from): &mut Meeting, lot: u32| {
-            to.send(lot).map_err(|_| BenchError::new("nobody is there"))?;
-            let other = from.recv_timeout(PATIENCE).map_err(|_| BenchError::new("nobody came"))?;
-            met.lock().expect("nobody panics").push((lot, other));
+            to.send(lot).map_err(|_| BenchError::new("no one is there"))?;
+            let other = from.recv_timeout(PATIENCE).map_err(|_| BenchError::new("no one came"))?;
+            met.lock().expect("no one panics").push((lot, other));
             Ok(())
         };
         in_lanes(two(), vec![1, 2, 3, 4], body).expect("they meet");
-        let mut met = met.into_inner().expect("nobody panics");
+        let mut met = met.into_inner().expect("no one panics");
         met.sort_unstable();
         assert_eq!(met, [(1, 2), (2, 1), (3, 4), (4, 3)], "in their order");
     }
@@ -78,11 +78,11 @@ mod tests {
     fn after_an_error_nothing_is_begun() {
         let begun = Mutex::new(Vec::new());
         let body = |(): &mut (), lot: u32| {
-            begun.lock().expect("nobody panics").push(lot);
+            begun.lock().expect("no one panics").push(lot);
             if lot == 2 { Err(BenchError::new("the disk is full")) } else { Ok(()) }
         };
-        let told = in_lanes(vec![()], vec![1, 2, 3], body).expect_err("one has failed").to_string();
-        assert_eq!((told.as_str(), begun.into_inner().expect("nobody panics")), ("the disk is full", vec![1, 2]));
+        let stated = in_lanes(vec![()], vec![1, 2, 3], body).expect_err("one has failed").to_string();
+        assert_eq!((stated.as_str(), begun.into_inner().expect("no one panics")), ("the disk is full", vec![1, 2]));
     }
 
     #[test]

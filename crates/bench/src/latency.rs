@@ -133,9 +133,9 @@ impl Latency {
         percentiles.sort_by(f64::total_cmp);
         // Microseconds, and percentiles of four digits after the point, are as fine as a picture can be.
         let rounded = |percentile: f64| (percentile * 1e4).round() / 1e4;
-        let told =
+        let stated =
             |percentile: f64| Some((rounded(percentile), (self.percentile(percentile)? as f64 / 1e3).round() / 1e3));
-        percentiles.into_iter().map_while(told).collect()
+        percentiles.into_iter().map_while(stated).collect()
     }
 
     /// The histogram in HdrHistogram's own form: V2, compressed, base64.

@@ -159,20 +159,20 @@ fn grown<T>(looks: &[Look], value: impl Fn(&Look) -> Option<T>, less: impl Fn(T,
 
 /// The series of a run: what the client has reported and what was seen meanwhile.
 #[must_use]
-pub fn series(told: &[Second], groups: u32, looks: &[Look]) -> Series {
+pub fn series(stated: &[Second], groups: u32, looks: &[Look]) -> Series {
     let micros = |p99: Option<u64>, max: u64| p99.unwrap_or(max) / 1_000;
     let counts = |value: &dyn Fn(&Look) -> Option<u64>| grown(looks, value, u64::saturating_sub);
     let times = |value: &dyn Fn(&Look) -> Option<f64>| grown(looks, value, |to, from| hundredths((to - from).max(0.0)));
     let broker = |value: fn(&Sample) -> u64| at_ends(looks, |look| look.broker.as_ref().map(value));
     Series {
-        acked: told.iter().map(|second| second.acked).collect(),
-        received: told.iter().map(|second| second.received).collect(),
-        publish_us: told.iter().map(|second| micros(second.publish_p99_ns, second.publish_max_ns)).collect(),
-        end_to_end_us: told.iter().map(|second| micros(second.end_to_end_p99_ns, second.end_to_end_max_ns)).collect(),
+        acked: stated.iter().map(|second| second.acked).collect(),
+        received: stated.iter().map(|second| second.received).collect(),
+        publish_us: stated.iter().map(|second| micros(second.publish_p99_ns, second.publish_max_ns)).collect(),
+        end_to_end_us: stated.iter().map(|second| micros(second.end_to_end_p99_ns, second.end_to_end_max_ns)).collect(),
         broker_cpu_s: times(&|look| Some(look.broker?.cpu_s)),
         broker_anonymous_mib: broker(|sample| sample.anonymous_bytes >> MIB_SHIFT),
-        sent: told.iter().map(|second| second.sent).collect(),
-        backlog: backlogs(told, groups),
+        sent: stated.iter().map(|second| second.sent).collect(),
+        backlog: backlogs(stated, groups),
         broker_shared_mib: broker(|sample| sample.shared_bytes >> MIB_SHIFT),
         broker_file_mib: broker(|sample| sample.file_bytes >> MIB_SHIFT),
         page_cache_mib: at_ends(looks, |look| look.page_cache_bytes.map(|bytes| bytes >> MIB_SHIFT)),
@@ -209,9 +209,9 @@ mod tests {
             connections: Some(number),
             ..Look::default()
         };
-        let told: Vec<Second> =
+        let stated: Vec<Second> =
             (0..3).map(|second| Second { second, sent: 10, received: 8, ..Second::default() }).collect();
-        let series = series(&told, 1, &[look(0), look(1), look(2), look(3)]);
+        let series = series(&stated, 1, &[look(0), look(1), look(2), look(3)]);
         assert_eq!(series.broker_cpu_s, [0.25; 3]);
         assert_eq!(series.broker_anonymous_mib, [11, 12, 13]);
         assert_eq!(series.device_write_bytes, [100, 300, 500]);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!((series.sent, series.backlog), (vec![10; 3], vec![2, 4, 6]));
         assert!(
             series.collections.is_empty() && series.client_cpu_s.is_empty(),
-            "of what is not there nothing is told"
+            "of what is not there nothing is stated"
         );
     }
 

@@ -64,11 +64,11 @@ pub fn flush_figures(folder: &Path, quick: bool) -> Result<BTreeMap<String, f64>
 }
 
 fn named(what: &str, latency: &Latency) -> Vec<(String, f64)> {
-    let mut told = vec![(format!("{what}_max_ms"), seconds(latency.max()) * MS_PER_S)];
+    let mut stated = vec![(format!("{what}_max_ms"), seconds(latency.max()) * MS_PER_S)];
     for (name, percentile) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)] {
-        told.extend(latency.percentile(percentile).map(|ns| (format!("{what}_{name}_ms"), seconds(ns) * MS_PER_S)));
+        stated.extend(latency.percentile(percentile).map(|ns| (format!("{what}_{name}_ms"), seconds(ns) * MS_PER_S)));
     }
-    told
+    stated
 }
 
 /// All bare loops, by their names.
@@ -92,11 +92,11 @@ mod tests {
     fn a_flush_has_a_cost_that_is_told_in_both_ways() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-machine-{}", std::process::id()));
         let folder = Folder::create(&place).expect("a folder");
-        let told = flush_figures(folder.path(), true).expect("it runs");
-        let (mean, rate) = (told["disk_flush_mean_ms"], told["disk_flushes_per_s"]);
-        assert!(mean > 0.0 && (mean * rate - MS_PER_S).abs() < 1e-6, "{told:?}");
+        let stated = flush_figures(folder.path(), true).expect("it runs");
+        let (mean, rate) = (stated["disk_flush_mean_ms"], stated["disk_flushes_per_s"]);
+        assert!(mean > 0.0 && (mean * rate - MS_PER_S).abs() < 1e-6, "{stated:?}");
         for name in ["disk_flush_p50_ms", "disk_flush_max_ms", "paced_flush_p50_ms", "paced_flush_max_ms"] {
-            assert!(told[name] > 0.0, "{name}: {told:?}");
+            assert!(stated[name] > 0.0, "{name}: {stated:?}");
         }
     }
 }

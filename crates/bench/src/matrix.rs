@@ -487,8 +487,8 @@ mod tests {
             (Scale { window_ms: 0, ..Scale::FULL }, "window"),
             (Scale { warmup_ms: u64::MAX, ..Scale::FULL }, "at most"),
         ] {
-            let told = bad.check().expect_err("it measures nothing").to_string();
-            assert!(told.contains(said), "{told}");
+            let stated = bad.check().expect_err("it measures nothing").to_string();
+            assert!(stated.contains(said), "{stated}");
         }
     }
 }

@@ -179,7 +179,7 @@ impl Workload {
             ),
             (
                 self.consumer_backlog_size_gb > 0 && self.subscriptions_per_topic == 0,
-                "subscriptionsPerTopic: nobody would drain the backlog".to_owned(),
+                "subscriptionsPerTopic: no reader would drain the backlog".to_owned(),
             ),
             (
                 self.consumer_backlog_size_gb > BACKLOG_GB_MAX,
@@ -276,30 +276,30 @@ mod tests {
 
     #[test]
     fn each_field_is_understood() {
-        let told = |line: &str| with(line).expect(line);
-        assert_eq!(told("name: \"a b\"").name, "a b");
-        assert_eq!(told("topics: 100").producers(), 400);
-        assert_eq!(told("partitionsPerTopic: 7").partitions_per_topic, 7);
+        let stated = |line: &str| with(line).expect(line);
+        assert_eq!(stated("name: \"a b\"").name, "a b");
+        assert_eq!(stated("topics: 100").producers(), 400);
+        assert_eq!(stated("partitionsPerTopic: 7").partitions_per_topic, 7);
         let keys = ["NO_KEY", "KEY_ROUND_ROBIN", "RANDOM_NANO"];
-        let spreads = keys.map(|key| told(&format!("keyDistributor: {key}")).key_distributor.spread());
+        let spreads = keys.map(|key| stated(&format!("keyDistributor: {key}")).key_distributor.spread());
         assert_eq!(spreads, [Spread::Batch, Spread::RoundRobin, Spread::Random]);
-        assert_eq!(told("keyDistributor: \"NO_KEY\"").key_distributor, KeyDistributor::None);
-        assert_eq!(told("messageSize: 100").message_size, 100);
-        let random = told("useRandomizedPayloads: true\nrandomBytesRatio: 0.5\nrandomizedPayloadPoolSize: 1000");
+        assert_eq!(stated("keyDistributor: \"NO_KEY\"").key_distributor, KeyDistributor::None);
+        assert_eq!(stated("messageSize: 100").message_size, 100);
+        let random = stated("useRandomizedPayloads: true\nrandomBytesRatio: 0.5\nrandomizedPayloadPoolSize: 1000");
         let payloads = random.payloads(Path::new(".")).expect("some").expect("some");
         assert_eq!((payloads.random_per_mille, payloads.pool, payloads.message), (500, 1_000, None));
         assert_eq!(
-            told("payloadFile: \"payload/payload-1Kb.data\"").payload_file.as_deref(),
+            stated("payloadFile: \"payload/payload-1Kb.data\"").payload_file.as_deref(),
             Some("payload/payload-1Kb.data")
         );
-        assert_eq!(told("subscriptionsPerTopic: 10").subscriptions_per_topic, 10);
-        assert_eq!(told("producersPerTopic: 2").producers(), 2);
-        assert_eq!(told("consumerPerSubscription: 3").consumers(), 3);
-        assert_eq!(told("producerRate: 0").producer_rate, 0);
-        let backlog = told("consumerBacklogSizeGB: 2\nbacklogDrainRatio: 0.9");
+        assert_eq!(stated("subscriptionsPerTopic: 10").subscriptions_per_topic, 10);
+        assert_eq!(stated("producersPerTopic: 2").producers(), 2);
+        assert_eq!(stated("consumerPerSubscription: 3").consumers(), 3);
+        assert_eq!(stated("producerRate: 0").producer_rate, 0);
+        let backlog = stated("consumerBacklogSizeGB: 2\nbacklogDrainRatio: 0.9");
         assert_eq!((backlog.backlog_messages(), backlog.backlog_drain_ratio), (2 << 20, 0.9));
-        assert_eq!(told("testDurationMinutes: 5").test_duration_minutes, 5);
-        assert_eq!(told("warmupDurationMinutes: 0").warmup_duration_minutes, 0);
+        assert_eq!(stated("testDurationMinutes: 5").test_duration_minutes, 5);
+        assert_eq!(stated("warmupDurationMinutes: 0").warmup_duration_minutes, 0);
     }
 
     #[test]
@@ -319,12 +319,12 @@ mod tests {
             ("testDurationMinutes: 0", "testDurationMinutes"),
             ("warmupDurationMinutes: 1000000", "warmupDurationMinutes"),
         ] {
-            let told = with(line).expect_err(line).to_string();
-            assert!(told.contains(named), "{line}: {told}");
+            let stated = with(line).expect_err(line).to_string();
+            assert!(stated.contains(named), "{line}: {stated}");
         }
         let lacking = PLAIN.replace("messageSize: 1024\n", "");
-        let told = Workload::parse(&lacking).expect_err("it lacks one").to_string();
-        assert!(told.contains("messageSize"), "{told}");
+        let stated = Workload::parse(&lacking).expect_err("it lacks one").to_string();
+        assert!(stated.contains("messageSize"), "{stated}");
         assert!(Workload::parse("").is_err() && Workload::parse("[1, 2]").is_err());
     }
 
@@ -333,8 +333,8 @@ mod tests {
         let place = std::env::temp_dir().join(format!("polylogue-bench-omb-{}", std::process::id()));
         let folder = Folder::create(&place).expect("a folder");
         std::fs::write(folder.path().join("message"), [7; 100]).expect("a file");
-        let told = with("payloadFile: message\nmessageSize: 100").expect("a workload");
-        let payloads = told.payloads(folder.path()).expect("it is there").expect("some");
+        let stated = with("payloadFile: message\nmessageSize: 100").expect("a workload");
+        let payloads = stated.payloads(folder.path()).expect("it is there").expect("some");
         assert_eq!(payloads.message, Some(STANDARD.encode([7; 100])));
         let wrong = with("payloadFile: message").expect("a workload").payloads(folder.path());
         let wrong = wrong.expect_err("another length").to_string();

@@ -151,8 +151,8 @@ fn within(options: &[&str], limit_bytes: u64) -> Vec<String> {
     let is_smaller = limit_bytes > 0 && options.iter().any(|option| smaller(option).is_some());
     // The part of it that is for what is new is for the JVM to choose then.
     let options = options.iter().filter(|option| !(is_smaller && option.starts_with("-Xmn")));
-    let told = |option: &&str| smaller(option).filter(|_| is_smaller).unwrap_or_else(|| (*option).to_owned());
-    options.map(told).collect()
+    let stated = |option: &&str| smaller(option).filter(|_| is_smaller).unwrap_or_else(|| (*option).to_owned());
+    options.map(stated).collect()
 }
 
 /// The same with a class path.
@@ -217,9 +217,10 @@ mod tests {
     fn all_that_a_failing_program_says_is_told() {
         let shell = |script: &str| succeed(Command::new("sh").args(["-c", script]), "install a shell");
         assert_eq!(shell("echo done"), Ok("done".to_owned()));
-        let told = shell("echo to the one; echo to the other >&2; false").expect_err("it fails").to_string();
-        assert_eq!(told, "sh fails; install a shell: to the one\nto the other");
-        let told = succeed(&mut Command::new("no-such-program"), "install it").expect_err("there is none").to_string();
-        assert!(told.starts_with("cannot run no-such-program; install it"), "{told}");
+        let stated = shell("echo to the one; echo to the other >&2; false").expect_err("it fails").to_string();
+        assert_eq!(stated, "sh fails; install a shell: to the one\nto the other");
+        let stated =
+            succeed(&mut Command::new("no-such-program"), "install it").expect_err("there is none").to_string();
+        assert!(stated.starts_with("cannot run no-such-program; install it"), "{stated}");
     }
 }

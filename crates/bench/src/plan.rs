@@ -272,13 +272,13 @@ pub fn describe(rows: &[(Row, u32)], quick: bool) -> String {
     numbers.dedup();
     for number in numbers.into_iter().filter(|_| !quick) {
         let of: Vec<Row> = rows.iter().filter(|(_, part)| *part == number).map(|(row, _)| row.clone()).collect();
-        let _ = writeln!(text, "part {number}: {}", told(&of, quick));
+        let _ = writeln!(text, "part {number}: {}", stated(&of, quick));
     }
-    let _ = write!(text, "all: {}; the rows with * stand on the first page", told(&all, quick));
+    let _ = write!(text, "all: {}; the rows with * stand on the first page", stated(&all, quick));
     text
 }
 
-fn told(rows: &[Row], quick: bool) -> String {
+fn stated(rows: &[Row], quick: bool) -> String {
     let cost = of_rows(rows, quick);
     let runs: usize = rows.iter().map(|row| row.cell.sides.len().max(1) * row.rounds as usize).sum();
     let (hours, gib) = (cost.seconds / 3_600.0, cost.disk_bytes as f64 / f64::from(1 << 30));

@@ -220,7 +220,7 @@ impl Process {
         let mut left = patience;
         loop {
             interrupt.check()?;
-            let Some(lines) = &self.lines else { return Err(self.explain("nobody listens to it")) };
+            let Some(lines) = &self.lines else { return Err(self.explain("its output is not read")) };
             match lines.recv_timeout(LOOK_EVERY) {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Timeout) => match left.checked_sub(LOOK_EVERY) {
@@ -396,17 +396,20 @@ mod tests {
     #[test]
     fn two_benchmarks_do_not_work_in_one_folder() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-claim-{}", std::process::id()));
-        let folder = Folder::create(&place).expect("nobody has it");
+        let folder = Folder::create(&place).expect("no one has it");
         std::fs::write(place.join("data"), "a broker's").expect("a file");
-        let told = [take_folder(&place).err(), Folder::create(&place).err()].map(|e| e.map(|e| e.to_string()));
-        assert!(told.iter().all(|told| told.as_ref().is_some_and(|told| told.contains("--build"))), "{told:?}");
+        let stated = [take_folder(&place).err(), Folder::create(&place).err()].map(|e| e.map(|e| e.to_string()));
+        assert!(
+            stated.iter().all(|stated| stated.as_ref().is_some_and(|stated| stated.contains("--build"))),
+            "{stated:?}"
+        );
         assert!(place.join("data").exists(), "what is in it stays");
         drop(folder);
         assert!(!place.exists());
-        let lock = take_folder(&place).expect("nobody has it any more");
+        let lock = take_folder(&place).expect("no one has it any more");
         std::fs::write(place.join("data"), "left").expect("a file");
         drop(lock);
-        let folder = Folder::create(&place).expect("nobody has it");
+        let folder = Folder::create(&place).expect("no one has it");
         assert!(!folder.path().join("data").exists(), "it was left by an earlier run");
     }
 

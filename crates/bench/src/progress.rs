@@ -20,7 +20,7 @@ const PLAIN: &str = "\x1b[0m";
 const AGAIN: &str = "\r\x1b[2K";
 
 /// Figures of a line that are printed when it is there.
-const TOLD: [&str; 7] = [
+const PRINTED: [&str; 7] = [
     "produce_per_s",
     "produce_cpu_s_per_million",
     "fetch_cpu_s_per_million",
@@ -166,8 +166,10 @@ impl Progress {
     pub fn line(&mut self, line: &ResultLine) {
         let mut board = self.board();
         let (colour, mark) = if line.failures.is_empty() { (GREEN, "ok") } else { (RED, "does not count") };
-        let figures: Vec<String> =
-            TOLD.iter().filter_map(|name| line.figures.get(*name).map(|value| format!("{name} {value:.2}"))).collect();
+        let figures: Vec<String> = PRINTED
+            .iter()
+            .filter_map(|name| line.figures.get(*name).map(|value| format!("{name} {value:.2}")))
+            .collect();
         let (on, off) = (board.colour(colour), board.colour(PLAIN));
         let mut text = format!("{}  {on}{mark}{off}  {}\n", self.now, figures.join("  "));
         for failure in &line.failures {
@@ -196,7 +198,7 @@ mod tests {
 
     impl Write for Paper {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().expect("nobody fails with it").extend_from_slice(bytes);
+            self.0.lock().expect("no one fails with it").extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -208,7 +210,7 @@ mod tests {
     impl Paper {
         /// What came since the last look.
         fn take(&self) -> String {
-            String::from_utf8(std::mem::take(&mut *self.0.lock().expect("nobody fails with it"))).expect("text")
+            String::from_utf8(std::mem::take(&mut *self.0.lock().expect("no one fails with it"))).expect("text")
         }
     }
 
@@ -234,10 +236,10 @@ mod tests {
         progress.side("A4", "kafka", 1);
         progress.second(&Second::default());
         progress.line(&line("kafka", &["1 messages lost"]));
-        let told = paper.take();
+        let stated = paper.take();
         let wanted =
             "1 sides are there already, 2 are left\n[1/2] A4  kafka  round 1  does not count  \n    1 messages lost\n";
-        assert_eq!(told, wanted);
+        assert_eq!(stated, wanted);
     }
 
     /// Two lanes would write over each other's line.

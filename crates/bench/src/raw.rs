@@ -123,9 +123,9 @@ impl Times {
     }
 
     /// Moves the window.
-    pub fn measure(&self, told: Measure) {
-        let end_ns = told.measure_ns.saturating_add(told.window_ms.saturating_mul(MS_NS));
-        self.measured_ns.store(told.measure_ns, Ordering::Release);
+    pub fn measure(&self, stated: Measure) {
+        let end_ns = stated.measure_ns.saturating_add(stated.window_ms.saturating_mul(MS_NS));
+        self.measured_ns.store(stated.measure_ns, Ordering::Release);
         self.end_ns.store(end_ns, Ordering::Release);
     }
 
@@ -225,8 +225,8 @@ impl Tally {
     }
 
     fn histogram(&self) -> Option<String> {
-        let told = self.histograms && self.interval.count() > 0;
-        told.then(|| self.interval.to_text().ok()).flatten()
+        let stated = self.histograms && self.interval.count() > 0;
+        stated.then(|| self.interval.to_text().ok()).flatten()
     }
 
     /// The latencies that were measured.

@@ -15,7 +15,7 @@
 
 use crate::clock::{MS_NS, unix_ns};
 use crate::contract::{DRAIN_MS_MAX, LINE_BYTES_MAX, Line, Second, Spec, Start};
-use crate::drive::{Bound, Driver, LINE_PATIENCE, OVERDUE_MS_MAX, READY_PATIENCE, START_AFTER_NS, Told};
+use crate::drive::{Bound, Driver, LINE_PATIENCE, OVERDUE_MS_MAX, READY_PATIENCE, START_AFTER_NS, WorkerReport};
 use crate::error::{BenchError, Context, Result};
 use crate::process::{Folder, Interrupt, Process};
 use crate::target::Programs;
@@ -291,7 +291,7 @@ pub fn drive_there(
     spec: &Spec,
     interrupt: &Interrupt,
     each_second: &mut dyn FnMut(&Second),
-) -> Result<(Told, Offset)> {
+) -> Result<(WorkerReport, Offset)> {
     spec.check()?;
     let stream = TcpStream::connect(worker).context(|| format!("cannot connect to the worker at {worker}"))?;
     let mut lines = Lines::new(stream)?;
@@ -322,7 +322,7 @@ pub fn drive_there(
                 each_second(&second);
                 seconds.push(second);
             }
-            Line::Done(done) => return Ok((Told { done: *done, seconds }, offset)),
+            Line::Done(done) => return Ok((WorkerReport { done: *done, seconds }, offset)),
             other @ Line::Ready(_) => return Err(unexpected(Ok(other))),
         }
     }
@@ -389,7 +389,7 @@ mod tests {
         let nothing = || PathBuf::from("/nowhere");
         let programs = Programs::nowhere();
         let listen = ([127, 0, 0, 1], 0).into();
-        let told = Server::bind(listen, "short".to_owned(), programs, nothing()).expect_err("too short").to_string();
-        assert!(told.contains("at least 8"), "{told}");
+        let stated = Server::bind(listen, "short".to_owned(), programs, nothing()).expect_err("too short").to_string();
+        assert!(stated.contains("at least 8"), "{stated}");
     }
 }

@@ -375,7 +375,7 @@ pub const BUSY: &str = "the machine was only";
 /// Lines up to 2026-11-23 say that the machine was busy where broker and client had cores of their own, too; whose client was not busy is
 /// its broker's own latency.
 fn without_busy(mut line: ResultLine) -> ResultLine {
-    if line.conditions.as_ref().is_some_and(|told| told.pinning != unpinned()) {
+    if line.conditions.as_ref().is_some_and(|stated| stated.pinning != unpinned()) {
         line.failures.retain(|failure| !failure.starts_with(BUSY));
     }
     line
@@ -383,8 +383,8 @@ fn without_busy(mut line: ResultLine) -> ResultLine {
 
 /// Lines up to 2026-11-25 tell how fast a reader far behind read until its window ended, which is long after it had caught up.
 fn with_reading_rate(mut line: ResultLine) -> ResultLine {
-    let Some(told) = line.conditions.as_ref().filter(|told| told.backlog > 0) else { return line };
-    let bytes = (told.backlog * u64::from(told.message_bytes)) as f64;
+    let Some(stated) = line.conditions.as_ref().filter(|stated| stated.backlog > 0) else { return line };
+    let bytes = (stated.backlog * u64::from(stated.message_bytes)) as f64;
     if let Some(drained_s) = line.figures.get("drained_s").copied() {
         line.figures.insert("cold_read_bytes_per_s".to_owned(), bytes / drained_s);
     }

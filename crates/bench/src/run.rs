@@ -26,7 +26,7 @@ use crate::amqp;
 use crate::cgroup::{MemoryGroup, Room};
 use crate::clock::seconds;
 use crate::contract::{COMMIT_MS, Done, From, Second, Shape, Spec, System};
-use crate::drive::{Driver, Told, drive, drive_watched};
+use crate::drive::{Driver, WorkerReport, drive, drive_watched};
 use crate::error::{BenchError, Context, Result};
 use crate::flush::{Counter, Span};
 use crate::host::page_cache_bytes;
@@ -347,18 +347,18 @@ impl OneSide<'_> {
         }
     }
 
-    fn drive(&mut self, specs: &[Spec]) -> Result<Vec<Told>> {
+    fn drive(&mut self, specs: &[Spec]) -> Result<Vec<WorkerReport>> {
         self.drive_by(self.driver, specs)
     }
 
-    fn drive_by(&mut self, driver: Driver, specs: &[Spec]) -> Result<Vec<Told>> {
+    fn drive_by(&mut self, driver: Driver, specs: &[Spec]) -> Result<Vec<WorkerReport>> {
         self.running.check()?;
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
-        let told = drive(driver, specs, programs, self.place.path(), interrupt, self.each_second)?;
-        for told in &told {
-            self.judge(&told.done);
+        let stated = drive(driver, specs, programs, self.place.path(), interrupt, self.each_second)?;
+        for stated in &stated {
+            self.judge(&stated.done);
         }
-        Ok(told)
+        Ok(stated)
     }
 
     /// A run with a loss is a failed run.
@@ -435,9 +435,9 @@ impl OneSide<'_> {
             let spec = self.reading(expect);
             self.drive(std::slice::from_ref(&spec))?;
             let before = self.idle()?;
-            let told = self.drive(&[spec])?;
+            let stated = self.drive(&[spec])?;
             let after = self.idle()?;
-            let done = told.into_iter().next().unwrap_or_default().done;
+            let done = stated.into_iter().next().unwrap_or_default().done;
             self.figure("fetch_per_s", done.received as f64 / done.read_s);
             self.costs("fetch", before, after, done.received, Some(done.cpu_s));
         }
@@ -523,13 +523,13 @@ impl OneSide<'_> {
         let before = self.idle()?;
         let machine = Machine::take()?;
         let span = self.begin_span()?;
-        let (told, went) = self.drive_along(&specs)?;
+        let (stated, went) = self.drive_along(&specs)?;
         let idle = machine_idle(&machine)?;
         self.end_span(span)?;
         let over_ms = went.warmup_ms + load.window_ms;
-        told.iter().for_each(|told| self.judge_by_time(&told.done, over_ms));
-        let mut told = told.into_iter();
-        let live = told.next().unwrap_or_default();
+        stated.iter().for_each(|stated| self.judge_by_time(&stated.done, over_ms));
+        let mut stated = stated.into_iter();
+        let live = stated.next().unwrap_or_default();
         let after = self.idle()?;
         self.figure("machine_idle", idle);
         self.warmed(&went);
@@ -539,7 +539,7 @@ impl OneSide<'_> {
         self.latencies(&live, &went, idle)?;
         self.whole_costs(before, after, live.done.acked);
         self.window_costs(WindowCost::of(&live.seconds, &went, load.window_ms));
-        if let Some(cold) = told.next() {
+        if let Some(cold) = stated.next() {
             self.cold(&cold, before, after);
         }
         self.line.series = Some(series(&live.seconds, self.spec().groups, &went.looks));
@@ -578,14 +578,14 @@ impl OneSide<'_> {
     }
 
     /// Runs the workers and looks at everything meanwhile. Nothing is judged.
-    fn drive_along(&mut self, specs: &[Spec]) -> Result<(Vec<Told>, Went)> {
+    fn drive_along(&mut self, specs: &[Spec]) -> Result<(Vec<WorkerReport>, Went)> {
         self.running.check()?;
         let probe = self.probe();
         let warm_up = self.load.how.warm_up;
         let mut along = Along::new(probe, warm_up, specs.first(), self.each_second);
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
-        let told = drive_watched(self.driver, specs, programs, self.place.path(), interrupt, &mut along)?;
-        Ok((told, along.finish()))
+        let stated = drive_watched(self.driver, specs, programs, self.place.path(), interrupt, &mut along)?;
+        Ok((stated, along.finish()))
     }
 
     /// Says how the warm-up went.
@@ -615,7 +615,7 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    fn latencies(&mut self, live: &Told, went: &Went, idle: f64) -> Result<()> {
+    fn latencies(&mut self, live: &WorkerReport, went: &Went, idle: f64) -> Result<()> {
         let load = self.load;
         self.line.curves = Some(crate::latency::Curves::of(&live.done)?);
         for (name, value) in latency_figures(&live.done, load.rate)? {
@@ -645,11 +645,11 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    fn cold(&mut self, told: &Told, before: Option<Sample>, after: Option<Sample>) {
-        let done = &told.done;
+    fn cold(&mut self, stated: &WorkerReport, before: Option<Sample>, after: Option<Sample>) {
+        let done = &stated.done;
         let backlog = self.load.backlog;
         // After the backlog the reader takes what comes in: that is no rate of reading.
-        let per_s = match drained_s(&told.seconds, backlog, DRAINED_SHARE_MIN) {
+        let per_s = match drained_s(&stated.seconds, backlog, DRAINED_SHARE_MIN) {
             Some(drained_s) => {
                 self.figure("drained_s", drained_s);
                 (backlog * u64::from(self.load.message_bytes)) as f64 / drained_s
@@ -674,28 +674,28 @@ impl OneSide<'_> {
 
 /// Latencies by their names, of a run at such a rate.
 fn latency_figures(done: &Done, rate: u64) -> Result<Vec<(String, f64)>> {
-    let mut told = Vec::new();
+    let mut stated = Vec::new();
     let (publish, end_to_end) = (Latency::from_text(&done.publish)?, Latency::from_text(&done.end_to_end)?);
     for (what, latency) in [("publish", &publish), ("end_to_end", &end_to_end)] {
         if let Some(ns) = latency.median().filter(|_| rate > 0 && rate <= MEDIAN_RATE_MAX) {
-            told.push((format!("{what}_median_ms"), seconds(ns) * 1e3));
+            stated.push((format!("{what}_median_ms"), seconds(ns) * 1e3));
         }
         for (name, percentile) in PERCENTILES {
             if let Some(ns) = latency.percentile(percentile) {
-                told.push((format!("{what}_{name}_ms"), seconds(ns) * 1e3));
+                stated.push((format!("{what}_{name}_ms"), seconds(ns) * 1e3));
             }
         }
         if let Some(mean) = latency.mean() {
-            told.push((format!("{what}_mean_ms"), mean / MILLION));
-            told.push((format!("{what}_max_ms"), seconds(latency.max()) * 1e3));
+            stated.push((format!("{what}_mean_ms"), mean / MILLION));
+            stated.push((format!("{what}_max_ms"), seconds(latency.max()) * 1e3));
         }
     }
-    Ok(told)
+    Ok(stated)
 }
 
 /// Whether a client that sends as fast as it goes still sent a second and more after its time was over.
-fn sends_after(told: &[Second], over_ms: u64) -> bool {
-    told.iter().any(|second| second.sent > 0 && second.second > over_ms.div_ceil(1_000))
+fn sends_after(stated: &[Second], over_ms: u64) -> bool {
+    stated.iter().any(|second| second.sent > 0 && second.second > over_ms.div_ceil(1_000))
 }
 
 fn machine_idle(before: &Machine) -> Result<f64> {
@@ -738,10 +738,10 @@ mod tests {
 
     #[test]
     fn a_client_that_goes_on_after_its_window_is_found() {
-        let told = |counts: &[u64]| -> Vec<Second> {
+        let stated = |counts: &[u64]| -> Vec<Second> {
             (0..).zip(counts).map(|(second, sent)| Second { second, sent: *sent, ..Second::default() }).collect()
         };
-        assert!(!sends_after(&told(&[9, 9, 9, 3, 0]), 2_500), "the rest of its second");
-        assert!(sends_after(&told(&[9, 9, 9, 9, 9]), 2_500));
+        assert!(!sends_after(&stated(&[9, 9, 9, 3, 0]), 2_500), "the rest of its second");
+        assert!(sends_after(&stated(&[9, 9, 9, 9, 9]), 2_500));
     }
 }

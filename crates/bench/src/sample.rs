@@ -82,7 +82,7 @@ fn open_files(pid: u32) -> Result<u64> {
     let said = || format!("cannot list {folder}");
     match fs::metadata(&folder).context(said)?.len() {
         0 => Ok(fs::read_dir(&folder).context(said)?.count() as u64),
-        told => Ok(told),
+        stated => Ok(stated),
     }
 }
 
@@ -393,11 +393,11 @@ mod tests {
     #[test]
     fn open_files_are_as_many_as_the_system_lists() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it starts");
-        let (told, listed) = (open_files(child.id()), fs::read_dir(format!("/proc/{}/fd", child.id())));
+        let (stated, listed) = (open_files(child.id()), fs::read_dir(format!("/proc/{}/fd", child.id())));
         let listed = listed.map(Iterator::count);
         child.kill().and_then(|()| child.wait()).expect("it ends");
-        assert_eq!(told.expect("they are told"), listed.expect("they are listed") as u64);
-        assert!(open_files(u32::MAX).is_err(), "nobody");
+        assert_eq!(stated.expect("they are stated"), listed.expect("they are listed") as u64);
+        assert!(open_files(u32::MAX).is_err(), "absent");
     }
 
     /// Where there is a Python: one that has filled 128 MiB of shared memory, which it has mapped twice, as a JVM with ZGC does with its heap.

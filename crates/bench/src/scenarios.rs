@@ -368,7 +368,7 @@ mod tests {
                     assert!(is_floor || labels.iter().any(|label| label.starts_with("polylogue")), "{}", row.cell.name);
                     assert!(row.cell.name.contains("/client="), "{}", row.cell.name);
                 }
-                assert!(SCENARIOS.iter().any(|scenario| scenario.id == row.id), "{} is not told", row.id);
+                assert!(SCENARIOS.iter().any(|scenario| scenario.id == row.id), "{} is not stated", row.id);
             }
         }
     }
@@ -391,7 +391,7 @@ mod tests {
             }
         }
         for id in ["F3", "F4", "F5"] {
-            let scenario = SCENARIOS.iter().find(|scenario| scenario.id == id).expect("it is told");
+            let scenario = SCENARIOS.iter().find(|scenario| scenario.id == id).expect("it is stated");
             assert!(!scenario.not_run.is_empty() && !found.contains_key(id), "{id}");
         }
     }

@@ -136,8 +136,8 @@ mod tests {
         let mut message = vec![0; 20];
         fill_as(&mut message, Some(&given), 1).expect("it is filled");
         assert_eq!(message, b"twenty bytes of text");
-        let told = fill_as(&mut [0; 21], Some(&given), 1).expect_err("another length").to_string();
-        assert!(told.contains("20 bytes") && told.contains("21"), "{told}");
+        let stated = fill_as(&mut [0; 21], Some(&given), 1).expect_err("another length").to_string();
+        assert!(stated.contains("20 bytes") && stated.contains("21"), "{stated}");
     }
 
     #[test]

@@ -166,7 +166,7 @@ mod tests {
         let mut unknown = Warming::new(HOW);
         let second = Second { received: 500, ..Second::default() };
         let warm = (0..7).map(|_| unknown.second(&second, None)).collect::<Vec<_>>();
-        assert_eq!(warm.last(), Some(&true), "of a broker of somebody else the rate must do; readers work, too");
+        assert_eq!(warm.last(), Some(&true), "of a broker of another the rate must do; readers work, too");
         assert_eq!(unknown.messages(), 3_500);
         assert!(HOW.describe(90_000).contains("3 windows of 2 s within 5 %"), "{}", HOW.describe(90_000));
     }

@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(to_do(&cells, &lines, &rebuilt).len(), 8, "{commit}");
             let mut untold = lines.clone();
             untold.iter_mut().for_each(|line| line.built = None);
-            assert_eq!(to_do(&cells, &untold, &now(commit)).len(), 8, "{commit}: nobody knows what those were");
+            assert_eq!(to_do(&cells, &untold, &now(commit)).len(), 8, "{commit}: no one knows what those were");
             let unknown = Stamped { built: None, ..now(commit) };
             assert_eq!(to_do(&cells, &untold, &unknown).len(), 8, "{commit}: not knowing is no agreement");
         }

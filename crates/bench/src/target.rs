@@ -651,7 +651,7 @@ mod tests {
             assert_eq!(target.name().parse(), Ok(target));
         }
         assert_eq!("host:1".parse(), Ok(Target::At("host:1".to_owned())));
-        let told = "pulsar-sync".parse::<Target>().expect_err("no such").to_string();
-        assert!(told.contains("pulsar-nosync"), "{told}");
+        let stated = "pulsar-sync".parse::<Target>().expect_err("no such").to_string();
+        assert!(stated.contains("pulsar-nosync"), "{stated}");
     }
 }

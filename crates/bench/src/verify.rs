@@ -195,6 +195,6 @@ mod tests {
         let odd = (0..3 * HOLES_MAX as u64).map(|n| 2 * n + 1);
         let findings = see(odd.chain([0]));
         assert_eq!(findings.lost, 3 * HOLES_MAX as u64);
-        assert_eq!(findings.duplicated, 1, "a hole that was given up is not told from a message that was there");
+        assert_eq!(findings.duplicated, 1, "a hole that was given up is not stated from a message that was there");
     }
 }

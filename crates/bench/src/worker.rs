@@ -72,7 +72,7 @@ fn hear_measure(mut input: impl BufRead + Send + 'static, times: &Arc<Times>, sh
             return;
         }
         match serde_json::from_str::<Measure>(&line) {
-            Ok(told) => times.measure(told),
+            Ok(stated) => times.measure(stated),
             Err(e) => shared.fail(format!("what should end the warm-up is no good: {e}")),
         }
     };
@@ -88,7 +88,7 @@ fn read_line<T: serde::de::DeserializeOwned>(input: &mut impl BufRead, what: &st
 
 fn tell(output: &mut impl Write, line: &Line) -> Result<()> {
     let text = line.to_text()?;
-    writeln!(output, "{text}").and_then(|()| output.flush()).context(|| "nobody takes the output".to_owned())
+    writeln!(output, "{text}").and_then(|()| output.flush()).context(|| "cannot write the output".to_owned())
 }
 
 type Thread<T> = Option<JoinHandle<(T, Latency)>>;
@@ -165,10 +165,10 @@ fn run<P: Produce, R: Read>(
 }
 
 /// Tells each second once, with what both threads say of it, until both have ended.
-fn pass_on(told: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> Result<()> {
+fn pass_on(stated: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> Result<()> {
     let mut waiting: BTreeMap<u64, Second> = BTreeMap::new();
     loop {
-        let ended = match told.recv_timeout(LOOK_EVERY) {
+        let ended = match stated.recv_timeout(LOOK_EVERY) {
             Ok(second) => {
                 let number = second.second;
                 let entry = waiting.entry(number).or_insert(Second { second: number, ..Second::default() });
@@ -326,7 +326,7 @@ mod tests {
     fn a_line_that_ends_no_warm_up_fails_the_run() {
         let spec = Spec { warmup_ms: 60_000, open_warmup: true, ..spec(null(None)) };
         let (done, _) = done_after(&spec, unix_ns() + 20 * MS_NS, "{\"measure\":1}\n");
-        assert!(done.error.expect("it is told").contains("warm-up"));
+        assert!(done.error.expect("it is stated").contains("warm-up"));
     }
 
     #[test]

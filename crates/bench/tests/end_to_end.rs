@@ -66,7 +66,7 @@ fn line(name: &str, kind: Kind, driver: Driver, target: Target, load: Load) -> R
 }
 
 /// A reader counts a doubled message for a missing one when it asks itself whether it has everything: it may miss the last ones as well.
-fn told(failures: &[String], what: &str) {
+fn stated(failures: &[String], what: &str) {
     assert!(failures.iter().any(|failure| failure == what), "{failures:?}");
 }
 
@@ -98,12 +98,12 @@ fn a_stall_of_300_ms_stands_in_the_tail() {
 /// As many are doubled, so that the run ends and is not waited for.
 #[test]
 fn a_dropped_message_is_reported() {
-    told(&read("drop", Faults { lose: 999, double: 998, ..Faults::default() }), "2 messages lost");
+    stated(&read("drop", Faults { lose: 999, double: 998, ..Faults::default() }), "2 messages lost");
 }
 
 #[test]
 fn a_doubled_message_is_reported() {
-    told(&read("double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
+    stated(&read("double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
 }
 
 /// It reads a message in 100 ms while 2,000 a second are written, and is stopped in the middle of them.
@@ -160,9 +160,9 @@ fn the_same_is_reported_of_queues() {
         line(name, Kind::Latency, Driver::Amqp, Target::At(server.to_string()), load).failures
     };
     assert_eq!(read("queue-right", Faults::default()), [""; 0]);
-    told(&read("queue-double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
+    stated(&read("queue-double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
     assert_eq!(read("queue-swap", Faults { swap: 600, ..Faults::default() }), ["3 messages out of order"]);
-    told(&read("queue-drop", Faults { lose: 999, double: 998, ..Faults::default() }), "2 messages lost");
+    stated(&read("queue-drop", Faults { lose: 999, double: 998, ..Faults::default() }), "2 messages lost");
 }
 
 /// There is no latency of publishing where nothing is confirmed: the share that was held was counted from it, and was 0.
@@ -186,7 +186,7 @@ fn rates_of_queues_without_confirms_are_held() {
     let figure = |name: &str| line.figures.get(name).copied();
     assert_eq!((figure("step.400.held"), figure("step.800.held")), (Some(1.0), Some(1.0)), "{:?}", line.figures);
     assert_eq!((figure("held_max_per_s"), figure("produce_per_s")), (Some(800.0), Some(800.0)), "{:?}", line.figures);
-    assert_eq!(figure("publish_p50_ms"), None, "nobody has told when anything was there");
+    assert_eq!(figure("publish_p50_ms"), None, "no one has stated when anything was there");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn rates_are_stepped_and_the_highest_that_holds_is_run_in_full() {
     assert_eq!(line.figures.get("held_max_per_s"), Some(&400.0), "{:?}", line.figures);
     assert!(
         !line.figures.contains_key("step.1000000.publish_p50_ms"),
-        "of a rate that was not held no latency is told"
+        "of a rate that was not held no latency is stated"
     );
     assert!(line.conditions.expect("some").ladder.starts_with("published 400 800 2000000; run 200 400 1000000"));
 }

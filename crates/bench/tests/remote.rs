@@ -66,11 +66,11 @@ fn null() -> String {
 fn a_load_runs_elsewhere_and_its_result_is_here() {
     let (address, stop) = worker("runs");
     let mut heard = 0;
-    let (told, offset) =
+    let (stated, offset) =
         drive_there(&address, TOKEN, Driver::Raw, &spec(null()), &Interrupt::default(), &mut |_| heard += 1)
             .expect("it runs");
-    assert_eq!((told.done.sent, told.done.acked, told.done.error), (2_000, 2_000, None));
-    assert!(heard > 0 && told.seconds.iter().any(|second| second.publish.is_some()));
+    assert_eq!((stated.done.sent, stated.done.acked, stated.done.error), (2_000, 2_000, None));
+    assert!(heard > 0 && stated.seconds.iter().any(|second| second.publish.is_some()));
     // It is the same clock.
     assert!(offset.offset_ns.unsigned_abs() <= offset.round_trip_ns, "{offset:?}");
     stop.set();
@@ -80,12 +80,12 @@ fn a_load_runs_elsewhere_and_its_result_is_here() {
 fn a_stranger_is_refused_and_a_failure_is_told() {
     let (address, stop) = worker("refuses");
     let ask = |token: &str, spec: &Spec| {
-        let told = drive_there(&address, token, Driver::Raw, spec, &Interrupt::default(), &mut |_| ());
-        told.expect_err("it is refused").to_string()
+        let stated = drive_there(&address, token, Driver::Raw, spec, &Interrupt::default(), &mut |_| ());
+        stated.expect_err("it is refused").to_string()
     };
-    let told = ask("another word", &spec(null()));
-    assert!(told.contains("token") || told.contains("hung up"), "{told}");
-    let told = ask(TOKEN, &spec("127.0.0.1:1".to_owned()));
-    assert!(told.contains("the worker fails"), "{told}");
+    let stated = ask("another word", &spec(null()));
+    assert!(stated.contains("token") || stated.contains("hung up"), "{stated}");
+    let stated = ask(TOKEN, &spec("127.0.0.1:1".to_owned()));
+    assert!(stated.contains("the worker fails"), "{stated}");
     stop.set();
 }

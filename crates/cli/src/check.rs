@@ -83,13 +83,13 @@ pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
             }
             said.push_str(&text);
         }
-        let told = |id: &PartitionId| said.contains(&format!("partition {id} "));
-        for (id, (topic, number)) in names.iter().filter(|(id, _)| told(id)) {
+        let reported = |id: &PartitionId| said.contains(&format!("partition {id} "));
+        for (id, (topic, number)) in names.iter().filter(|(id, _)| reported(id)) {
             out.line(&format!("partition {id} is number {number} of topic {topic}"))?;
         }
         tell_whether_it_starts(dir, &report, out)?;
     }
-    if report.is_sound() { Ok(()) } else { Err(Failure::Told) }
+    if report.is_sound() { Ok(()) } else { Err(Failure::Reported) }
 }
 
 fn tell_whether_it_starts(dir: &Path, report: &DirectoryReport, out: &Out) -> Result<(), Failure> {

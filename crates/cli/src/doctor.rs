@@ -90,7 +90,7 @@ pub(super) fn run(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
         }
         out.line(&format!("the report is in {}: look at it before you pass it on", args.out.display()))?;
     }
-    if is_bad { Err(Failure::Told) } else { Ok(()) }
+    if is_bad { Err(Failure::Reported) } else { Ok(()) }
 }
 
 /// What the server says of itself. Names only where they are wanted: they may be confidential.

@@ -79,7 +79,7 @@ enum Failure {
     /// The output is not read any more (`... | head`). That is no failure.
     Unread,
     /// It has said everything itself, and the answer is no: `check` of a damaged directory.
-    Told,
+    Reported,
 }
 
 impl From<OptionError> for Failure {
@@ -113,7 +113,7 @@ pub fn main(server: Serve) -> ExitCode {
     let json = cli.json;
     let (code, name, text) = match run(cli, server) {
         Ok(()) | Err(Failure::Unread) => return ExitCode::SUCCESS,
-        Err(Failure::Told) => return ExitCode::from(FAILED),
+        Err(Failure::Reported) => return ExitCode::from(FAILED),
         Err(Failure::Usage(text)) => (USAGE, "invalid_request".to_owned(), text),
         Err(Failure::Client(e)) if e.code == NOT_LOGGED_IN => {
             (FAILED, e.code, format!("{}: {HOW_TO_LOG_IN}", e.message))
@@ -172,7 +172,7 @@ fn serve(args: &ServeArgs, json: bool, server: Serve) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     if config.login == LoginPolicy::Never && !config.listeners.iter().all(|one| is_loopback(&one.bind.host)) {
-        tracing::warn!("server.login = never: whoever reaches a kafka or http listener may do everything");
+        tracing::warn!("server.login = never: every client that reaches a kafka or http listener may do everything");
     }
     let admin = std::env::var(ADMIN_PASSWORD_VARIABLE).ok().and_then(Password::given);
     Ok(server(&config, resolved.settings(), admin, json)?)

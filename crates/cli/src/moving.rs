@@ -61,7 +61,7 @@ fn run(name: &str, to: Option<MoveTo>, limit: Option<u64>, within: &VhostArgs, o
         (None, true) => "interrupted; whatever was moved is safe where it is now".to_owned(),
         (None, false) => return Ok(()),
     };
-    if out.json { Err(Failure::Told) } else { Err(Failure::Other(text)) }
+    if out.json { Err(Failure::Reported) } else { Err(Failure::Other(text)) }
 }
 
 /// Asks for one piece after the other. A piece that is under way when Ctrl-C comes is waited for: what it has moved is to be reported.

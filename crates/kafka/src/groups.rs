@@ -304,8 +304,8 @@ impl KafkaGroups {
     }
 
     /// Makes soft state out of applied state: members are what they were, and their sessions begin anew.
-    /// `told`: the generations that members have learned, where they are known.
-    fn derive(&mut self, now: Now, told: &BTreeMap<StrBytes, i32>, effects: &mut Effects) {
+    /// `reported`: the generations that members have learned, where they are known.
+    fn derive(&mut self, now: Now, reported: &BTreeMap<StrBytes, i32>, effects: &mut Effects) {
         self.timers.clear();
         self.unborn.clear();
         self.watched.clear();
@@ -316,15 +316,15 @@ impl KafkaGroups {
         let ids: Vec<StrBytes> = self.applied.groups().map(|(id, _)| id.clone()).collect();
         for id in ids {
             self.watch(now, &id);
-            self.derive_group(now, &id, told.get(&id).copied().unwrap_or(0), effects);
+            self.derive_group(now, &id, reported.get(&id).copied().unwrap_or(0), effects);
         }
     }
 
     /// Makes soft state of one group, which is not live, if it has members.
-    fn derive_group(&mut self, now: Now, id: &StrBytes, told: i32, effects: &mut Effects) {
+    fn derive_group(&mut self, now: Now, id: &StrBytes, reported: i32, effects: &mut Effects) {
         let metadata = self.applied.group(id).and_then(|group| group.metadata.as_ref());
         let Some(metadata) = metadata.filter(|m| !m.members.is_empty()) else { return };
-        let mut live = Live::new(id.clone(), Some(metadata), told);
+        let mut live = Live::new(id.clone(), Some(metadata), reported);
         live.owner = self.applied.group(id).and_then(|group| group.owner.clone()).unwrap_or_default();
         self.live_bytes += live.bytes();
         *self.live_bytes_of.entry(live.owner.clone()).or_default() += live.bytes();
@@ -435,9 +435,9 @@ impl StateMachine for KafkaGroups {
     }
 
     fn on_writer_lost(&mut self, context: &Context<'_>, effects: &mut Effects) {
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         for (id, live) in &mut self.live {
-            told.insert(id.clone(), live.told());
+            reported.insert(id.clone(), live.reported());
             for member in live.member_ids() {
                 if let Some(join) = live.take_join(&member) {
                     let reply = join_error(ErrorCode::NotCoordinator, member.clone(), join.version);
@@ -448,7 +448,7 @@ impl StateMachine for KafkaGroups {
                 }
             }
         }
-        self.derive(context.now, &told, effects);
+        self.derive(context.now, &reported, effects);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

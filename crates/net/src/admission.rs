@@ -258,14 +258,14 @@ mod tests {
         let lanes = Lanes::new(16 << 20, 100);
         let frame = payload(8 << 20);
         let held = lanes.try_admit(frame).unwrap();
-        assert!(!lanes.must_give_way(frame, 0, u64::MAX), "nobody waits");
+        assert!(!lanes.must_give_way(frame, 0, u64::MAX), "no one waits");
         let (tx, rx) = mpsc::channel();
         lanes.admit(frame, Box::new(move |permit| drop(tx.send(permit))));
         assert!(!lanes.must_give_way(frame, 0, LARGE_ARRIVAL_MS), "it has its time");
         assert!(lanes.must_give_way(frame, 4 << 10, LARGE_ARRIVAL_MS + 5), "hardly anything came");
         assert!(!lanes.must_give_way(frame, 1 << 20, LARGE_ARRIVAL_MS + 1_024), "it goes on fast enough");
         assert!(lanes.must_give_way(frame, 1 << 20, LARGE_ARRIVAL_MS + 1_025));
-        assert!(!lanes.must_give_way(payload(1), 0, u64::MAX), "nobody waits in the other lane");
+        assert!(!lanes.must_give_way(payload(1), 0, u64::MAX), "no one waits in the other lane");
         assert!(rx.try_recv().is_err());
         drop(held);
         assert!(rx.try_recv().is_ok());
@@ -289,7 +289,7 @@ mod tests {
         assert!(lanes.is_in_the_way(held.iter().take(1)), "12 MiB for 100 connections");
         held.iter_mut().for_each(|held| held.on_read(None));
         assert!(!lanes.is_over_share(held.iter().take(1)) && lanes.is_over_share(held.iter().take(2)));
-        assert!(!lanes.is_in_the_way(held.iter()), "nobody waits any more");
+        assert!(!lanes.is_in_the_way(held.iter()), "no one waits any more");
         assert!(!held[0].waits_long(5 + HELD_MS_MAX) && held[0].waits_long(6 + HELD_MS_MAX));
     }
 }

@@ -258,7 +258,7 @@ mod tests {
         let (source, chunks) = file(0, &[10]);
         let fetch = Fetch::new(vec![first(&chunks).clone()], &Arc::new(Mailbox::default()));
         fetch.run();
-        assert_eq!(*source.0.lock(), 0, "nobody is there who wants it");
+        assert_eq!(*source.0.lock(), 0, "no one is there who wants it");
         drop(chunks);
         assert_eq!(Arc::strong_count(&source), 1, "and nothing holds the file");
     }

@@ -23,7 +23,7 @@ const REFUSED_PER_SECOND_MAX: u32 = 50;
 /// What is written of a name or a path. Characters.
 const TEXT_MAX: usize = 200;
 /// Who did not have to log in.
-const NOBODY: &str = "-";
+const NO_USER: &str = "-";
 
 /// See the module.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Audit {
             return;
         };
         self.written.inc();
-        let (user, what) = (cut(user.unwrap_or(NOBODY)), cut(what));
+        let (user, what) = (cut(user.unwrap_or(NO_USER)), cut(what));
         tracing::info!(target: "audit", user, %address, protocol, outcome, left_out, "{what}");
     }
 }

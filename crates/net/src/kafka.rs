@@ -58,9 +58,12 @@ impl KafkaShared {
 
     /// A session for a request of the server itself.
     pub fn session_for_ourselves(self: &Arc<KafkaShared>, id: u64) -> KafkaConnection {
-        let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
+        let no_user = SocketAddr::from(([127, 0, 0, 1], 0));
         // A bridge's requests are logged where they began.
-        KafkaConnection { told: None, ..KafkaAccept::new(self.clone(), None, false).connection(id, nobody, nobody) }
+        KafkaConnection {
+            reported: None,
+            ..KafkaAccept::new(self.clone(), None, false).connection(id, no_user, no_user)
+        }
     }
 
     /// Does something under the settings that hold now.
@@ -102,8 +105,9 @@ impl KafkaAccept {
             fetch_budget: self.shared.fetch_budget.clone(),
         };
         let session = Session::new(init, self.shared.broker.now());
-        let told = self.shared.audit.is_some().then(|| Told { address: peer.ip().to_canonical(), open: Vec::new() });
-        KafkaConnection { session, shared: self.shared.clone(), told }
+        let reported =
+            self.shared.audit.is_some().then(|| PendingAudit { address: peer.ip().to_canonical(), open: Vec::new() });
+        KafkaConnection { session, shared: self.shared.clone(), reported }
     }
 }
 
@@ -132,23 +136,23 @@ impl Accept for KafkaAccept {
 pub struct KafkaConnection {
     session: Session,
     shared: Arc<KafkaShared>,
-    told: Option<Told>,
+    reported: Option<PendingAudit>,
 }
 
 /// Changes that the client asked for, to be logged with their outcome.
 #[derive(Debug)]
-struct Told {
+struct PendingAudit {
     address: IpAddr,
     open: Vec<(Token, String)>,
 }
 
 impl KafkaConnection {
     fn audit(&mut self, token: Token, reply: &Reply) {
-        let Some(told) = self.told.as_mut().filter(|told| !told.open.is_empty()) else { return };
-        let Some(at) = told.open.iter().position(|(open, _)| *open == token) else { return };
-        let (_, what) = told.open.swap_remove(at);
+        let Some(reported) = self.reported.as_mut().filter(|reported| !reported.open.is_empty()) else { return };
+        let Some(at) = reported.open.iter().position(|(open, _)| *open == token) else { return };
+        let (_, what) = reported.open.swap_remove(at);
         if let Some(audit) = &self.shared.audit {
-            audit.tell(self.session.user(), told.address, "kafka", &what, audit::outcome(reply));
+            audit.tell(self.session.user(), reported.address, "kafka", &what, audit::outcome(reply));
         }
     }
 }
@@ -199,8 +203,8 @@ impl Protocol for KafkaConnection {
         let asked = self.session.poll_request();
         if let Some((token, request)) = &asked {
             warn_of_compaction(request);
-            if let Some(told) = &mut self.told {
-                told.open.extend(audit::what(request).map(|what| (*token, what)));
+            if let Some(reported) = &mut self.reported {
+                reported.open.extend(audit::what(request).map(|what| (*token, what)));
             }
         }
         asked

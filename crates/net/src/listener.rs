@@ -223,7 +223,7 @@ impl Connections {
         }
     }
 
-    /// Tells all connections that publishers are to wait, or no longer.
+    /// Notifies all connections that the resource alarm was raised or cleared.
     pub fn alarm(&self) {
         for mailbox in self.open.lock().all.values().filter_map(|entry| entry.mailbox.upgrade()) {
             mailbox.put(Mail::Alarm);

@@ -20,7 +20,7 @@ pub enum Mail {
     Fetched,
     /// The server stops: finish what is in work and close.
     Stop,
-    /// Publishers are to wait, or no longer: the session knows where to look.
+    /// The resource alarm was raised or cleared: the session knows where to look.
     Alarm,
     /// An operator ends the connection: the client gets this reason.
     End(String),

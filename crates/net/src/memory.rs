@@ -189,7 +189,7 @@ mod tests {
         {
             assert_eq!(is_too_much(used, 1_600, was), is, "{used} {was}");
         }
-        assert!(!is_too_much(1 << 40, 0, false), "nobody knows");
+        assert!(!is_too_much(1 << 40, 0, false), "no one knows");
     }
 
     #[test]

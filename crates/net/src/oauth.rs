@@ -321,13 +321,13 @@ mod tests {
         let (at, thread) = answering(answers, None);
         let source = KeySource::Url(format!("http://{at}/jwks"));
         let oauth = OAuth::load(config(source), &mut Registry::default()).unwrap();
-        assert!(oauth.keys.load().is_empty(), "whoever is asked may be there later");
+        assert!(oauth.keys.load().is_empty(), "the one who is asked may be there later");
         assert!(!oauth.is_due(false, FETCH_PAUSE_S - 1) && oauth.is_due(false, FETCH_PAUSE_S));
         assert_eq!((oauth.look(), oauth.held.get()), (Ok(()), 1));
         assert!(!oauth.is_due(true, 59) && oauth.is_due(false, 60));
         for why in ["no JSON", "are allowed", "404", "302", "cannot fetch"] {
-            let told = oauth.look().unwrap_err();
-            assert!(told.contains(why), "{told}");
+            let reported = oauth.look().unwrap_err();
+            assert!(reported.contains(why), "{reported}");
             assert_eq!(oauth.keys.load().len(), 1);
         }
         let counted = |outcome| oauth.loads.get_or_create(&Outcome { outcome }).get();
@@ -360,7 +360,9 @@ mod tests {
             assert_eq!(oauth.keys.load().len(), keys, "{trusted:?}");
             match oauth.look() {
                 Ok(()) => assert_eq!(keys, 1, "{trusted:?}"),
-                Err(told) => assert!(keys == 0 && told.contains("cannot fetch https://"), "{trusted:?}: {told}"),
+                Err(reported) => {
+                    assert!(keys == 0 && reported.contains("cannot fetch https://"), "{trusted:?}: {reported}")
+                }
             }
             thread.join().unwrap();
         }

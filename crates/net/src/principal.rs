@@ -271,8 +271,8 @@ mod tests {
             ("RULE:(/x/", "cannot be used"),
             ("DEFAULT DEFAULT", "a comma is missing"),
         ] {
-            let told = PrincipalRules::parse(text).unwrap_err();
-            assert!(told.contains(why), "{text}: {told}");
+            let reported = PrincipalRules::parse(text).unwrap_err();
+            assert!(reported.contains(why), "{text}: {reported}");
         }
         let long = "x".repeat(RULES_BYTES_MAX + 1);
         assert!(PrincipalRules::parse(&long).unwrap_err().contains("4096 are allowed"));

@@ -152,7 +152,7 @@ pub trait Protocol: Send + fmt::Debug + 'static {
         false
     }
 
-    /// Publishers are to wait, or no longer.
+    /// The resource alarm was raised or cleared.
     fn on_alarm(&mut self, _now: Now) {}
 
     /// Who the client is, as soon as that is known; where it is reported elsewhere, never. It does not change afterwards.

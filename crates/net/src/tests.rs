@@ -300,7 +300,7 @@ async fn a_stop_finishes_what_is_in_work() {
     drop(busy);
     stopping.await.unwrap();
     until(|| server.broker.gone.lock().len() == 2).await;
-    assert!(TcpStream::connect(server.at).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(server.at).await.is_err(), "no one listens any more");
 }
 
 #[tokio::test]

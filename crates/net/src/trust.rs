@@ -66,7 +66,7 @@ impl Trust {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(self.certificates.iter().cloned());
         if roots.is_empty() {
-            return Err("this machine believes nobody who signs certificates (Debian: install ca-certificates), and no file of them is given".to_owned());
+            return Err("this machine has no trusted certificate authorities (Debian: install ca-certificates), and no file of them is given".to_owned());
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

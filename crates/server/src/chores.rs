@@ -1,6 +1,6 @@
 //! What the broker does for its queues by itself, independently of connections.
 
-use crate::health::{News, Told};
+use crate::health::{LoggedFaults, News};
 use polylogue_amqp_gateway::{
     Count, DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, Resource,
     ToTopics, TopicCounts,
@@ -392,7 +392,7 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
     net.broker.wake_for_alarm(Waker::from(knock.clone()));
     runtime.spawn(async move {
         let mut looks = tokio::time::interval(MEMORY_LOOK);
-        let mut told = Told::default();
+        let mut reported = LoggedFaults::default();
         loop {
             // The first look is at once, and so at what it has not heard yet.
             let news = tokio::select! {
@@ -414,7 +414,7 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
                 net.connections.alarm();
             }
             let now_ms = net.broker.now().monotonic_ms;
-            told.news(net.broker.health(), now_ms).iter().for_each(News::tell);
+            reported.news(net.broker.health(), now_ms).iter().for_each(News::tell);
         }
     });
 }

@@ -41,14 +41,14 @@ pub(crate) enum News {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct LoggedFaults {
     refuses: bool,
     waits: bool,
     writers_lost: u64,
     failures: BTreeMap<&'static str, Said>,
 }
 
-impl Told {
+impl LoggedFaults {
     /// What is to be logged now that it is so.
     pub(crate) fn news(&mut self, health: Health, now_ms: u64) -> Vec<News> {
         let mut all = Vec::new();
@@ -115,26 +115,26 @@ mod tests {
     /// Alerts sent people to a log in which nothing stood: the broker counted what failed, and did not log it.
     #[test]
     fn what_fails_in_the_background_is_told_at_once_and_then_each_minute() {
-        let mut told = Told::default();
+        let mut reported = LoggedFaults::default();
         let failed = |count, last: &str| vec![News::Failed("merge", count, last.to_owned())];
-        assert_eq!(told.news(Health::default(), 0), []);
-        assert_eq!(told.news(failing(1), 1_000), failed(1, "number 1"));
-        assert_eq!(told.news(failing(1), 2_000), []);
-        assert_eq!(told.news(failing(5), 3_000), [], "it was told a moment ago");
-        assert_eq!(told.news(failing(9), 61_000), failed(8, "number 9"));
-        assert_eq!(told.news(failing(9), 900_000), [], "it has failed no more");
-        assert_eq!(told.news(failing(10), 900_001), failed(1, "number 10"));
+        assert_eq!(reported.news(Health::default(), 0), []);
+        assert_eq!(reported.news(failing(1), 1_000), failed(1, "number 1"));
+        assert_eq!(reported.news(failing(1), 2_000), []);
+        assert_eq!(reported.news(failing(5), 3_000), [], "it was reported a moment ago");
+        assert_eq!(reported.news(failing(9), 61_000), failed(8, "number 9"));
+        assert_eq!(reported.news(failing(9), 900_000), [], "it has failed no more");
+        assert_eq!(reported.news(failing(10), 900_001), failed(1, "number 10"));
     }
 
     #[test]
     fn a_state_is_told_when_it_begins_and_when_it_ends() {
-        let mut told = Told::default();
+        let mut reported = LoggedFaults::default();
         let why = || Some("the disk is full".to_owned());
         let bad = Health { refuses_writes: why(), disk_alarm: why(), writers_lost: 2, ..Health::default() };
         let reason = "the disk is full".to_owned();
         let begun = [News::Refuses(reason.clone()), News::Waits(reason), News::WritersLost(2)];
-        assert_eq!(told.news(bad.clone(), 0), begun);
-        assert_eq!(told.news(bad, 1_000), []);
-        assert_eq!(told.news(Health::default(), 2_000), [News::Takes, News::GoesOn, News::WritersBack]);
+        assert_eq!(reported.news(bad.clone(), 0), begun);
+        assert_eq!(reported.news(bad, 1_000), []);
+        assert_eq!(reported.news(Health::default(), 2_000), [News::Takes, News::GoesOn, News::WritersBack]);
     }
 }

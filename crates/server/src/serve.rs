@@ -86,7 +86,7 @@ impl Bound {
             policy if policy.asks_at(self.at.ip()) => Login::Always,
             _ => Login::Remote,
         };
-        let advertised = self.config.advertise.as_ref().map(|told| told.host.as_str());
+        let advertised = self.config.advertise.as_ref().map(|reported| reported.host.as_str());
         let names: Vec<&str> = advertised.into_iter().chain([self.config.bind.host.as_str()]).collect();
         let door = Door::new(login, self.at.ip(), &names);
         HttpListener { tls: self.tls(tls), listener: self.listener, door }
@@ -96,7 +96,7 @@ impl Bound {
     fn advertised(&self) -> Option<HostPort> {
         let port = |port: u16| if port == 0 { self.at.port() } else { port };
         match &self.config.advertise {
-            Some(told) => Some(HostPort { host: told.host.clone(), port: port(told.port) }),
+            Some(reported) => Some(HostPort { host: reported.host.clone(), port: port(reported.port) }),
             // A name that was bound stays a name: it is what the operator calls this machine.
             None if self.at.ip().is_unspecified() => None,
             None => Some(HostPort { host: self.config.bind.host.clone(), port: self.at.port() }),
@@ -572,7 +572,7 @@ fn line(bound: &Bound, json: bool) -> String {
     let suffix = if bound.config.tls { "+tls" } else { "" };
     let (protocol, at) = (format!("{}{suffix}", bound.config.protocol.name()), bound.at);
     match (bound.config.protocol, bound.advertised()) {
-        (Protocol::Kafka, Some(told)) => format!("{protocol} listening on {at} (advertised as {told})"),
+        (Protocol::Kafka, Some(reported)) => format!("{protocol} listening on {at} (advertised as {reported})"),
         (Protocol::Kafka, None) => {
             format!("{protocol} listening on {at} (advertised as the address at which a client arrives)")
         }

@@ -46,18 +46,18 @@ fn hello(protocol: &str) -> (&'static [u8], &'static [u8]) {
 /// Whether the protocol is spoken with the peer at the other end.
 fn is_served(stream: &mut (impl Read + Write), protocol: &str) -> bool {
     let (says, hears) = hello(protocol);
-    let mut told = vec![0; hears.len()];
-    let spoken = stream.write_all(says).and_then(|()| stream.flush()).and_then(|()| stream.read_exact(&mut told));
-    spoken.is_ok() && told == hears
+    let mut reported = vec![0; hears.len()];
+    let spoken = stream.write_all(says).and_then(|()| stream.flush()).and_then(|()| stream.read_exact(&mut reported));
+    spoken.is_ok() && reported == hears
 }
 
 /// All that still comes; the end has to come, too.
 fn rest(mut stream: &TcpStream) -> Vec<u8> {
-    let mut told = Vec::new();
-    match stream.read_to_end(&mut told) {
+    let mut reported = Vec::new();
+    match stream.read_to_end(&mut reported) {
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => panic!("the connection goes on"),
         // A reset is an end as well.
-        _ => told,
+        _ => reported,
     }
 }
 
@@ -180,8 +180,8 @@ fn who_does_not_speak_tls_where_it_is_spoken_gets_an_alert_at_the_most() {
         stage.one_more("failed", protocol, |stage| {
             let mut plain = socket(stage.secured(protocol));
             plain.write_all(hello(protocol).0).unwrap();
-            let told = rest(&plain);
-            assert!(told.len() <= 7, "{protocol}: an alert and nothing else, and not {told:?}");
+            let reported = rest(&plain);
+            assert!(reported.len() <= 7, "{protocol}: an alert and nothing else, and not {reported:?}");
         });
         stage.one_more("failed", protocol, |stage| {
             // Half of a handshake, and gone.
@@ -244,8 +244,8 @@ fn tls_that_breaks_behind_a_request_ends_with_an_alert() {
             }
             sealed.extend(UNSEALED);
             sock.write_all(&sealed).unwrap();
-            let told = rest(&sock);
-            let mut sealed = &told[..];
+            let reported = rest(&sock);
+            let mut sealed = &reported[..];
             let ended = loop {
                 assert!(conn.read_tls(&mut sealed).unwrap() > 0, "{protocol}: it ends without a word");
                 if let Err(ended) = conn.process_new_packets() {

@@ -13,7 +13,7 @@ export function Connections() {
     onClose=${() => {
       close();
       asked.again();
-    }} work=${() => remove(`/connections/${one.id}`).then(() => say("The connection is told to end."))} />`;
+    }} work=${() => remove(`/connections/${one.id}`).then(() => say("The connection is being closed."))} />`;
   const columns = [
     { label: "From", cell: (one) => html`<code>${one.peer}</code>` },
     { label: "Protocol", cell: (one) => html`${one.protocol} ${one.tls && html`<${Badge} kind="good">TLS<//>`}` },
@@ -28,7 +28,7 @@ export function Connections() {
     <div class="bar"><${Search} value=${page.search} onChange=${page.setSearch} label="Search connections" /></div>
     <${Failed} error=${asked.error} />
     <${Table} label="Connections" columns=${columns} rows=${asked.data?.connections} of=${(one) => one.id}
-      empty=${page.search ? "No connection has that about it." : "Nobody is connected."} />
+      empty=${page.search ? "No connection has that about it." : "No client is connected."} />
     <${Pager} offset=${page.offset} total=${asked.data?.total ?? 0} onMove=${page.setOffset} />
     ${dialog.shown}`;
 }

@@ -102,7 +102,7 @@ export function Group({ name }) {
       { label: "Behind", kind: "n", cell: (one) => (one.lag_ms === null ? "–" : duration(one.lag_ms)) },
     ]} />
     <h2>Members</h2>
-    <${Table} label="Members" rows=${group.members} of=${(one) => one.member} empty="Nobody." columns=${[
+    <${Table} label="Members" rows=${group.members} of=${(one) => one.member} empty="No members." columns=${[
       { label: "Client", kind: "name", cell: (one) => html`${one.client}<div class="soft mono">${one.member}</div>` },
       { label: "From", cell: (one) => html`<code>${one.host}</code>` },
       { label: "Partitions", cell: (one) => one.assignment.map((has) => html`<div>${has.topic}: ${has.partitions.join(", ")}</div>`) },

@@ -97,7 +97,7 @@ export function Overview({ rates }) {
     <${Table} label="Listeners" rows=${status.listeners} of=${(one) => one.bound} columns=${[
       { label: "Protocol", cell: (one) => html`${one.protocol} ${one.tls && html`<${Badge} kind="good">TLS<//>`}` },
       { label: "Address", cell: (one) => html`<code>${one.bound}</code>` },
-      { label: "Clients are told", cell: (one) => (one.advertised ? html`<code>${one.advertised}</code>` : html`<span class="soft">where they arrived</span>`) },
+      { label: "Advertised", cell: (one) => (one.advertised ? html`<code>${one.advertised}</code>` : html`<span class="soft">where they arrived</span>`) },
     ]} />
     <h2>This node</h2>
     <dl class="facts card">

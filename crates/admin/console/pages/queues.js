@@ -7,7 +7,7 @@ import { Badge, Confirm, Dialog, Failed, Field, Head, PAGE, Pager, Search, Table
 function NewVhost({ onClose }) {
   const work = async ({ name, description }) => {
     await post("/vhosts", { name, description });
-    say(`The virtual host ${name} is there. Whoever is to use it needs permissions in it.`);
+    say(`The virtual host ${name} is there. Users need permissions in it.`);
   };
   return html`<${Dialog} title="New virtual host" action="Create" onClose=${onClose} work=${work}>
     <${Field} label="Name"><input name="name" required autocomplete="off" /><//>

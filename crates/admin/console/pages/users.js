@@ -150,11 +150,11 @@ function QuotasTab({ dialog }) {
   }));
   const name = (value, others) => (others ? html`<span class="soft">all others</span>` : (value ?? html`<span class="soft">any</span>`));
   const rate = (value) => (value === undefined || value === null ? "–" : `${bytes(value)}/s`);
-  const take = (one) => (done) => html`<${Confirm} title="Take the quota away?" text="Whoever it held for is not limited by it any more." action="Take away" onClose=${done}
+  const take = (one) => (done) => html`<${Confirm} title="Take the quota away?" text="It no longer limits its users and clients." action="Take away" onClose=${done}
     work=${() => post("/quotas/delete", one.of).then(() => say("The quota is gone."))} />`;
   return html`<div class="bar"><span class="grow"></span><button class="main" onClick=${() => open((done) => html`<${PutQuota} onClose=${done} />`)}>Set a quota</button></div>
     <${Failed} error=${asked.error} />
-    <${Table} label="Quotas" rows=${asked.data?.quotas} of=${(one) => JSON.stringify(one.of)} empty="Nobody is limited." columns=${[
+    <${Table} label="Quotas" rows=${asked.data?.quotas} of=${(one) => JSON.stringify(one.of)} empty="There are no quotas." columns=${[
       { label: "User", kind: "name", cell: (one) => name(one.of.user, one.of.other_users) },
       { label: "Client id", kind: "name", cell: (one) => name(one.of.client_id, one.of.other_client_ids) },
       { label: "Written", kind: "n", cell: (one) => rate(one.produce_bytes_per_second) },

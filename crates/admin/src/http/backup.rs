@@ -70,7 +70,7 @@ async fn send(mut backup: Backup, to: mpsc::Sender<Bytes>) {
     loop {
         for bytes in last.drain(..).filter(|bytes| !bytes.is_empty()) {
             if to.send(bytes).await.is_err() {
-                return tracing::warn!("a backup was given up by whoever took it");
+                return tracing::warn!("the client of a backup has gone; the backup is aborted");
             }
         }
         let next = aside(move || {

@@ -90,7 +90,7 @@ async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
     let found = found.map_err(|error| Failure::of_kafka(error.code(), None).unwrap_or_else(surprise))?;
     let messages = Numbers::<OfGroup>::default();
     let seconds = Family::<OfGroup, Gauge<f64, AtomicU64>>::default();
-    let (mut told, mut left_out) = (0, found.len().saturating_sub(OBJECTS_MAX));
+    let (mut reported, mut left_out) = (0, found.len().saturating_sub(OBJECTS_MAX));
     for group in found.iter().take(OBJECTS_MAX) {
         let mut of_topics: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
         // One that goes meanwhile has none.
@@ -99,9 +99,9 @@ async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
             *lag += offset.lag.unwrap_or(0);
             *behind_ms = (*behind_ms).max(offset.lag_ms);
         }
-        let room = OBJECTS_MAX - told;
+        let room = OBJECTS_MAX - reported;
         left_out += of_topics.len().saturating_sub(room);
-        told += of_topics.len().min(room);
+        reported += of_topics.len().min(room);
         for (topic, (lag, behind_ms)) in of_topics.into_iter().take(room) {
             let label = OfGroup { group: group.group_id.to_string(), topic };
             messages.get_or_create(&label).set(lag);
@@ -148,10 +148,10 @@ fn topics(app: &App, registry: &mut Registry) -> usize {
 async fn queues(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
     let view = declared::view(&app.broker).await?;
     let all: Vec<Arc<Queue>> = view.world.queues().cloned().collect();
-    let told: Vec<Arc<Queue>> = all.iter().take(OBJECTS_MAX).cloned().collect();
-    let counts = declared::counts(&app.broker, &app.directory, &told).await?;
+    let reported: Vec<Arc<Queue>> = all.iter().take(OBJECTS_MAX).cloned().collect();
+    let counts = declared::counts(&app.broker, &app.directory, &reported).await?;
     let families: [Numbers<OfQueue>; 4] = Default::default();
-    for (queue, counts) in told.iter().zip(&counts) {
+    for (queue, counts) in reported.iter().zip(&counts) {
         let label = OfQueue { vhost: view.world.vhost_name(queue.vhost).to_owned(), queue: queue.name.to_string() };
         let numbers = [counts.ready, counts.held, counts.delayed, counts.consumers];
         for (family, number) in families.iter().zip(numbers) {

@@ -30,7 +30,12 @@ pub(super) fn document() -> Value {
     let open = |summary: &str, answers: Value| json!({"summary": summary, "security": [], "responses": answers});
     let mut log_in = open("Logs in, for a cookie", json!({"200": asked.clone(), "default": refused()}));
     log_in["requestBody"] = body(&login);
-    add(&mut paths, "/session", "get", open("Whether somebody has to log in, and who has", json!({"200": asked})));
+    add(
+        &mut paths,
+        "/session",
+        "get",
+        open("Whether a login is required, and the user who is logged in", json!({"200": asked})),
+    );
     add(&mut paths, "/session", "post", log_in);
     add(&mut paths, "/session", "delete", open("Logs out", json!({"204": {"description": "Done."}})));
     drop(schemas.subschema_for::<ErrorBody>());

@@ -49,7 +49,7 @@ pub struct Setup {
 }
 
 /// A queue that is shown: its virtual host, itself, and what it holds.
-struct Told {
+struct ShownQueue {
     vhost: String,
     queue: Arc<Queue>,
     counts: QueueCounts,
@@ -60,7 +60,7 @@ enum Queues {
     /// All of them together, and how many they are.
     Together(QueueCounts, usize),
     /// Each of these, and how many others there are.
-    Each(Vec<Told>, usize),
+    Each(Vec<ShownQueue>, usize),
 }
 
 /// The paths, which begin like this.
@@ -162,10 +162,14 @@ async fn each(app: &App, vhosts: &[String]) -> Result<Queues, Failure> {
     let named: BTreeSet<VhostId> = named.collect();
     let wanted = |queue: &&Arc<Queue>| vhosts.is_empty() || named.contains(&queue.vhost);
     let all = view.world.queues().filter(wanted).count();
-    let told: Vec<_> = view.world.queues().filter(wanted).take(OBJECTS_MAX).cloned().collect();
-    let counts = declared::counts(&app.broker, &app.directory, &told).await?;
-    let left_out = all - told.len();
-    let told = told.into_iter().zip(counts);
-    let told = told.map(|(queue, counts)| Told { vhost: view.world.vhost_name(queue.vhost).to_owned(), queue, counts });
-    Ok(Queues::Each(told.collect(), left_out))
+    let reported: Vec<_> = view.world.queues().filter(wanted).take(OBJECTS_MAX).cloned().collect();
+    let counts = declared::counts(&app.broker, &app.directory, &reported).await?;
+    let left_out = all - reported.len();
+    let reported = reported.into_iter().zip(counts);
+    let reported = reported.map(|(queue, counts)| ShownQueue {
+        vhost: view.world.vhost_name(queue.vhost).to_owned(),
+        queue,
+        counts,
+    });
+    Ok(Queues::Each(reported.collect(), left_out))
 }

@@ -246,7 +246,7 @@ impl Server {
             rabbitmq: super::RabbitmqSetup::default(),
         });
         let (stop, stopped) = watch::channel(false);
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let entrance = Arc::new(Entrance::new(limits, app.net.metrics.clone()));
         let served = entrance.clone();
         let thread = std::thread::spawn(move || {
@@ -262,7 +262,7 @@ impl Server {
                 );
             });
         });
-        let (at, also_at) = told.recv().unwrap();
+        let (at, also_at) = reported.recv().unwrap();
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
         Server { at, also_at, entrance, app, agent, stop, thread: Some(thread) }
     }

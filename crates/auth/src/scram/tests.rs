@@ -141,7 +141,7 @@ fn last_messages_that_are_not_taken() {
         exchange(password, first, change).map(|proven| proven.name).map_err(|error| error.kind)
     };
     assert_eq!(kind("pencils", first, &|last| last), Err(Refused), "the wrong password");
-    assert_eq!(kind("pencil", "n,,n=nobody,r=abc", &|last| last), Err(Refused), "nobody's name");
+    assert_eq!(kind("pencil", "n,,n=absent,r=abc", &|last| last), Err(Refused), "no one's name");
     for (change, expected) in [
         (&(|_| String::new()) as &dyn Fn(String) -> String, Malformed),
         (&|last: String| last.replace("c=biws", "c=eSws"), Malformed),
@@ -169,12 +169,12 @@ fn who_is_not_there_is_challenged_like_anybody() {
         let first = ClientFirst::parse(ScramMechanism::Sha512, format!("n,,n={name},r=abc").as_bytes()).unwrap();
         first.answer(None, secret, nonce())
     };
-    let (once, challenged) = ask("nobody", SECRET);
-    assert_eq!(once, ask("nobody", SECRET).0);
+    let (once, challenged) = ask("absent", SECRET);
+    assert_eq!(once, ask("absent", SECRET).0);
     assert_ne!(once, ask("else", SECRET).0);
-    assert_ne!(once, ask("nobody", b"of another process").0);
+    assert_ne!(once, ask("absent", b"of another process").0);
     let text = std::str::from_utf8(&once).unwrap();
-    let (last, _) = client(ScramMechanism::Sha512, "any", "n=nobody,r=abc", "n,,", text);
+    let (last, _) = client(ScramMechanism::Sha512, "any", "n=absent,r=abc", "n,,", text);
     let error = challenged.finish(last.as_bytes()).unwrap_err();
     let known = credential(ScramMechanism::Sha512, "pencil");
     let first = ClientFirst::parse(ScramMechanism::Sha512, b"n,,n=user,r=abc").unwrap();
@@ -183,7 +183,7 @@ fn who_is_not_there_is_challenged_like_anybody() {
     let (last, _) = client(ScramMechanism::Sha512, "wrong", "n=user,r=abc", "n,,", text);
     assert_eq!(challenged.finish(last.as_bytes()), Err(error));
     // Who has a credential for the other mechanism only has none for this one.
-    let first = ClientFirst::parse(ScramMechanism::Sha512, b"n,,n=nobody,r=abc").unwrap();
+    let first = ClientFirst::parse(ScramMechanism::Sha512, b"n,,n=absent,r=abc").unwrap();
     let other = credential(ScramMechanism::Sha256, "pencil");
     assert_eq!(first.answer(Some(&other), SECRET, nonce()).0, once);
 }

@@ -284,8 +284,8 @@ mod tests {
         assert_eq!(take_frame(&mut begun, frame(FrameKind::Body, &body[..25])), Ok(None));
         let delivery =
             take_frame(&mut begun, frame(FrameKind::Body, &body[25..])).expect("frames").expect("it is whole");
-        let told = (delivery.queue, delivery.tag, delivery.redelivered, delivery.size, delivery.stamp);
-        assert_eq!(told, (17, 9, true, 30, Some(stamp)));
+        let stated = (delivery.queue, delivery.tag, delivery.redelivered, delivery.size, delivery.stamp);
+        assert_eq!(stated, (17, 9, true, 30, Some(stamp)));
         assert!(take_frame(&mut begun, frame(FrameKind::Body, &body)).is_err(), "nothing has begun");
     }
 
@@ -295,7 +295,8 @@ mod tests {
             polylogue_amqp::codec::ChannelClose { reply_code: 406, reply_text: "no".into(), ..Default::default() };
         let mut out = BytesMut::new();
         encode_method(&mut out, 1, &close.into());
-        let told = take_frame(&mut None, frame(FrameKind::Method, &out[7..out.len() - 1])).expect_err("it is an error");
-        assert!(told.to_string().contains("closes the channel: 406 no"), "{told}");
+        let stated =
+            take_frame(&mut None, frame(FrameKind::Method, &out[7..out.len() - 1])).expect_err("it is an error");
+        assert!(stated.to_string().contains("closes the channel: 406 no"), "{stated}");
     }
 }

@@ -121,12 +121,13 @@ mod tests {
             ack_every: 100,
             exchange: None,
         };
-        let told = "classic queues, durable, persistent messages, confirms, acknowledged by 100 at once, prefetch 500";
-        assert_eq!(load.to_string(), told);
+        let stated =
+            "classic queues, durable, persistent messages, confirms, acknowledged by 100 at once, prefetch 500";
+        assert_eq!(load.to_string(), stated);
         let weak = QueueLoad { durable: false, confirms: false, prefetch: 0, ack_every: 0, ..load };
-        let told = "classic queues, not durable, transient messages, no confirms, automatic acknowledgement, \
+        let stated = "classic queues, not durable, transient messages, no confirms, automatic acknowledgement, \
                     no prefetch limit";
-        assert_eq!(weak.to_string(), told);
+        assert_eq!(weak.to_string(), stated);
         let routed = QueueLoad { exchange: Some(Exchange::Topic), ..load };
         assert!(routed.to_string().ends_with("prefetch 500, through amq.topic"), "{routed}");
         assert_eq!(

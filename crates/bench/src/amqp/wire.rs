@@ -234,7 +234,7 @@ pub fn said(method: &Method, context: &str) -> BenchError {
         Method::ChannelClose(close) => format!("closes the channel: {} {}", close.reply_code, close.reply_text),
         Method::ConnectionClose(close) => format!("closes the connection: {} {}", close.reply_code, close.reply_text),
         Method::BasicReturn(back) => format!("returns a message: {} {}", back.reply_code, back.reply_text),
-        other => format!("says {}", other.id().name().unwrap_or("what nobody knows")),
+        other => format!("says {}", other.id().name().unwrap_or("an unknown method")),
     };
     BenchError::new(format!("{context}: {text}"))
 }

@@ -144,15 +144,15 @@ fn table() -> String {
     for scenario in SCENARIOS {
         let systems = scenario.systems.join(" ");
         let _ = writeln!(text, "{:<ID_COLUMNS$}{:<TITLE_COLUMNS$}{systems}", scenario.id, scenario.title);
-        for (name, told) in [
+        for (name, stated) in [
             ("shows", scenario.what),
             ("there", scenario.setting),
             ("found", scenario.published),
             ("here", scenario.here),
             ("not run", scenario.not_run),
         ] {
-            if !told.is_empty() {
-                let _ = writeln!(text, "{:ID_COLUMNS$}{name}: {told}", "");
+            if !stated.is_empty() {
+                let _ = writeln!(text, "{:ID_COLUMNS$}{name}: {stated}", "");
             }
         }
     }

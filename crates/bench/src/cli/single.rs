@@ -4,7 +4,7 @@ use super::{Places, milliseconds, say};
 use crate::amqp::load::{QueueKind, QueueLoad};
 use crate::amqp::wire;
 use crate::contract::{COMMIT_MS, DRAIN_MS_MAX, From, Second, Shape, Spec, System};
-use crate::drive::{Driver, Told, drive};
+use crate::drive::{Driver, WorkerReport, drive};
 use crate::error::{BenchError, Context, Result};
 use crate::latency::Latency;
 use crate::omb::{Driven, OmbResult, Workload};
@@ -294,7 +294,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn drive(&mut self, specs: &[Spec]) -> Result<Vec<Told>> {
+    fn drive(&mut self, specs: &[Spec]) -> Result<Vec<WorkerReport>> {
         let progress = &mut *self.progress;
         let mut heard = |second: &Second| progress.second(second);
         let client = self.args.client;
@@ -304,14 +304,14 @@ impl Runner<'_> {
         let [spec] = specs else {
             return Err(BenchError::new("a backlog is read by a load of its own: that needs the client here"));
         };
-        let (told, offset) = drive_there(worker, token, client, spec, self.interrupt, &mut heard)?;
+        let (stated, offset) = drive_there(worker, token, client, spec, self.interrupt, &mut heard)?;
         say(&remote::describe(&offset))?;
-        Ok(vec![told])
+        Ok(vec![stated])
     }
 }
 
 /// All results, as of one client.
-fn together(all: Vec<Told>) -> Told {
+fn together(all: Vec<WorkerReport>) -> WorkerReport {
     let mut all = all.into_iter();
     let mut sum = all.next().unwrap_or_default();
     for other in all {
@@ -369,11 +369,11 @@ pub(super) fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
         let (messages, ratio) = (single.backlog() * u64::from(single.spec.groups), workload.backlog_drain_ratio);
         told_more["drained_s"] = json!(drained_s(&reading.seconds, messages, ratio));
     }
-    let told = together(all);
+    let stated = together(all);
     if let (Some(workload), Some(file)) = (&single.workload, &args.omb_result) {
-        write_omb(workload, &single.spec, &told, &args.target.name(), file)?;
+        write_omb(workload, &single.spec, &stated, &args.target.name(), file)?;
     }
-    tell(args, &single, &told, &told_more, json)
+    tell(args, &single, &stated, &told_more, json)
 }
 
 /// Makes the topics, or the queues that stand for them, of a client that does not.
@@ -387,16 +387,16 @@ fn make_topics(spec: &Spec) -> Result<()> {
     }
 }
 
-fn write_omb(workload: &Workload, spec: &Spec, told: &Told, driver: &str, file: &Path) -> Result<()> {
+fn write_omb(workload: &Workload, spec: &Spec, stated: &WorkerReport, driver: &str, file: &Path) -> Result<()> {
     let (warmup_s, window_s) = (spec.warmup_ms / 1_000, spec.window_ms.div_ceil(1_000));
-    let driven = Driven { driver, warmup_s, window_s, seconds: &told.seconds, done: &told.done };
+    let driven = Driven { driver, warmup_s, window_s, seconds: &stated.seconds, done: &stated.done };
     let said = || format!("cannot write {}", file.display());
     let text = serde_json::to_string_pretty(&OmbResult::of(workload, &driven)?).context(said)?;
     std::fs::write(file, text).context(said)
 }
 
-fn tell(args: &RunArgs, single: &Single, told: &Told, more: &Value, json: bool) -> Result<()> {
-    let done = &told.done;
+fn tell(args: &RunArgs, single: &Single, stated: &WorkerReport, more: &Value, json: bool) -> Result<()> {
+    let done = &stated.done;
     let (publish, end_to_end) = (Latency::from_text(&done.publish)?, Latency::from_text(&done.end_to_end)?);
     let of = |latency: &Latency| {
         let of = |percentile| latency.percentile(percentile).map(|ns| ns as f64 / 1e6);
@@ -413,7 +413,7 @@ fn tell(args: &RunArgs, single: &Single, told: &Told, more: &Value, json: bool) 
         "publish": of(&publish), "end_to_end": of(&end_to_end),
     });
     if matches!(args.target, Target::At(_)) {
-        result["broker"] = json!("somebody else's: nothing is known of its processor time and memory");
+        result["broker"] = json!("a running broker: its processor time and memory are unknown");
     }
     for (name, value) in more.as_object().into_iter().flatten() {
         result[name] = value.clone();
@@ -444,10 +444,10 @@ mod tests {
 
     #[test]
     fn settings_are_lines_of_keys_and_values() {
-        let told = client_config("# a comment\n\nsecurity.protocol = SASL_SSL\nsasl.jaas.config=a=\"b\";\n")
+        let stated = client_config("# a comment\n\nsecurity.protocol = SASL_SSL\nsasl.jaas.config=a=\"b\";\n")
             .expect("settings");
         let wanted = [("sasl.jaas.config", "a=\"b\";"), ("security.protocol", "SASL_SSL")];
-        assert_eq!(told, wanted.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        assert_eq!(stated, wanted.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
         let refused = client_config("acks\n").expect_err("no value").to_string();
         assert!(refused.contains("acks"), "{refused}");
         let refused = client_config("=secret\n").expect_err("no key").to_string();
@@ -499,10 +499,10 @@ mod tests {
             let arguments = ["--target", "kafka=h:1", "--client", client, "--client-config", &path];
             Single::of(&args(&arguments).expect("arguments")).map(|single| single.spec.shape.settings.len())
         };
-        let told = ["java", "librdkafka", "raw", "amqp"].map(|client| of(client).map_err(|e| e.to_string()));
+        let stated = ["java", "librdkafka", "raw", "amqp"].map(|client| of(client).map_err(|e| e.to_string()));
         std::fs::remove_file(&file).expect("it was there");
-        assert_eq!(told[..2], [Ok(1), Ok(1)]);
-        for refused in &told[2..] {
+        assert_eq!(stated[..2], [Ok(1), Ok(1)]);
+        for refused in &stated[2..] {
             assert!(refused.as_ref().is_err_and(|said| said.contains("takes no settings")), "{refused:?}");
         }
     }
@@ -526,12 +526,12 @@ mod tests {
     #[test]
     fn what_two_clients_told_is_put_together() {
         let second = |second, sent, received| Second { second, sent, received, ..Second::default() };
-        let mut writes = Told { seconds: vec![second(0, 5, 0)], ..Told::default() };
+        let mut writes = WorkerReport { seconds: vec![second(0, 5, 0)], ..WorkerReport::default() };
         writes.done.sent = 5;
-        let mut reads = Told { seconds: vec![second(0, 0, 7), second(1, 0, 8)], ..Told::default() };
+        let mut reads = WorkerReport { seconds: vec![second(0, 0, 7), second(1, 0, 8)], ..WorkerReport::default() };
         (reads.done.received, reads.done.lost) = (15, 1);
-        let told = together(vec![writes, reads]);
-        assert_eq!((told.done.sent, told.done.received, told.done.lost), (5, 15, 1));
-        assert_eq!(told.seconds, [second(0, 5, 7), second(1, 0, 8)]);
+        let stated = together(vec![writes, reads]);
+        assert_eq!((stated.done.sent, stated.done.received, stated.done.lost), (5, 15, 1));
+        assert_eq!(stated.seconds, [second(0, 5, 7), second(1, 0, 8)]);
     }
 }

@@ -177,7 +177,7 @@ mod tests {
     fn what_is_not_said_is_as_ever() {
         let plain: Shape = serde_json::from_str("{}").expect("a shape");
         assert!(plain.is_plain() && plain.wrong(0).is_none());
-        assert!(serde_json::from_str::<Shape>(r#"{"topic":3}"#).is_err(), "a slip of the pen is told");
+        assert!(serde_json::from_str::<Shape>(r#"{"topic":3}"#).is_err(), "a slip of the pen is stated");
         let filter = Filter { groups: 5, topics: 20, one_in: 10 };
         let some = Shape { topics: 100, filter: Some(filter), ..Shape::default() };
         let text = serde_json::to_string(&some).expect("JSON");

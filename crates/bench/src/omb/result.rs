@@ -152,8 +152,8 @@ fn periods(
     whole: [f64; 9],
 ) -> Result<Vec<[f64; 9]>> {
     let each = window.chunks(PERIOD_S).map(|period| of_period(period, text, longest)).collect::<Result<Vec<_>>>()?;
-    let told: Option<Vec<[f64; 9]>> = each.into_iter().map(|latency| latency.map(|latency| nine(&latency))).collect();
-    Ok(told.unwrap_or_else(|| vec![whole]))
+    let stated: Option<Vec<[f64; 9]>> = each.into_iter().map(|latency| latency.map(|latency| nine(&latency))).collect();
+    Ok(stated.unwrap_or_else(|| vec![whole]))
 }
 
 impl OmbResult {
@@ -255,22 +255,22 @@ mod tests {
         latency.to_text().expect("a text")
     }
 
-    fn seconds(told: bool) -> Vec<Second> {
+    fn seconds(stated: bool) -> Vec<Second> {
         let second = |second| Second {
             second,
             sent: 100,
             acked: 100,
             received: 190,
             publish_max_ns: 1,
-            publish: told.then(|| text(second, 100)),
+            publish: stated.then(|| text(second, 100)),
             ..Second::default()
         };
         (0..25).map(second).collect()
     }
 
-    fn result(told: bool) -> OmbResult {
+    fn result(stated: bool) -> OmbResult {
         let done = Done { publish: text(5, 100), end_to_end: text(7, 10), ..Done::default() };
-        let seconds = seconds(told);
+        let seconds = seconds(stated);
         let driven = Driven { driver: "kafka", warmup_s: 5, window_s: 15, seconds: &seconds, done: &done };
         OmbResult::of(&workload(), &driven).expect("a result")
     }
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(result.backlog, [15 * 10, 20 * 10], "what the warm-up has left counts");
         assert_eq!((result.publish_max.len(), result.publish_max[0].round()), (2, 14.0), "the seconds from 5 to 14");
         assert_eq!(result.publish_max[1].round(), 19.0);
-        assert_eq!(result.end_max, [0.0; 2], "nobody read anything");
+        assert_eq!(result.end_max, [0.0; 2], "no one read anything");
         assert_eq!((result.all_publish_50.round(), result.all_end_max.round()), (5.0, 7.0));
         assert!(!result.publish_quantiles.is_empty());
     }

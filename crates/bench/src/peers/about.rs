@@ -69,7 +69,7 @@ pub fn about(target: &Target, programs: &Programs) -> About {
             ("Apache InLong TubeMQ", Some(version), Some(tubemq::RELEASED.to_owned()))
         }
         Target::Null => ("the null broker", None, None),
-        Target::At(_) => ("a broker of somebody else", None, None),
+        Target::At(_) => ("a running broker", None, None),
     };
     let (heap, changed, sources) = profile(target, programs);
     let durability = target.durability();
@@ -80,8 +80,8 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
     let all = |settings: Vec<Setting>| settings.into_iter().map(Changed::from).collect::<Vec<_>>();
     let heap = |options: &[&str]| {
         let kept = ["-Xms", "-Xmx", "-Xmn", "-XX:MaxDirect"];
-        let told = options.iter().filter(|option| kept.iter().any(|start| option.starts_with(start)));
-        Some(told.copied().collect::<Vec<_>>().join(" "))
+        let stated = options.iter().filter(|option| kept.iter().any(|start| option.starts_with(start)));
+        Some(stated.copied().collect::<Vec<_>>().join(" "))
     };
     let smaller = |options: &[&str]| Changed { setting: heap(options).unwrap_or_default(), why: HEAP_SHARED };
     let tuned = target.is_tuned();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn all_that_is_known_is_told() {
-        let told = text(&about(&Target::PulsarTuned, &Programs::nowhere()));
+        let stated = text(&about(&Target::PulsarTuned, &Programs::nowhere()));
         for part in [
             "pulsar-tuned: Apache Pulsar",
             "built       2025",
@@ -194,7 +194,7 @@ mod tests {
             "advice",
             "PerfDisable",
         ] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(stated.contains(part), "{part}: {stated}");
         }
     }
 }

@@ -49,20 +49,20 @@ mod tests {
             let heads =
                 BufReader::new(stream.try_clone().expect("a socket")).lines().map_while(std::result::Result::ok);
             let first = heads.take_while(|line| !line.is_empty()).next();
-            stream.write_all(text.as_bytes()).expect("somebody reads");
+            stream.write_all(text.as_bytes()).expect("someone reads");
             first
         });
-        let told = ask(&server, "PUT", "/a?b=c", "text/plain", "");
+        let stated = ask(&server, "PUT", "/a?b=c", "text/plain", "");
         let asked = thread.expect("a thread").join().expect("it ends");
         assert_eq!(asked.as_deref(), Some("PUT /a?b=c HTTP/1.1"));
-        told
+        stated
     }
 
     #[test]
     fn an_answer_is_read_and_a_refusal_is_told() {
         assert_eq!(answer("HTTP/1.1 200 OK\r\nA: b\r\n\r\nyes"), Ok("yes".to_owned()));
         assert_eq!(answer("HTTP/1.1 204 No Content\r\n\r\n"), Ok(String::new()));
-        let told = answer("HTTP/1.1 409 Conflict\r\n\r\nit is there").expect_err("a refusal").to_string();
-        assert!(told.contains("409") && told.contains("it is there"), "{told}");
+        let stated = answer("HTTP/1.1 409 Conflict\r\n\r\nit is there").expect_err("a refusal").to_string();
+        assert!(stated.contains("409") && stated.contains("it is there"), "{stated}");
     }
 }

@@ -343,8 +343,8 @@ mod tests {
     fn what_is_not_installed_is_told() {
         let place = Path::new("nowhere");
         let rabbitmq = Rabbitmq { unpacked: place, place, profile: Profile::Default, ports: PORTS };
-        let told = rabbitmq.command().expect_err("there is none").to_string();
-        assert!(told.contains("peers install rabbitmq"), "{told}");
+        let stated = rabbitmq.command().expect_err("there is none").to_string();
+        assert!(stated.contains("peers install rabbitmq"), "{stated}");
         assert!(Rabbitmq::version(place).is_err());
     }
 }

@@ -68,10 +68,10 @@ fn ask(server: &str, code: u32, fields: &[(&str, &str)]) -> Result<()> {
     match code_of(&answer) {
         Some(0) => Ok(()),
         _ => {
-            let told = String::from_utf8_lossy(&answer);
+            let stated = String::from_utf8_lossy(&answer);
             Err(BenchError::new(format!(
                 "{server} refuses request {code}: {}",
-                told.trim_start_matches(char::is_control)
+                stated.trim_start_matches(char::is_control)
             )))
         }
     }

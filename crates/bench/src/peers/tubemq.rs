@@ -89,7 +89,7 @@ pub fn memory(profile: Profile) -> [&'static str; 3] {
 /// The defaults for the broker's topics, for the master.
 #[must_use]
 pub fn settings(profile: Profile) -> Vec<Setting> {
-    let usual = "the default; told to the master with the broker";
+    let usual = "the default; sent to the master with the broker";
     match profile {
         Profile::Default => {
             vec![Setting::new("unflushThreshold", "1000", usual), Setting::new("unflushInterval", "10000", usual)]
@@ -278,12 +278,12 @@ impl Tubemq<'_> {
     /// What the master is asked so that it knows what holds for all groups, then the broker, and then takes it.
     #[must_use]
     pub fn introduction(&self) -> [String; 3] {
-        let told = |settings: Vec<Setting>| -> String {
+        let stated = |settings: Vec<Setting>| -> String {
             settings.into_iter().map(|setting| format!("&{}={}", setting.name, setting.value)).collect()
         };
         let groups = format!(
             "type=op_modify&method=admin_set_cluster_default_setting&createUser=bench&confModAuthToken={TOKEN}{}",
-            told(group_settings())
+            stated(group_settings())
         );
         let known = format!(
             "type=op_modify&method=admin_add_broker_configure&brokerId=1&brokerIp=127.0.0.1&brokerPort={}&brokerWebPort={}\
@@ -291,7 +291,7 @@ impl Tubemq<'_> {
              &confModAuthToken={TOKEN}{}",
             self.ports.broker,
             self.ports.broker_web,
-            told(settings(self.profile))
+            stated(settings(self.profile))
         );
         let online = format!(
             "type=op_modify&method=admin_online_broker_configure&brokerId=1&modifyUser=bench&confModAuthToken={TOKEN}"

@@ -159,6 +159,35 @@ fn family_page(name: &str, scenarios: &[Scenario<'_>]) -> String {
     text
 }
 
+/// The rows in which a peer is ahead, with their ratios, and those run once in which polylogue was worse.
+fn losses(
+    text: &mut String,
+    entries: &[score::Entry<'_, '_>],
+    lost: &[score::Failed<'_, '_>],
+    behind: &[&score::Entry<'_, '_>],
+) {
+    text.push_str("## What polylogue loses\n\n| cell | figure | ratio |\n|---|---|---|\n");
+    for one in lost {
+        let _ = writeln!(text, "| {} | all | {} |", plain(one.cell.name), plain(&one.said));
+    }
+    for one in behind {
+        let (name, title) = (plain(one.cell.name), figure(one.row.figure).title);
+        let _ = writeln!(text, "| {name} | {title} | {} |", plain(&sentence(&one.row.outcome)));
+    }
+    let worse = |entry: &&score::Entry<'_, '_>| {
+        let outcome = &entry.row.outcome;
+        let is_once = matches!(&outcome.standing, Standing::Undecided(why) if why == RUN_ONCE);
+        is_once && outcome.ours.as_ref().is_some_and(|ours| ours.times < 1.0)
+    };
+    text.push_str("\nRun once and worse than the best peer in that run (no verdict):\n\n| cell | figure | peer | times better than polylogue |\n|---|---|---|---|\n");
+    for one in entries.iter().filter(worse) {
+        if let Some(ours) = &one.row.outcome.ours {
+            let (name, title) = (plain(one.cell.name), figure(one.row.figure).title);
+            let _ = writeln!(text, "| {name} | {title} | {} | {}× |", plain(&ours.over), number(1.0 / ours.times));
+        }
+    }
+}
+
 fn first_page(input: Input<'_>, scenarios: &[Scenario<'_>], charts: &[(String, String)]) -> String {
     let entries = entries(scenarios);
     let (all, lost) = (count(entries.iter()), failed(scenarios));
@@ -204,26 +233,7 @@ fn first_page(input: Input<'_>, scenarios: &[Scenario<'_>], charts: &[(String, S
         let title = CHARTS.iter().find(|chart| chart.0 == file).map_or("", |chart| chart.1);
         let _ = writeln!(text, "![{title}]({file})\n");
     }
-    text.push_str("## What polylogue loses\n\n| cell | figure | ratio |\n|---|---|---|\n");
-    for one in &lost {
-        let _ = writeln!(text, "| {} | all | {} |", plain(one.cell.name), plain(&one.said));
-    }
-    for one in &behind {
-        let (name, title) = (plain(one.cell.name), figure(one.row.figure).title);
-        let _ = writeln!(text, "| {name} | {title} | {} |", plain(&sentence(&one.row.outcome)));
-    }
-    let worse = |entry: &&score::Entry<'_, '_>| {
-        let outcome = &entry.row.outcome;
-        let is_once = matches!(&outcome.standing, Standing::Undecided(why) if why == RUN_ONCE);
-        is_once && outcome.ours.as_ref().is_some_and(|ours| ours.times < 1.0)
-    };
-    text.push_str("\nRun once and worse than the best peer in that run (no verdict):\n\n| cell | figure | peer | times better than polylogue |\n|---|---|---|---|\n");
-    for one in entries.iter().filter(worse) {
-        if let Some(ours) = &one.row.outcome.ours {
-            let (name, title) = (plain(one.cell.name), figure(one.row.figure).title);
-            let _ = writeln!(text, "| {name} | {title} | {} | {}× |", plain(&ours.over), number(1.0 / ours.times));
-        }
-    }
+    losses(&mut text, &entries, &lost, &behind);
     text.push_str("\n## All rows\n\n");
     for name in families(scenarios) {
         let of: Vec<&str> =

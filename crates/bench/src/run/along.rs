@@ -70,12 +70,12 @@ impl<'a> Along<'a> {
     }
 
     pub(super) fn finish(self) -> Went {
-        let told = self.measure.map(|measure| (measure.measure_ns - self.start_ns) / MS_NS);
+        let stated = self.measure.map(|measure| (measure.measure_ns - self.start_ns) / MS_NS);
         Went {
             looks: self.sampler.map(Sampler::finish).unwrap_or_default(),
-            warmup_ms: told.unwrap_or(self.cap_ms),
+            warmup_ms: stated.unwrap_or(self.cap_ms),
             warm_messages: self.warm_messages,
-            capped: self.opened.then_some(told.is_none() && !self.steady),
+            capped: self.opened.then_some(stated.is_none() && !self.steady),
         }
     }
 }

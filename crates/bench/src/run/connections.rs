@@ -77,7 +77,8 @@ fn pulsar(server: &str) -> Result<TcpStream> {
 impl OneSide<'_> {
     fn anonymous_kib(&mut self) -> Result<f64> {
         let sample: Option<Sample> = self.idle()?;
-        let sample = sample.ok_or_else(|| BenchError::new("the memory of a broker of somebody else is not known"))?;
+        let sample =
+            sample.ok_or_else(|| BenchError::new("the memory of a running broker that was named is unknown"))?;
         Ok(sample.anonymous_bytes as f64 / KIB)
     }
 

@@ -73,6 +73,6 @@ mod tests {
         let hole = Done { holes: Some(7), ..done.clone() };
         assert_eq!(lost(&hole, 1_000), 7, "later ones followed");
         let refused = Done { errors: 5, holes: Some(7), ..ended };
-        assert_eq!((is_drained(&refused, 1_000), lost(&refused, 1_000)), (false, 7), "nobody knows what else there is");
+        assert_eq!((is_drained(&refused, 1_000), lost(&refused, 1_000)), (false, 7), "no one knows what else there is");
     }
 }

@@ -13,7 +13,7 @@
 use super::{MEASURED_PRODUCER, OneSide, start};
 use crate::clock::{MS_NS, monotonic_ns, seconds};
 use crate::contract::{Done, From, Measure, Second, Shape, Spec};
-use crate::drive::{Told, Watch, drive, drive_watched};
+use crate::drive::{Watch, WorkerReport, drive, drive_watched};
 use crate::error::{BenchError, Result};
 use crate::target::Target;
 use rustix::process::{Pid, Signal, kill_process};
@@ -76,12 +76,12 @@ impl OneSide<'_> {
         let spec = Spec { groups: 0, warmup_ms: 0, window_ms: LOAD_MS, ..self.spec() };
         let mut killer = Killer { pids: self.running.pids(), after_s, killed_ns: None, killed_s: 0, now_s: 0 };
         if killer.pids.is_empty() {
-            return Err(BenchError::new("a broker of somebody else is not killed"));
+            return Err(BenchError::new("a running broker that was named is not killed"));
         }
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
-        let told = drive_watched(self.driver, &[spec], programs, self.place.path(), interrupt, &mut killer)?;
-        let in_seconds = |told: &Told| told.seconds.iter().map(|second| second.acked).sum::<u64>();
-        let acked = told.first().map_or(0, |told| told.done.acked.max(in_seconds(told)));
+        let stated = drive_watched(self.driver, &[spec], programs, self.place.path(), interrupt, &mut killer)?;
+        let in_seconds = |stated: &WorkerReport| stated.seconds.iter().map(|second| second.acked).sum::<u64>();
+        let acked = stated.first().map_or(0, |stated| stated.done.acked.max(in_seconds(stated)));
         if killer.killed_ns.is_none() {
             return Err(BenchError::new("the load was over before the broker was killed"));
         }
@@ -98,10 +98,10 @@ impl OneSide<'_> {
         self.figure("acked_lost", lost as f64);
         self.figure("duplicated", found.done.duplicated as f64);
         if lost > 0 {
-            let told = format!("{lost} acknowledged messages lost");
+            let stated = format!("{lost} acknowledged messages lost");
             // That a peer which does not flush loses some is no fault of a smoke run.
             let is_ours = matches!(self.target, Target::PolylogueSync | Target::PolylogueAsync);
-            if is_ours { self.fail(told) } else { self.fail_in_full(told) }
+            if is_ours { self.fail(stated) } else { self.fail_in_full(stated) }
         }
         let disorder = self.disorder(&found.done);
         for (what, count) in [("duplicated", found.done.duplicated), ("out of order", disorder)] {
@@ -131,7 +131,7 @@ impl OneSide<'_> {
             };
             let (programs, interrupt) = (self.around.programs, self.around.interrupt);
             let tried = drive(self.driver, &[spec], programs, self.place.path(), interrupt, &mut |_| ());
-            if tried.is_ok_and(|told| told.iter().all(|told| told.done.acked == 1)) {
+            if tried.is_ok_and(|stated| stated.iter().all(|stated| stated.done.acked == 1)) {
                 self.figure("first_ack_s", seconds(monotonic_ns() - began));
                 return Ok(());
             }
@@ -145,7 +145,7 @@ impl OneSide<'_> {
     }
 
     /// Reads everything, and counts what the load has written.
-    fn found(&mut self) -> Result<Told> {
+    fn found(&mut self) -> Result<WorkerReport> {
         let spec = self.spec();
         let shape = Shape { only_producer: Some(MEASURED_PRODUCER), ..spec.shape };
         let spec = Spec {
@@ -160,8 +160,8 @@ impl OneSide<'_> {
             ..spec
         };
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
-        let told = drive(self.driver, &[spec], programs, self.place.path(), interrupt, self.each_second)?;
-        told.into_iter().next().ok_or_else(|| BenchError::new("nobody has read anything"))
+        let stated = drive(self.driver, &[spec], programs, self.place.path(), interrupt, self.each_second)?;
+        stated.into_iter().next().ok_or_else(|| BenchError::new("no reader has read anything"))
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(acked, 500);
         assert_eq!(done(&Spec { producer_base: TRYING_PRODUCER, messages: 1, ..writes.clone() }).acked, 1);
         let reads = Spec { producers: 0, groups: 1, messages: 0, window_ms: 500, ..writes };
-        assert_eq!(done(&reads).received, 500, "as many as were acknowledged, whoever wrote them");
+        assert_eq!(done(&reads).received, 500, "as many as were acknowledged, the one who wrote them");
         let shape = Shape { only_producer: Some(MEASURED_PRODUCER), ..Shape::default() };
         let found = done(&Spec { shape, ..reads });
         assert_eq!((found.received, found.lost), (499, 0), "the last one leaves no hole");

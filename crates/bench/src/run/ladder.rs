@@ -21,7 +21,7 @@ impl OneSide<'_> {
         while let Some(step) = climb.next() {
             self.around.interrupt.check()?;
             let (held, drained) = self.step(step, &ladder, number, &topic)?;
-            climb.told(step, held);
+            climb.stated(step, held);
             number += 1;
             if !drained {
                 // What is left there is none of the next step's.
@@ -72,10 +72,10 @@ impl OneSide<'_> {
         };
         let groups = spec.groups;
         let before = self.quiet()?;
-        let (told, went) = self.drive_along(&[spec])?;
+        let (stated, went) = self.drive_along(&[spec])?;
         let after = self.quiet()?;
-        let told = told.into_iter().next().unwrap_or_default();
-        let (done, seconds) = (&told.done, told.seconds.as_slice());
+        let stated = stated.into_iter().next().unwrap_or_default();
+        let (done, seconds) = (&stated.done, stated.seconds.as_slice());
         let acked = done.acked_in_window()?;
         let ran = Ran { rate, groups, warmup_ms: went.warmup_ms, window_ms, acked, done, seconds };
         let drained = self.judge_step(rate, done, went.warmup_ms + window_ms);

@@ -263,8 +263,11 @@ mod tests {
         assert_eq!((load.in_round_of_life(1), load.warmup_ms), (load, 60_000));
         let later = load.in_round_of_life(2);
         assert_eq!((later.warmup_ms, later.how.warm_up, later.window_ms), (5_000, WarmUp::Fixed, load.window_ms));
-        let told = load.how.warm_up(load.warmup_ms);
-        assert!(told.contains("at most 60 s") && told.ends_with("5 s in later rounds, warm from round 1"), "{told}");
+        let stated = load.how.warm_up(load.warmup_ms);
+        assert!(
+            stated.contains("at most 60 s") && stated.ends_with("5 s in later rounds, warm from round 1"),
+            "{stated}"
+        );
     }
 
     /// Each broker was started twice in a smoke run, once for nothing.

@@ -35,11 +35,11 @@ impl OneSide<'_> {
         let spec = Spec { warmup_ms, window_ms, ..self.spec() };
         self.counter = Some(counter);
         let span = self.begin_span()?;
-        let told = self.drive(&[spec]);
+        let stated = self.drive(&[spec]);
         self.end_span(span)?;
         // Before the folder goes.
         self.running.end();
         self.running = before;
-        told.map(drop)
+        stated.map(drop)
     }
 }

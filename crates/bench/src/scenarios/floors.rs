@@ -106,15 +106,15 @@ mod tests {
     #[test]
     fn every_latency_at_a_given_rate_has_a_null_broker_where_that_speaks_to_its_client() {
         let all = rows(Length::FULL);
-        let told = |row: &Row, side: &Side| conditions(row.cell.driver, side);
+        let stated = |row: &Row, side: &Side| conditions(row.cell.driver, side);
         let sides = || all.iter().flat_map(|row| row.cell.sides.iter().map(move |side| (row, side)));
         let nulls = sides().filter(|(_, side)| side.target == Target::Null);
-        let nulls: Vec<_> = nulls.map(|(row, side)| (row, told(row, side))).collect();
+        let nulls: Vec<_> = nulls.map(|(row, side)| (row, stated(row, side))).collect();
         assert!(nulls.len() > 20, "{}", nulls.len());
         let mut count = 0;
         for (row, side) in sides() {
             if is_asked(row) && is_spoken(side) {
-                let conditions = told(row, side);
+                let conditions = stated(row, side);
                 let found = nulls.iter().filter(|(_, null)| is_written_alike(null, &conditions)).count();
                 assert!(found > 0, "{} {}", row.cell.name, side.label);
                 count += 1;

@@ -213,7 +213,10 @@ fn amqp_clients_are_told_what_is_set() {
     );
     assert_eq!((set.heartbeat_seconds, set.frame_bytes_max, set.channel_max, set.ack_ms_max), (10, 8_192, 7, 60_000));
     for version in ["4.2", "4.2.0-rc1", "four", "4.2.0.1"] {
-        let told = config(&[("amqp.version", version)]).unwrap_err().to_string();
-        assert!(told.starts_with("amqp.version: expected three numbers") && told.contains(version), "{told}");
+        let reported = config(&[("amqp.version", version)]).unwrap_err().to_string();
+        assert!(
+            reported.starts_with("amqp.version: expected three numbers") && reported.contains(version),
+            "{reported}"
+        );
     }
 }

@@ -198,7 +198,7 @@ mod tests {
         // And one of the authorizer.
         assert_eq!(broker_configs().len(), 363 + 1 + OWN_SETTINGS.len());
         let of_the_authorizer = broker_config("allow.everyone.if.no.acl.found").map(|known| known.update);
-        assert_eq!(of_the_authorizer, Some(UpdateMode::ReadOnly), "nobody gives himself what was not allowed");
+        assert_eq!(of_the_authorizer, Some(UpdateMode::ReadOnly), "no one gives himself what was not allowed");
         assert_eq!(group_configs().len(), 17);
         assert_eq!(client_metrics_configs().len(), 3);
     }

@@ -52,9 +52,9 @@ pub fn topic_config_def(name: &str) -> Option<&'static TopicConfigDef> {
 /// The topic configs that a description shows, by name: those that Kafka hides only where they are set.
 pub(super) fn told_configs(config: &TopicConfig) -> impl Iterator<Item = &'static TopicConfigDef> {
     let hidden = INTERNAL_CONFIGS.iter().filter(|def| config.raw.contains_key(def.name));
-    let mut told: Vec<_> = TOPIC_CONFIGS.iter().chain(hidden).collect();
-    told.sort_by_key(|def| def.name);
-    told.into_iter()
+    let mut reported: Vec<_> = TOPIC_CONFIGS.iter().chain(hidden).collect();
+    reported.sort_by_key(|def| def.name);
+    reported.into_iter()
 }
 
 /// Where a topic's value comes from.

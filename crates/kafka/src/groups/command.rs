@@ -94,7 +94,7 @@ pub struct JoinGroup {
     pub rebalance_timeout_ms: i32,
     /// `consumer`, `connect`, ...
     pub protocol_type: StrBytes,
-    /// What the member can do, dearest first.
+    /// Protocols of the member, in order of preference.
     pub protocols: Vec<Protocol>,
 }
 

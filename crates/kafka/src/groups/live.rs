@@ -28,7 +28,7 @@ pub(super) struct Member {
     pub(super) client_host: StrBytes,
     pub(super) session_timeout_ms: i32,
     pub(super) rebalance_timeout_ms: i32,
-    /// What it can do, dearest first.
+    /// Protocols of the member, in order of preference.
     pub(super) protocols: Vec<Protocol>,
     pub(super) assignment: Bytes,
     /// Its request, when it has joined a rebalance that is being prepared.
@@ -115,7 +115,7 @@ pub(super) struct Live {
     pub(super) initial_wait_ms: (u64, u64),
     pub(super) generation: i32,
     /// The highest generation that any member ever received; more than `generation` after the writer was lost.
-    told: i32,
+    reported: i32,
     pub(super) protocol_type: Option<StrBytes>,
     pub(super) protocol: Option<StrBytes>,
     pub(super) leader: Option<StrBytes>,
@@ -144,7 +144,7 @@ pub(super) struct Live {
 
 impl Live {
     /// A group as committed; an unknown one when there is no metadata.
-    pub(super) fn new(id: StrBytes, metadata: Option<&Metadata>, told: i32) -> Live {
+    pub(super) fn new(id: StrBytes, metadata: Option<&Metadata>, reported: i32) -> Live {
         let generation = metadata.map_or(0, |m| m.generation);
         let mut live = Live {
             id,
@@ -154,7 +154,7 @@ impl Live {
             new_member_added: false,
             initial_wait_ms: (0, 0),
             generation,
-            told: told.max(generation),
+            reported: reported.max(generation),
             protocol_type: metadata.and_then(|m| m.protocol_type.clone()),
             protocol: metadata.and_then(|m| m.protocol.clone()),
             leader: metadata.and_then(|m| m.leader.clone()),
@@ -229,8 +229,8 @@ impl Live {
         self.metadata_bytes
     }
 
-    pub(super) fn told(&self) -> i32 {
-        self.told.max(self.generation)
+    pub(super) fn reported(&self) -> i32 {
+        self.reported.max(self.generation)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -451,8 +451,8 @@ impl Live {
     /// Begins the next generation: with members its protocol is chosen and the assignment waited for.
     pub(super) fn next_generation(&mut self) {
         // after 2^31 generations they start over, as they must not become negative
-        self.generation = self.told().checked_add(1).unwrap_or(1);
-        self.told = self.generation;
+        self.generation = self.reported().checked_add(1).unwrap_or(1);
+        self.reported = self.generation;
         self.pending_sync.clear();
         self.initial = false;
         if self.members.is_empty() {

@@ -42,7 +42,7 @@ impl KafkaGroups {
             let at_ms = now.monotonic_ms.saturating_add(VOID_CHECK_MS);
             return self.timers.queue(at_ms, group_key(id, TimerKind::Void));
         }
-        let (told, bytes) = (live.told(), live.bytes());
+        let (reported, bytes) = (live.reported(), live.bytes());
         let owner = live.owner.clone();
         self.live.remove(id);
         self.live_bytes -= bytes;
@@ -52,7 +52,7 @@ impl KafkaGroups {
                 self.live_bytes_of.remove(&owner);
             }
         }
-        self.derive_group(now, id, told, effects);
+        self.derive_group(now, id, reported, effects);
     }
 
     /// What a request is answered that is about a void group.

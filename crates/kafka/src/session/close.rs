@@ -77,10 +77,7 @@ impl fmt::Display for CloseReason {
                 write!(f, "a produce request with acks=0 failed with {}: {}", error.name(), error.message())
             }
             CloseReason::NotLoggedIn { api } => {
-                write!(
-                    f,
-                    "{api} was asked by somebody who has not logged in; the client needs a SASL mechanism and a user"
-                )
+                write!(f, "{api} came from a client that has not logged in; it needs a SASL mechanism and a user")
             }
             CloseReason::Login { why } => write!(f, "a login failed: {why}"),
             CloseReason::Idle { idle_ms } => {

@@ -261,8 +261,8 @@ fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating, 
     row.replication_factor = 1;
     if work.head.version >= CONFIGS_FROM {
         // Clients expect Kafka's configs, and their own.
-        let told = |value: &TopicConfigValue| value.def.name != DURABILITY || value.source == Source::Topic;
-        row.configs = Some(topic_config_values(&asked.config).into_iter().filter(told).map(config).collect());
+        let reported = |value: &TopicConfigValue| value.def.name != DURABILITY || value.source == Source::Topic;
+        row.configs = Some(topic_config_values(&asked.config).into_iter().filter(reported).map(config).collect());
     }
 }
 

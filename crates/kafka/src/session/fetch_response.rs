@@ -61,12 +61,13 @@ pub(super) fn answer(fetching: Fetching, work: &mut Work<'_>, data: Data) -> Ste
                 response.responses.push(topic_row(topics.get(row.topic)));
             }
             let records = chunks.map_or_else(Records::new, Records::from);
-            let mut told = partition_row(row, records, read_committed);
+            let mut reported = partition_row(row, records, read_committed);
             if let Some(leader) = leader.as_ref().filter(|_| has_moved(row)) {
-                told.current_leader = LeaderIdAndEpoch { leader_id: leader.node_id, leader_epoch: row.leader_epoch };
+                reported.current_leader =
+                    LeaderIdAndEpoch { leader_id: leader.node_id, leader_epoch: row.leader_epoch };
             }
             if let Some(topic) = response.responses.last_mut() {
-                topic.partitions.push(told);
+                topic.partitions.push(reported);
             }
         }
     }

@@ -510,7 +510,7 @@ impl Session {
             // answers that may be left are not sent any more
             self.abandon_from(0);
             self.end(match is_login {
-                true => CloseReason::Login { why: format!("nobody has logged in within {LOGIN_MS_MAX} ms") },
+                true => CloseReason::Login { why: format!("the client has not logged in within {LOGIN_MS_MAX} ms") },
                 false => CloseReason::Idle { idle_ms: cx.settings.idle_ms_max },
             });
         }

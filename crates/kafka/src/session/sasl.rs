@@ -90,7 +90,7 @@ struct Failure {
     /// As whom it wanted to log in, as far as that was said.
     name: String,
     /// The error for the client.
-    told: String,
+    reported: String,
     /// The reason for the operator.
     why: String,
     /// The error is one more step of the exchange, and answers before that is over.
@@ -215,7 +215,7 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
     if let Some(why) = exchange.refused {
         // It was reported before, and waited then.
         work.peer.login.has_failed = true;
-        let refusing = Refusing { told: BEARER_REFUSED.to_owned(), why, deadline_ms: 0, goes_on: false };
+        let refusing = Refusing { reported: BEARER_REFUSED.to_owned(), why, deadline_ms: 0, goes_on: false };
         return Ok(Box::new(refusing).on_deadline(work));
     }
     let now_ms = work.now.monotonic_ms;
@@ -327,7 +327,7 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
                 true => Ok(Led::In(plain.name.to_owned(), Bytes::new())),
                 false => Err(Failure {
                     name: plain.name.to_owned(),
-                    told: WRONG_PASSWORD.to_owned(),
+                    reported: WRONG_PASSWORD.to_owned(),
                     why: "the name or the password is wrong".to_owned(),
                     goes_on: false,
                 }),
@@ -366,7 +366,7 @@ fn by_token(work: &Work<'_>, message: &[u8]) -> Result<Led, Failure> {
     let message = BearerMessage::parse(message).map_err(|error| Failure::of(mechanism, "", &error))?;
     let refused = |error: AuthError| Failure {
         name: String::new(),
-        told: BEARER_REFUSED.to_owned(),
+        reported: BEARER_REFUSED.to_owned(),
         why: error.text,
         goes_on: true,
     };
@@ -395,17 +395,17 @@ fn let_in(
     let before = work.peer.login.known.as_ref();
     if let Some(before) = before.filter(|before| before.mechanism != Mechanism::External) {
         if before.mechanism != mechanism {
-            let told = format!(
+            let reported = format!(
                 "SASL mechanism '{}' requested by client is not supported for re-authentication of mechanism '{}'",
                 mechanism.name(),
                 before.mechanism.name()
             );
-            return Err(Failure { name, why: told.clone(), told, goes_on: false });
+            return Err(Failure { name, why: reported.clone(), reported, goes_on: false });
         }
         if *before.name != *name {
-            let told =
+            let reported =
                 format!("Cannot change principals during re-authentication from User:{}: User:{name}", before.name);
-            return Err(Failure { name, why: told.clone(), told, goes_on: false });
+            return Err(Failure { name, why: reported.clone(), reported, goes_on: false });
         }
     }
     work.users.succeeded(&Claim { name: &name, address: work.peer.login.address }, mechanism);
@@ -440,7 +440,7 @@ fn bare(token: &[u8]) -> Step {
 /// A refusal that waits for its time.
 #[derive(Debug)]
 struct Refusing {
-    told: String,
+    reported: String,
     why: String,
     deadline_ms: u64,
     /// As with [`Failure`].
@@ -448,12 +448,12 @@ struct Refusing {
 }
 
 fn refuse(work: &mut Work<'_>, mechanism: Mechanism, failure: Failure) -> Step {
-    let Failure { name, told, why, goes_on } = failure;
+    let Failure { name, reported, why, goes_on } = failure;
     work.peer.login.has_failed |= !goes_on;
     let delay_ms = work.users.failed(&Claim { name: &name, address: work.peer.login.address }, mechanism, &why);
     let until_ms = work.peer.login.deadline_ms().unwrap_or(u64::MAX);
     let deadline_ms = work.now.monotonic_ms.saturating_add(delay_ms).min(until_ms);
-    let refusing = Box::new(Refusing { told, why, deadline_ms, goes_on });
+    let refusing = Box::new(Refusing { reported, why, deadline_ms, goes_on });
     if delay_ms == 0 {
         return refusing.on_deadline(work);
     }
@@ -467,7 +467,7 @@ impl Pending for Refusing {
 
     fn on_deadline(self: Box<Self>, work: &mut Work<'_>) -> Step {
         if self.goes_on {
-            return say(work, self.told.into(), 0);
+            return say(work, self.reported.into(), 0);
         }
         let reason = CloseReason::Login { why: self.why };
         if work.head.version == BARE {
@@ -476,7 +476,7 @@ impl Pending for Refusing {
         }
         let response = SaslAuthenticateResponse {
             error_code: ErrorCode::SaslAuthenticationFailed.code(),
-            error_message: Some(self.told.into()),
+            error_message: Some(self.reported.into()),
             ..SaslAuthenticateResponse::default()
         };
         work.answer(&response).and_close(reason)
@@ -496,11 +496,11 @@ impl Failure {
     fn of(mechanism: Mechanism, name: &str, error: &AuthError) -> Failure {
         match error.kind {
             AuthErrorKind::Refused => {
-                let told = format!(
+                let reported = format!(
                     "Authentication failed during authentication due to invalid credentials with SASL mechanism {}",
                     mechanism.name()
                 );
-                Failure { name: name.to_owned(), told, why: error.text.clone(), goes_on: false }
+                Failure { name: name.to_owned(), reported, why: error.text.clone(), goes_on: false }
             }
             _ => Failure::said(mechanism, name, &error.text),
         }
@@ -508,8 +508,8 @@ impl Failure {
 
     /// A client's mistake, with the error it gets.
     fn said(mechanism: Mechanism, name: &str, why: &str) -> Failure {
-        let told = format!("Authentication failed: {why} (SASL mechanism {})", mechanism.name());
-        Failure { name: name.to_owned(), told, why: why.to_owned(), goes_on: false }
+        let reported = format!("Authentication failed: {why} (SASL mechanism {})", mechanism.name());
+        Failure { name: name.to_owned(), reported, why: why.to_owned(), goes_on: false }
     }
 }
 

@@ -92,14 +92,14 @@ fn walk<R: Request>(
         host.send(version, &request(version));
         let asked = host.asked();
         assert!(asked.is_empty(), "{what}: the broker is asked {asked:?}");
-        let told = codes(&host.response::<R>(version));
-        assert!(!told.is_empty() && told.iter().all(|code| is_denied(*code)), "{what}: {told:?}");
-        let told = codes(&served(&mut with(rights), version, &request(version)));
-        assert!(!told.iter().any(|code| is_denied(*code)), "{what} with all rights: {told:?}");
+        let reported = codes(&host.response::<R>(version));
+        assert!(!reported.is_empty() && reported.iter().all(|code| is_denied(*code)), "{what}: {reported:?}");
+        let reported = codes(&served(&mut with(rights), version, &request(version)));
+        assert!(!reported.iter().any(|code| is_denied(*code)), "{what} with all rights: {reported:?}");
         for left_out in rights {
             let others: Vec<_> = rights.iter().copied().filter(|right| right != left_out).collect();
-            let told = codes(&served(&mut with(&others), version, &request(version)));
-            assert!(told.iter().any(|code| is_denied(*code)), "{what} without {left_out:?}: {told:?}");
+            let reported = codes(&served(&mut with(&others), version, &request(version)));
+            assert!(reported.iter().any(|code| is_denied(*code)), "{what} without {left_out:?}: {reported:?}");
         }
     }
 }
@@ -282,8 +282,8 @@ fn cluster_apis(s: &mut BTreeSet<i16>) {
         let mut host = with(&[]);
         assert!(is_denied(host.ask(version, &requests::describe_log_dirs(version)).error_code));
         assert!(host.asked().is_empty());
-        let told = served(&mut with(&[cluster(Describe)]), version, &requests::describe_log_dirs(version));
-        assert_eq!((told.error_code, told.results.len()), (0, 1));
+        let reported = served(&mut with(&[cluster(Describe)]), version, &requests::describe_log_dirs(version));
+        assert_eq!((reported.error_code, reported.results.len()), (0, 1));
     }
     s.insert(ApiKey::DescribeLogDirs.code());
 }
@@ -292,8 +292,8 @@ fn cluster_apis(s: &mut BTreeSet<i16>) {
 #[test]
 fn where_nobody_logs_in_everybody_may_do_everything() {
     let mut host = Host::new();
-    let told = served(&mut host, 13, &requests::metadata(13));
-    assert_eq!(told.topics[0].error_code, 0);
+    let reported = served(&mut host, 13, &requests::metadata(13));
+    assert_eq!(reported.topics[0].error_code, 0);
     assert_eq!(host.ask(3, &requests::describe_acls(3)).error_code, 0);
 }
 
@@ -310,8 +310,8 @@ fn all_topics_are_those_that_the_client_may_see() {
         topics: vec![],
         ..requests::describe_topic_partitions(0)
     };
-    let told = with(&[(Read, TOPIC, "b")]).ask(0, &request);
-    let rows: Vec<_> = told.topics.iter().map(|topic| (topic.name.as_deref(), topic.error_code)).collect();
+    let reported = with(&[(Read, TOPIC, "b")]).ask(0, &request);
+    let rows: Vec<_> = reported.topics.iter().map(|topic| (topic.name.as_deref(), topic.error_code)).collect();
     assert_eq!(rows, [(Some("b"), 0)]);
 }
 
@@ -319,13 +319,13 @@ fn all_topics_are_those_that_the_client_may_see() {
 #[test]
 fn a_name_is_not_told_by_its_id() {
     let by_id = MetadataRequestTopic { topic_id: session_host::topic_id(1), name: None };
-    let told = with(&[]).ask(13, &MetadataRequest { topics: Some(vec![by_id]), ..requests::metadata(13) });
-    let row = &told.topics[0];
+    let reported = with(&[]).ask(13, &MetadataRequest { topics: Some(vec![by_id]), ..requests::metadata(13) });
+    let row = &reported.topics[0];
     assert_eq!((row.error_code, &row.name), (ErrorCode::TopicAuthorizationFailed.code(), &None));
-    let told = with(&[]).ask(6, &requests::delete_topics(6));
-    assert_eq!(told.responses[0].name, None);
-    let told = with(&[(Describe, TOPIC, "a")]).ask(6, &requests::delete_topics(6));
-    let row = &told.responses[0];
+    let reported = with(&[]).ask(6, &requests::delete_topics(6));
+    assert_eq!(reported.responses[0].name, None);
+    let reported = with(&[(Describe, TOPIC, "a")]).ask(6, &requests::delete_topics(6));
+    let row = &reported.responses[0];
     assert_eq!((row.name.as_deref(), row.error_code), (Some("a"), ErrorCode::TopicAuthorizationFailed.code()));
 }
 
@@ -342,8 +342,8 @@ fn what_is_not_there_is_told_like_what_is_not_allowed() {
     assert_eq!([there, not_there], [ErrorCode::TopicAuthorizationFailed.code(); 2]);
     let mut produce = requests::produce(12);
     produce.topic_data[0].name = text("nowhere");
-    let told = host.ask(12, &produce);
-    assert_eq!(told.responses[0].partition_responses[0].error_code, ErrorCode::TopicAuthorizationFailed.code());
+    let reported = host.ask(12, &produce);
+    assert_eq!(reported.responses[0].partition_responses[0].error_code, ErrorCode::TopicAuthorizationFailed.code());
 }
 
 #[test]
@@ -356,8 +356,8 @@ fn topics_are_made_by_asking_only_by_who_may_make_them() {
     let describe = (Describe, TOPIC, "new");
     for rights in [vec![], vec![(Create, TOPIC, "new")], vec![describe]] {
         let mut host = with(&rights);
-        let told = host.ask(12, &ask).topics[0].error_code;
-        assert_eq!(told, ErrorCode::TopicAuthorizationFailed.code(), "{rights:?}");
+        let reported = host.ask(12, &ask).topics[0].error_code;
+        assert_eq!(reported, ErrorCode::TopicAuthorizationFailed.code(), "{rights:?}");
         assert!(host.asked().is_empty());
     }
     for create in [(Create, TOPIC, "new"), cluster(Create)] {
@@ -367,16 +367,16 @@ fn topics_are_made_by_asking_only_by_who_may_make_them() {
 
 #[test]
 fn configs_of_a_new_topic_are_told_to_who_may_see_them() {
-    let told = |rights: &[Right]| {
-        let mut told: <CreateTopicsRequest as Request>::Response =
+    let reported = |rights: &[Right]| {
+        let mut reported: <CreateTopicsRequest as Request>::Response =
             served(&mut with(rights), 7, &requests::create_topics(7));
-        told.topics.remove(0)
+        reported.topics.remove(0)
     };
     let create = (Create, TOPIC, "new");
-    let hidden = told(&[create]);
+    let hidden = reported(&[create]);
     assert_eq!(hidden.topic_config_error_code, ErrorCode::TopicAuthorizationFailed.code());
     assert_eq!((hidden.error_code, hidden.num_partitions, hidden.configs), (0, -1, None));
-    let shown = told(&[create, (DescribeConfigs, TOPIC, "new")]);
+    let shown = reported(&[create, (DescribeConfigs, TOPIC, "new")]);
     assert_eq!((shown.topic_config_error_code, shown.num_partitions), (0, 2));
     assert!(shown.configs.is_some_and(|configs| !configs.is_empty()));
 }
@@ -384,8 +384,8 @@ fn configs_of_a_new_topic_are_told_to_who_may_see_them() {
 #[test]
 fn groups_are_listed_to_who_may_see_them() {
     let names = |rights: &[Right]| -> Vec<String> {
-        let told = served(&mut with(rights), 5, &requests::list_groups(5));
-        told.groups.iter().map(|group| group.group_id.to_string()).collect()
+        let reported = served(&mut with(rights), 5, &requests::list_groups(5));
+        reported.groups.iter().map(|group| group.group_id.to_string()).collect()
     };
     assert!(names(&[]).is_empty() && names(&[(Describe, GROUP, "other")]).is_empty());
     for right in [(Read, GROUP, "g"), cluster(Describe)] {
@@ -396,12 +396,12 @@ fn groups_are_listed_to_who_may_see_them() {
 /// KIP-679: a user who may write anywhere may be an idempotent producer.
 #[test]
 fn a_right_to_write_makes_an_idempotent_producer() {
-    let told = |rights: &[Right]| served(&mut with(rights), 5, &requests::init_producer_id(5)).error_code;
-    assert_eq!(told(&[(Write, TOPIC, "somewhere")]), 0);
-    assert_eq!(told(&[(Read, TOPIC, "somewhere")]), ErrorCode::ClusterAuthorizationFailed.code());
+    let reported = |rights: &[Right]| served(&mut with(rights), 5, &requests::init_producer_id(5)).error_code;
+    assert_eq!(reported(&[(Write, TOPIC, "somewhere")]), 0);
+    assert_eq!(reported(&[(Read, TOPIC, "somewhere")]), ErrorCode::ClusterAuthorizationFailed.code());
     let named = InitProducerIdRequest { transactional_id: Some(text("t")), ..requests::init_producer_id(5) };
-    let told = with(&[cluster(IdempotentWrite)]).ask(5, &named).error_code;
-    assert_eq!(told, ErrorCode::TransactionalIdAuthorizationFailed.code());
+    let reported = with(&[cluster(IdempotentWrite)]).ask(5, &named).error_code;
+    assert_eq!(reported, ErrorCode::TransactionalIdAuthorizationFailed.code());
 }
 
 /// A client without acknowledgements gets no answer: its connection ends.
@@ -418,18 +418,18 @@ fn what_is_not_acknowledged_and_not_allowed_ends_the_connection() {
 fn a_right_that_was_taken_back_counts_no_longer() {
     let (mut host, users) = logged_in(KafkaSettings::default(), &[(Read, TOPIC, "a")]);
     let fetch = FetchRequest { max_wait_ms: 0, session_id: 0, session_epoch: 0, ..requests::fetch(12) };
-    let code = |told: &<FetchRequest as Request>::Response| told.responses[0].partitions[0].error_code;
-    let told = served(&mut host, 12, &fetch);
-    assert_eq!((code(&told), told.session_id != 0), (ErrorCode::OffsetOutOfRange.code(), true));
+    let code = |reported: &<FetchRequest as Request>::Response| reported.responses[0].partitions[0].error_code;
+    let reported = served(&mut host, 12, &fetch);
+    assert_eq!((code(&reported), reported.session_id != 0), (ErrorCode::OffsetOutOfRange.code(), true));
     users.take_back("user", Read, Resource { kind: TOPIC, name: "a" });
-    let next = FetchRequest { session_id: told.session_id, session_epoch: 1, topics: vec![], ..fetch.clone() };
-    let told = served(&mut host, 12, &next);
-    assert_eq!(code(&told), ErrorCode::TopicAuthorizationFailed.code(), "in the session as well");
+    let next = FetchRequest { session_id: reported.session_id, session_epoch: 1, topics: vec![], ..fetch.clone() };
+    let reported = served(&mut host, 12, &next);
+    assert_eq!(code(&reported), ErrorCode::TopicAuthorizationFailed.code(), "in the session as well");
     let follower = FetchRequest { replica_id: 3, ..requests::fetch(12) };
-    let told = served(&mut with(&[(Read, TOPIC, "a")]), 12, &follower);
-    assert_eq!(code(&told), ErrorCode::TopicAuthorizationFailed.code());
-    let told = served(&mut with(&[cluster(ClusterAction)]), 12, &follower);
-    assert_eq!(code(&told), ErrorCode::NotLeaderOrFollower.code());
+    let reported = served(&mut with(&[(Read, TOPIC, "a")]), 12, &follower);
+    assert_eq!(code(&reported), ErrorCode::TopicAuthorizationFailed.code());
+    let reported = served(&mut with(&[cluster(ClusterAction)]), 12, &follower);
+    assert_eq!(code(&reported), ErrorCode::NotLeaderOrFollower.code());
 }
 
 /// Offsets of all topics are those of topics that the client may see.
@@ -458,8 +458,8 @@ fn topics_that_may_not_be_seen_are_left_out_of_all_offsets() {
     };
     let reply = polylogue_kafka::groups::command::GroupReply::FetchOffsets(vec![group]);
     host.reply(token, polylogue_api::Reply::Machine(Ok(Box::new(reply))));
-    let told = host.response::<OffsetFetchRequest>(9);
-    let names: Vec<_> = told.groups[0].topics.iter().map(|topic| &*topic.name).collect();
+    let reported = host.response::<OffsetFetchRequest>(9);
+    let names: Vec<_> = reported.groups[0].topics.iter().map(|topic| &*topic.name).collect();
     assert_eq!(names, ["b"]);
 }
 
@@ -498,12 +498,12 @@ fn offsets_of_several_groups_are_in_kafkas_order() {
     };
     let reply = GroupReply::FetchOffsets(groups.iter().map(answer).collect());
     host.reply(token, Reply::Machine(Ok(Box::new(reply))));
-    let told = host.response::<OffsetFetchRequest>(10);
+    let reported = host.response::<OffsetFetchRequest>(10);
     let denied = ErrorCode::GroupAuthorizationFailed.code();
-    let groups: Vec<_> = told.groups.iter().map(|group| (&*group.group_id, group.error_code)).collect();
+    let groups: Vec<_> = reported.groups.iter().map(|group| (&*group.group_id, group.error_code)).collect();
     assert_eq!(groups, [("hidden", denied), ("h", 0), ("other", denied), ("g", 0)]);
     let (unknown, hidden) = (ErrorCode::UnknownTopicId.code(), ErrorCode::TopicAuthorizationFailed.code());
-    for group in [&told.groups[1], &told.groups[3]] {
+    for group in [&reported.groups[1], &reported.groups[3]] {
         let rows = |topic: &OffsetFetchResponseTopics| {
             let partitions: Vec<_> = topic.partitions.iter().map(|p| (p.partition_index, p.error_code)).collect();
             (topic.topic_id, partitions)
@@ -525,8 +525,8 @@ fn resources_without_bindings_are_everybodys_where_the_operator_says_so() {
     assert_eq!(host.ask(12, &requests::metadata(12)).topics[0].error_code, 0);
     assert_eq!(served(&mut host, 5, &requests::init_producer_id(5)).error_code, 0);
     users.allow("other", Read, Resource { kind: TOPIC, name: "a" });
-    let told = host.ask(12, &requests::metadata(12)).topics[0].error_code;
-    assert_eq!(told, ErrorCode::TopicAuthorizationFailed.code(), "now there is one");
+    let reported = host.ask(12, &requests::metadata(12)).topics[0].error_code;
+    assert_eq!(reported, ErrorCode::TopicAuthorizationFailed.code(), "now there is one");
     assert_eq!(served(&mut host, 5, &requests::init_producer_id(5)).error_code, 0, "there are other topics");
 }
 
@@ -538,15 +538,15 @@ fn operations_are_those_that_the_client_may_do() {
         include_cluster_authorized_operations: true,
         ..requests::metadata(10)
     };
-    let told = with(&[(Read, TOPIC, "a"), (AlterConfigs, TOPIC, "a")]).ask(10, &ask);
+    let reported = with(&[(Read, TOPIC, "a"), (AlterConfigs, TOPIC, "a")]).ask(10, &ask);
     let bits = [Read, Describe, AlterConfigs, DescribeConfigs].iter().fold(0, |bits, one| bits | one.bit());
-    let row = &told.topics[0];
-    assert_eq!((row.topic_authorized_operations, told.cluster_authorized_operations), (bits.cast_signed(), 0));
-    let told = with(&[cluster(Describe), cluster(Create), (Read, TOPIC, "a")]).ask(10, &ask);
+    let row = &reported.topics[0];
+    assert_eq!((row.topic_authorized_operations, reported.cluster_authorized_operations), (bits.cast_signed(), 0));
+    let reported = with(&[cluster(Describe), cluster(Create), (Read, TOPIC, "a")]).ask(10, &ask);
     let bits = Describe.bit() | Create.bit();
-    assert_eq!(told.cluster_authorized_operations, bits.cast_signed());
-    let told = with(&[cluster(Describe)]).ask(2, &requests::describe_cluster(2));
-    assert_eq!(told.cluster_authorized_operations, Describe.bit().cast_signed());
+    assert_eq!(reported.cluster_authorized_operations, bits.cast_signed());
+    let reported = with(&[cluster(Describe)]).ask(2, &requests::describe_cluster(2));
+    assert_eq!(reported.cluster_authorized_operations, Describe.bit().cast_signed());
     let groups = served(&mut with(&[(Describe, GROUP, "g")]), 5, &requests::describe_groups(5));
     let rows: Vec<_> = groups.groups.iter().map(|g| (&*g.group_id, g.authorized_operations)).collect();
     assert_eq!(rows, [("g", Describe.bit().cast_signed()), ("h", i32::MIN)]);
@@ -587,8 +587,8 @@ fn bindings_are_made_each_by_itself() {
     let full = polylogue_auth::UsersRefusal::Refused("there can be at most 1 ACLs".to_owned());
     let answer = UsersAnswer::Each(vec![Ok(()), Err(full)]);
     host.reply(token, polylogue_api::Reply::Machine(Ok(Box::new(answer))));
-    let told = host.response::<CreateAclsRequest>(3);
-    let rows: Vec<_> = told
+    let reported = host.response::<CreateAclsRequest>(3);
+    let rows: Vec<_> = reported
         .results
         .iter()
         .map(|row| (ErrorCode::from_code(row.error_code).unwrap(), row.error_message.as_deref().unwrap_or_default()))
@@ -616,21 +616,21 @@ fn bindings_are_made_each_by_itself() {
 fn bindings_are_shown_by_resource_and_deleted_by_filters() {
     let rights = [cluster(Describe), cluster(Alter), (Read, TOPIC, "a"), (Write, TOPIC, "a"), (Read, GROUP, "g")];
     let mut host = with(&rights);
-    let told = host.ask(3, &requests::describe_acls(3));
+    let reported = host.ask(3, &requests::describe_acls(3));
     let rows: Vec<_> =
-        told.resources.iter().map(|r| (r.resource_type, &*r.resource_name, r.pattern_type, r.acls.len())).collect();
+        reported.resources.iter().map(|r| (r.resource_type, &*r.resource_name, r.pattern_type, r.acls.len())).collect();
     assert_eq!(rows, [(2, "a", 3, 2), (3, "g", 3, 1), (4, "kafka-cluster", 3, 2)]);
-    let acl = &told.resources[0].acls[1];
+    let acl = &reported.resources[0].acls[1];
     assert_eq!((&*acl.principal, &*acl.host, acl.operation, acl.permission_type), ("User:user", "*", 4, 3));
     let of_group = DescribeAclsRequest { resource_type_filter: 3, ..requests::describe_acls(3) };
     assert_eq!(host.ask(3, &of_group).resources.len(), 1);
     let wrong = DescribeAclsRequest { operation: 0, ..requests::describe_acls(3) };
-    let told = host.ask(3, &wrong);
-    assert_eq!(told.error_code, ErrorCode::InvalidRequest.code());
-    assert_eq!(told.error_message.as_deref(), Some("Invalid operation 0"));
-    let told = served(&mut host, 3, &requests::delete_acls(3));
-    let rows: Vec<_> = told.filter_results.iter().map(|row| (row.error_code, row.matching_acls.len())).collect();
+    let reported = host.ask(3, &wrong);
+    assert_eq!(reported.error_code, ErrorCode::InvalidRequest.code());
+    assert_eq!(reported.error_message.as_deref(), Some("Invalid operation 0"));
+    let reported = served(&mut host, 3, &requests::delete_acls(3));
+    let rows: Vec<_> = reported.filter_results.iter().map(|row| (row.error_code, row.matching_acls.len())).collect();
     assert_eq!(rows, [(0, 1), (0, 0)]);
-    let acl = &told.filter_results[0].matching_acls[0];
+    let acl = &reported.filter_results[0].matching_acls[0];
     assert_eq!((&*acl.resource_name, acl.pattern_type, acl.operation), ("a", 4, 3));
 }

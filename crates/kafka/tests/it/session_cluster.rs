@@ -177,8 +177,8 @@ fn there_is_one_quorum() {
         let asked: Vec<_> = topics.iter().map(|t| (t.topic_name.clone(), t.partitions.len())).collect();
         let response = host.ask(2, &DescribeQuorumRequest { topics });
         assert_eq!((response.error_code, response.nodes.len()), (0, 0));
-        let told: Vec<_> = response.topics.iter().map(|t| (t.topic_name.clone(), t.partitions.len())).collect();
-        assert_eq!(told, asked);
+        let reported: Vec<_> = response.topics.iter().map(|t| (t.topic_name.clone(), t.partitions.len())).collect();
+        assert_eq!(reported, asked);
         for partition in response.topics.iter().flat_map(|topic| &topic.partitions) {
             let text = "This server does not host this topic-partition.";
             assert_eq!((partition.error_code, partition.error_message.as_deref()), (3, Some(text)));
@@ -249,9 +249,9 @@ fn no_feature_level_changes() {
 #[test]
 fn features_are_told_as_they_are_judged() {
     let mut host = Host::new();
-    let told = host.ask::<ApiVersionsRequest>(4, &requests::api_versions(4));
-    assert_eq!(told.supported_features.len(), told.finalized_features.len());
-    for (supported, finalized) in told.supported_features.iter().zip(&told.finalized_features) {
+    let reported = host.ask::<ApiVersionsRequest>(4, &requests::api_versions(4));
+    assert_eq!(reported.supported_features.len(), reported.finalized_features.len());
+    for (supported, finalized) in reported.supported_features.iter().zip(&reported.finalized_features) {
         assert_eq!(supported.name, finalized.name);
         assert_eq!(finalized.min_version_level, finalized.max_version_level);
         let mut ask = |level| {

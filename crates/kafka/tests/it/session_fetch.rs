@@ -496,8 +496,8 @@ fn a_log_that_went_another_way_is_told_at_once() {
         let row = &response.responses[0].partitions[1];
         assert_eq!((row.error_code, row.high_watermark, row.log_start_offset), (0, 9, 2));
         assert_eq!(row.records, Some(Records::new()));
-        let told = (row.diverging_epoch.epoch, row.diverging_epoch.end_offset);
-        assert_eq!(told, end.map(|end| (end.epoch, 6)).unwrap());
+        let reported = (row.diverging_epoch.epoch, row.diverging_epoch.end_offset);
+        assert_eq!(reported, end.map(|end| (end.epoch, 6)).unwrap());
     }
 }
 

@@ -135,7 +135,7 @@ fn fetch(host: &mut Host, broker: &mut Broker, request: &FetchRequest) -> FetchR
 }
 
 /// The partitions in the response.
-fn told(response: &FetchResponse) -> Vec<i32> {
+fn reported(response: &FetchResponse) -> Vec<i32> {
     response.responses.iter().flat_map(|topic| topic.partitions.iter().map(|p| p.partition_index)).collect()
 }
 
@@ -151,7 +151,7 @@ fn begin() -> (Host, Broker, i32) {
     let all: Vec<_> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
     let session = fetch(&mut host, &mut broker, &request((0, 0), wide(&all))).session_id;
     assert!(broker.sets.is_empty(), "it may be the only fetch");
-    assert!(told(&fetch(&mut host, &mut broker, &request((session, 1), vec![]))).is_empty());
+    assert!(reported(&fetch(&mut host, &mut broker, &request((session, 1), vec![]))).is_empty());
     assert_eq!(broker.sets.values().map(|(members, _)| members.len()).sum::<usize>(), PARTITIONS as usize);
     broker.reads.clear();
     (host, broker, session)
@@ -161,16 +161,16 @@ fn begin() -> (Host, Broker, i32) {
 #[test]
 fn only_partitions_that_changed_are_looked_at() {
     let (mut host, mut broker, session) = begin();
-    assert!(told(&fetch(&mut host, &mut broker, &request((session, 2), vec![]))).is_empty());
+    assert!(reported(&fetch(&mut host, &mut broker, &request((session, 2), vec![]))).is_empty());
     assert!(broker.reads.is_empty(), "nothing has changed");
     broker.append(id(31));
     broker.append(id(7));
     broker.append(id(31));
-    assert_eq!(told(&fetch(&mut host, &mut broker, &request((session, 3), vec![]))), [7, 31]);
+    assert_eq!(reported(&fetch(&mut host, &mut broker, &request((session, 3), vec![]))), [7, 31]);
     assert_eq!(broker.reads.drain(..).collect::<Vec<_>>(), [[id(7), id(31)]]);
     // the client has not said that it has them: both are looked at until it has, in their turns
-    assert_eq!(told(&fetch(&mut host, &mut broker, &request((session, 4), wide(&[(7, 1)])))), [31]);
-    assert!(told(&fetch(&mut host, &mut broker, &request((session, 5), wide(&[(31, 2)])))).is_empty());
+    assert_eq!(reported(&fetch(&mut host, &mut broker, &request((session, 4), wide(&[(7, 1)])))), [31]);
+    assert!(reported(&fetch(&mut host, &mut broker, &request((session, 5), wide(&[(31, 2)])))).is_empty());
     assert_eq!(broker.reads.drain(..).collect::<Vec<_>>(), [vec![id(7), id(31)], vec![id(31)]]);
     fetch(&mut host, &mut broker, &request((session, 6), vec![]));
     assert!(broker.reads.is_empty());
@@ -185,7 +185,7 @@ fn a_fetch_waits_for_its_session_and_reads_what_came() {
     assert!(host.response_frame().is_none() && broker.reads.is_empty());
     broker.append(id(12));
     broker.serve(&mut host);
-    assert_eq!(told(&host.response::<FetchRequest>(VERSION)), [12]);
+    assert_eq!(reported(&host.response::<FetchRequest>(VERSION)), [12]);
     assert_eq!(broker.reads.drain(..).collect::<Vec<_>>(), [[id(12)]]);
     // time is up, and nothing came
     let patient = FetchRequest { max_wait_ms: 500, ..request((session, 3), wide(&[(12, 1)])) };
@@ -193,7 +193,7 @@ fn a_fetch_waits_for_its_session_and_reads_what_came() {
     broker.serve(&mut host);
     host.pass(500);
     broker.serve(&mut host);
-    assert!(told(&host.response::<FetchRequest>(VERSION)).is_empty());
+    assert!(reported(&host.response::<FetchRequest>(VERSION)).is_empty());
     assert!(broker.watches.is_empty());
 }
 
@@ -210,7 +210,7 @@ fn a_fetch_that_wants_much_gathers_it() {
         host.pass(5);
         broker.serve(&mut host);
     }
-    assert_eq!(told(&host.response::<FetchRequest>(VERSION)), [2, 11, 30]);
+    assert_eq!(reported(&host.response::<FetchRequest>(VERSION)), [2, 11, 30]);
     assert_eq!(broker.reads.last().unwrap(), &[id(2), id(11), id(30)]);
 }
 
@@ -348,12 +348,12 @@ proptest! {
                     next.forgotten_topics_data = vec![forgotten];
                     let response = fetch(&mut host, &mut broker, &next);
                     prop_assert_eq!((response.error_code, response.session_id), (0, session));
-                    let told = told(&response);
-                    let rows = told.len();
-                    let told: BTreeSet<i32> = told.into_iter().collect();
-                    prop_assert_eq!(told.len(), rows, "each once");
-                    prop_assert_eq!(&told, &client.expected(&broker, number, there));
-                    for partition in told.into_iter().map(i32::cast_unsigned).filter(|p| takes >> p & 1 == 1) {
+                    let reported = reported(&response);
+                    let rows = reported.len();
+                    let reported: BTreeSet<i32> = reported.into_iter().collect();
+                    prop_assert_eq!(reported.len(), rows, "each once");
+                    prop_assert_eq!(&reported, &client.expected(&broker, number, there));
+                    for partition in reported.into_iter().map(i32::cast_unsigned).filter(|p| takes >> p & 1 == 1) {
                         if let Some(end) = broker.ends.get(&partition_id(number, partition)).filter(|_| there) {
                             client.wants.insert(partition, *end);
                             client.changes.insert(partition, *end);

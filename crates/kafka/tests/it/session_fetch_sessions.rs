@@ -62,7 +62,7 @@ fn fetch(host: &mut Host, version: i16, request: &FetchRequest, log: &Log) -> Fe
 }
 
 /// Topic number and partition of each row, in order.
-fn told(response: &FetchResponse) -> Vec<(u8, i32)> {
+fn reported(response: &FetchResponse) -> Vec<(u8, i32)> {
     let number = |topic: &str, id: TopicId| if topic == "a" || id == topic_id(1) { 1 } else { 2 };
     let topics = response.responses.iter();
     topics.flat_map(|t| t.partitions.iter().map(|p| (number(&t.topic, t.topic_id), p.partition_index))).collect()
@@ -75,7 +75,7 @@ fn all(version: i16) -> Vec<FetchTopic> {
 /// Begins a session over `a`-0, `a`-1 and `b`-0.
 fn begin(host: &mut Host, version: i16) -> i32 {
     let response = fetch(host, version, &request((0, 0), all(version)), &Log::new());
-    assert_eq!(told(&response), [(1, 0), (1, 1), (2, 0)]);
+    assert_eq!(reported(&response), [(1, 0), (1, 1), (2, 0)]);
     assert!(response.session_id > 0);
     response.session_id
 }
@@ -94,13 +94,13 @@ fn only_what_has_changed_is_told() {
         // the high watermark has moved, though nothing is to be read from where the client stands
         log.insert((1, 1), (4, false));
         let response = next(&mut host, 2, &log);
-        assert_eq!(told(&response), [(1, 1)]);
+        assert_eq!(reported(&response), [(1, 1)]);
         assert_eq!(response.responses[0].partitions[0].high_watermark, 4);
         assert!(next(&mut host, 3, &log).responses.is_empty());
         // messages are always in the response
         log.insert((2, 0), (4, true));
-        assert_eq!(told(&next(&mut host, 4, &log)), [(2, 0)]);
-        assert_eq!(told(&next(&mut host, 5, &log)), [(2, 0)]);
+        assert_eq!(reported(&next(&mut host, 4, &log)), [(2, 0)]);
+        assert_eq!(reported(&next(&mut host, 5, &log)), [(2, 0)]);
     }
 }
 
@@ -124,7 +124,7 @@ fn requests_change_the_session() {
         let nothing = || Ok(ReadData { chunks: vec![], high_watermark: Offset(0), log_start: Offset(0) });
         host.reply(token, Reply::Read((0..3).map(|_| nothing()).collect()));
         // a new partition is in the response, whatever there is of it
-        assert_eq!(told(&host.response::<FetchRequest>(version)), [(1, 2)]);
+        assert_eq!(reported(&host.response::<FetchRequest>(version)), [(1, 2)]);
     }
 }
 
@@ -158,18 +158,18 @@ fn errors_are_told_until_they_have_gone() {
     let id = begin(&mut host, 12);
     let mut log = Log::new();
     log.insert((2, 0), (4, false));
-    assert_eq!(told(&fetch(&mut host, 12, &request((id, 1), vec![]), &log)), [(2, 0)]);
+    assert_eq!(reported(&fetch(&mut host, 12, &request((id, 1), vec![]), &log)), [(2, 0)]);
     let gone = host.topics.add(2, "b", 1, polylogue_api::TopicConfig::default());
     host.topics.remove("b");
     for epoch in 2..4 {
         let response = fetch(&mut host, 12, &request((id, epoch), vec![]), &log);
-        assert_eq!(told(&response), [(2, 0)]);
+        assert_eq!(reported(&response), [(2, 0)]);
         let row = &response.responses[0].partitions[0];
         assert_eq!(row.error_code, ErrorCode::UnknownTopicOrPartition.code());
     }
     host.topics.add(2, "b", 1, (*gone.config).clone());
     let response = fetch(&mut host, 12, &request((id, 4), vec![]), &log);
-    assert_eq!((told(&response), response.responses[0].partitions[0].error_code), (vec![(2, 0)], 0));
+    assert_eq!((reported(&response), response.responses[0].partitions[0].error_code), (vec![(2, 0)], 0));
     assert!(fetch(&mut host, 12, &request((id, 5), vec![]), &log).responses.is_empty());
 }
 
@@ -202,7 +202,7 @@ fn full_requests_end_sessions() {
         let mut host = Host::new();
         let id = begin(&mut host, 12);
         let response = fetch(&mut host, 12, &request((id, epoch), all(12)), &log);
-        assert_eq!(told(&response), [(1, 0), (1, 1), (2, 0)]);
+        assert_eq!(reported(&response), [(1, 0), (1, 1), (2, 0)]);
         assert_eq!(response.session_id > 0, begins);
         assert_ne!(response.session_id, id);
         let old = fetch(&mut host, 12, &request((id, 1), vec![]), &log);
@@ -229,7 +229,7 @@ fn a_session_may_begin_empty() {
     let id = fetch(&mut host, 13, &request((0, 0), vec![]), &Log::new()).session_id;
     assert!(id > 0);
     let response = fetch(&mut host, 13, &request((id, 1), all(13)), &Log::new());
-    assert_eq!((told(&response).len(), response.session_id), (3, id));
+    assert_eq!((reported(&response).len(), response.session_id), (3, id));
 }
 
 /// Kafka has one cache for all connections; here a session belongs to its connection, and another one has to begin
@@ -255,7 +255,7 @@ fn without_room_there_are_no_sessions() {
     let mut other = Host::with(host.settings.clone());
     other.session = Session::new(init(2, Arc::clone(&budget)), other.now);
     let response = fetch(&mut other, 12, &request((0, 0), all(12)), &Log::new());
-    assert_eq!((told(&response).len(), response.session_id), (3, 0));
+    assert_eq!((reported(&response).len(), response.session_id), (3, 0));
     // and this one not for two
     let grown = request((id, 1), vec![topic(12, 1, &[(2, 0)]), topic(12, 2, &[(1, 0)])]);
     let response = fetch(&mut host, 12, &grown, &Log::new());

@@ -25,7 +25,7 @@ fn decode_any(key: ApiKey, version: i16, body: &mut Reader) -> Result<(), Decode
                 $(ApiKey::$api => {
                     g::$module::$response::decode(body, version)?;
                 })+
-                other => panic!("nobody answers {other}"),
+                other => panic!("no one answers {other}"),
             }
         };
     }
@@ -97,13 +97,13 @@ fn check_output(host: &mut Host, expected: &mut Expected) {
             let (key, version, correlation) = expected.pop_front().expect("a response to nothing");
             let of_unknown = key == ApiKey::ApiVersions && !(0..=4).contains(&version);
             let version = if of_unknown { 0 } else { version };
-            let (told, mut body) = decode_response_header(frame.clone(), key, version).unwrap();
-            if told == correlation {
+            let (reported, mut body) = decode_response_header(frame.clone(), key, version).unwrap();
+            if reported == correlation {
                 decode_any(key, version, &mut body).unwrap_or_else(|error| panic!("{key} {version}: {error}"));
                 break;
             }
             // only a producer that wants no answer is passed over
-            assert_eq!(key, ApiKey::Produce, "{told} instead of {correlation}");
+            assert_eq!(key, ApiKey::Produce, "{reported} instead of {correlation}");
         }
     }
 }

@@ -80,7 +80,7 @@ fn a_password_lets_in_and_everything_is_served_then() {
         let response = asked.token(version, "\0user\0pencil");
         assert_eq!((response.error_code, response.session_lifetime_ms), (0, 0));
         assert!(asked.is_served());
-        assert_eq!(asked.told(), ["user by PLAIN"]);
+        assert_eq!(asked.reported(), ["user by PLAIN"]);
         let again = asked.token(version, "\0user\0pencil");
         assert_eq!(again.error_code, ErrorCode::IllegalSaslState.code(), "as Kafka answers");
     }
@@ -106,7 +106,7 @@ fn a_proof_lets_in_with_and_without_headers() {
         asked.host.feed(&bare(&format!("{LAST}{proof}")));
         assert_eq!(asked.host.response_frame().as_deref(), Some(format!("v={signature}").as_bytes()));
         assert!(asked.is_served());
-        assert_eq!(asked.told(), [format!("user by {mechanism}")]);
+        assert_eq!(asked.reported(), [format!("user by {mechanism}")]);
     }
 }
 
@@ -133,11 +133,11 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
         assert_eq!(asked.refused(token), invalid);
         let name = token.split('\0').nth(1).unwrap();
         let why = format!("{name} from 192.0.2.1 by PLAIN: the name or the password is wrong");
-        assert_eq!(asked.told(), [why], "no password");
+        assert_eq!(asked.reported(), [why], "no password");
         assert!(!asked.is_served());
     }
     let mut texts = Vec::new();
-    for first in [FIRST, "n,,n=nobody,r=rOprNGfwEbeRWgbNEkqO"] {
+    for first in [FIRST, "n,,n=absent,r=rOprNGfwEbeRWgbNEkqO"] {
         let mut asked = Asked::new();
         handshake(&mut asked, 1, "SCRAM-SHA-256");
         let server = asked.token(2, first).auth_bytes;
@@ -173,12 +173,15 @@ fn a_password_is_not_looked_at_before_its_turn() {
         for _ in 0..2 {
             // Another attempt may have had the first turn.
             assert_eq!((asked.host.response_frame(), asked.host.deadline_in()), (None, Some(700)));
-            assert!(asked.host.session.user().is_none() && asked.told().is_empty(), "{mechanism}: it was looked at");
+            assert!(
+                asked.host.session.user().is_none() && asked.reported().is_empty(),
+                "{mechanism}: it was looked at"
+            );
             asked.host.pass(700);
         }
         *asked.users.turn_ms.lock().unwrap() = 0;
         asked.host.pass(700);
-        assert_eq!(asked.told().len(), 1);
+        assert_eq!(asked.reported().len(), 1);
         assert_eq!(asked.host.session.user().is_some(), is_right, "{mechanism}");
     }
 }
@@ -194,7 +197,7 @@ fn a_login_whose_turn_does_not_come_in_time_ends() {
         asked.host.pass(after_ms);
         assert_eq!(asked.host.response_frame(), None, "no answer: the password may be right");
         assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })), "{turn_ms}");
-        assert!(asked.told().is_empty(), "it was not looked at");
+        assert!(asked.reported().is_empty(), "it was not looked at");
     }
 }
 
@@ -225,7 +228,7 @@ fn passwords_cannot_be_guessed_side_by_side_on_one_connection() {
     assert_eq!((correlation, response.error_code), (7, ErrorCode::SaslAuthenticationFailed.code()));
     assert_eq!(asked.host.response_frame(), None);
     assert!(asked.host.session.user().is_none() && asked.host.close_reason().is_some());
-    assert_eq!(asked.told().len(), 1);
+    assert_eq!(asked.reported().len(), 1);
 }
 
 #[test]
@@ -349,14 +352,14 @@ fn credentials_are_shown_without_what_is_secret() {
     let user = ("user".to_owned(), 0, None, vec![(2, 8_192)]);
     assert_eq!(rows(all), std::slice::from_ref(&user));
     assert_eq!(rows(host.ask(0, &describe(&[]))), std::slice::from_ref(&user));
-    let missing = "Attempt to describe a user credential that does not exist: nobody";
+    let missing = "Attempt to describe a user credential that does not exist: absent";
     let twice = "Cannot describe SCRAM credentials for the same user twice in a single request: x";
     let expected = [
-        ("nobody".to_owned(), ErrorCode::ResourceNotFound.code(), Some(missing.to_owned()), vec![]),
+        ("absent".to_owned(), ErrorCode::ResourceNotFound.code(), Some(missing.to_owned()), vec![]),
         user,
         ("x".to_owned(), ErrorCode::DuplicateResource.code(), Some(twice.to_owned()), vec![]),
     ];
-    assert_eq!(rows(host.ask(0, &describe(&["x", "user", "nobody", "x"]))), expected);
+    assert_eq!(rows(host.ask(0, &describe(&["x", "user", "absent", "x"]))), expected);
 }
 
 #[test]

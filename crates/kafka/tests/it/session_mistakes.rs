@@ -417,7 +417,7 @@ fn mistake_24_headers_survive_in_number_order_and_nullness() {
     let record = NewRecord { timestamp: START_MS, key: None, value: None, headers: &headers };
     builder.push(&record).unwrap();
     let sent = builder.build().unwrap();
-    let told = |bytes: &Bytes| -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let reported = |bytes: &Bytes| -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let mut all = records(bytes, 1 << 20).unwrap();
         let record = all.next().unwrap().unwrap();
         assert!(record.key.is_none() && record.value.is_none());
@@ -429,7 +429,7 @@ fn mistake_24_headers_survive_in_number_order_and_nullness() {
         TopicConfig { compression: Compression::Zstd(3), ..TopicConfig::default() },
         TopicConfig { timestamp_kind: TimestampKind::LogAppend, ..TopicConfig::default() },
     ] {
-        assert_eq!(told(&stored(&mut Host::with_topic(config), sent.clone())), expected);
+        assert_eq!(reported(&stored(&mut Host::with_topic(config), sent.clone())), expected);
     }
 }
 
@@ -467,6 +467,6 @@ fn mistake_27_what_members_say_is_carried_as_it_is() {
     host.send(2, &JoinGroupRequest { group_id: text("g"), protocols, ..JoinGroupRequest::default() });
     let (_, Ask::Machine(_, command)) = host.asked_one() else { panic!() };
     let GroupCommand::Join(join) = *command.downcast::<GroupCommand>().unwrap() else { panic!() };
-    let told: Vec<_> = join.protocols.iter().map(|p| (&*p.name, p.metadata.clone())).collect();
-    assert_eq!(told, [("mine", metadata.clone()), ("range", metadata)]);
+    let reported: Vec<_> = join.protocols.iter().map(|p| (&*p.name, p.metadata.clone())).collect();
+    assert_eq!(reported, [("mine", metadata.clone()), ("range", metadata)]);
 }

@@ -106,8 +106,8 @@ fn what_there_is_no_tier_for_is_nowhere() {
 fn sentinels_before_their_version() {
     for (timestamp, version) in [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (i64::MIN, 11)] {
         let response = Host::new().ask(version, &request(&[(0, timestamp)]));
-        let told = row(&response.topics[0].partitions[0]);
-        assert_eq!(told, (ErrorCode::UnsupportedVersion, -1, -1, -1), "{timestamp} in {version}");
+        let reported = row(&response.topics[0].partitions[0]);
+        assert_eq!(reported, (ErrorCode::UnsupportedVersion, -1, -1, -1), "{timestamp} in {version}");
     }
 }
 
@@ -211,8 +211,8 @@ fn a_time_that_only_the_header_has() {
 fn an_entry_that_cannot_be_read() {
     let mut damaged = entry(Codec::Gzip, &[1_000]).to_vec();
     damaged.truncate(70);
-    let told = one(7, 500, Ok(found(Some(100), Some(damaged.into()))));
-    assert_eq!(told, (ErrorCode::CorruptMessage, -1, -1, -1));
+    let reported = one(7, 500, Ok(found(Some(100), Some(damaged.into()))));
+    assert_eq!(reported, (ErrorCode::CorruptMessage, -1, -1, -1));
 }
 
 #[test]
@@ -315,9 +315,9 @@ fn times_are_asked_for_a_few_at_once() {
     }
     assert_eq!(asked, [21, 19]);
     let response = host.response::<ListOffsetsRequest>(7);
-    for (p, told) in response.topics[0].partitions.iter().enumerate() {
+    for (p, reported) in response.topics[0].partitions.iter().enumerate() {
         let number = partition_id(1, u32::try_from(p).unwrap()).0;
         let expected = if p % 4 == 3 { (i64::try_from(number).unwrap(), -1) } else { (100, 1_000) };
-        assert_eq!((told.offset, told.timestamp), expected, "{p}");
+        assert_eq!((reported.offset, reported.timestamp), expected, "{p}");
     }
 }

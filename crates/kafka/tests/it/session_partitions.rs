@@ -230,8 +230,8 @@ fn producers() {
     let (token, Ask::DescribeProducers(ids)) = host.asked_one() else { panic!() };
     assert_eq!(ids, [partition_id(1, 0), partition_id(1, 1), partition_id(1, 2)]);
     let info = ProducerInfo { id: ProducerId(7), epoch: 2, last_sequence: 41, last_timestamp: 1_000 };
-    let told = vec![Ok(vec![info]), Err(ProducersError::TooMany), Err(ProducersError::UnknownPartition)];
-    host.reply(token, Reply::DescribeProducers(told));
+    let reported = vec![Ok(vec![info]), Err(ProducersError::TooMany), Err(ProducersError::UnknownPartition)];
+    host.reply(token, Reply::DescribeProducers(reported));
     let response = host.response::<DescribeProducersRequest>(0);
     let codes: Vec<Vec<_>> =
         response.topics.iter().map(|t| t.partitions.iter().map(|p| p.error_code).collect()).collect();

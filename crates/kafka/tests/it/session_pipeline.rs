@@ -114,7 +114,7 @@ fn the_server_is_told_what_could_not_start() {
     host.send(12, &requests::fetch(12));
     assert!(host.session.waiting_bytes(0).is_some_and(|bytes| bytes < 1_000), "{:?}", host.session.waiting_bytes(0));
     assert!(!starts(&host, &fetch), "one fetch at a time");
-    assert!(starts(&host, &metadata) && starts(&host, &fetch[..5]), "nobody knows what comes");
+    assert!(starts(&host, &metadata) && starts(&host, &fetch[..5]), "no one knows what comes");
     host.session.ask_for_room();
     assert!(!starts(&host, &metadata), "its answer may be long, and is made when it is the oldest");
     assert!(starts(&host, &frame(4, 1, &allocate())));
@@ -192,10 +192,11 @@ fn a_frame_that_is_too_long_is_refused_by_its_prefix() {
     for len in [i32::MAX, (100 << 20) + 1, -1, i32::MIN] {
         let mut host = Host::new();
         host.feed(&len.to_be_bytes());
-        let CloseReason::FrameLength(DecodeError::FrameLength { len: told, max }) = host.close_reason().unwrap() else {
+        let CloseReason::FrameLength(DecodeError::FrameLength { len: reported, max }) = host.close_reason().unwrap()
+        else {
             panic!("{:?}", host.session)
         };
-        assert_eq!((*told, *max), (len, 100 << 20));
+        assert_eq!((*reported, *max), (len, 100 << 20));
         assert_eq!(host.session.next_frame(), None);
         assert!(!host.wants_input());
     }

@@ -300,8 +300,8 @@ fn quotas_are_set_each_entity_by_itself() {
     assert_eq!(parts, expected);
     let results = vec![Ok(()), Ok(()), Err(UsersRefusal::Refused("too many".to_owned()))];
     host.reply(token, Reply::Machine(Ok(Box::new(UsersAnswer::Each(results)))));
-    let told = host.response::<AlterClientQuotasRequest>(1);
-    let told: Vec<_> = told
+    let reported = host.response::<AlterClientQuotasRequest>(1);
+    let reported: Vec<_> = reported
         .entries
         .iter()
         .map(|row| (ErrorCode::from_code(row.error_code).unwrap(), row.error_message.as_deref().unwrap_or_default()))
@@ -320,7 +320,7 @@ fn quotas_are_set_each_entity_by_itself() {
         invalid("Duplicate quota key producer_byte_rate; nothing was changed."),
         (ErrorCode::PolicyViolation, "too many"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     let only_looked_at = AlterClientQuotasRequest { validate_only: true, ..requests::alter_client_quotas(1) };
     assert_eq!(host.ask(1, &only_looked_at).entries[0].error_code, 0);
     assert!(host.asked().is_empty());
@@ -339,9 +339,9 @@ fn quotas_are_described_as_they_are_asked_for() {
     users.quotas.set(&of(named("ann"), named("app")), limits(QuotaKind::Produce, 3.0));
     users.quotas.set(&of(Some(QuotaName::Others), None), limits(QuotaKind::Produce, 4.0));
     let mut found = |components: Vec<ComponentData>, strict| {
-        let told = host.ask(1, &DescribeClientQuotasRequest { components, strict });
-        assert_eq!((told.error_code, &told.error_message), (0, &None));
-        let mut values: Vec<_> = told.entries.unwrap().iter().map(|entry| entry.values[0].value).collect();
+        let reported = host.ask(1, &DescribeClientQuotasRequest { components, strict });
+        assert_eq!((reported.error_code, &reported.error_message), (0, &None));
+        let mut values: Vec<_> = reported.entries.unwrap().iter().map(|entry| entry.values[0].value).collect();
         values.sort_by(f64::total_cmp);
         values
     };
@@ -354,8 +354,9 @@ fn quotas_are_described_as_they_are_asked_for() {
     assert_eq!(found(vec![component("client-id", 2, None)], true), [1.0]);
     assert_eq!(found(vec![component("user", 2, None), component("client-id", 0, Some("app"))], true), [3.0]);
     assert!(found(vec![component("ip", 2, None)], false).is_empty());
-    let told = host.ask(1, &DescribeClientQuotasRequest { components: vec![component("user", 1, None)], strict: true });
-    let entry = &told.entries.unwrap()[0];
+    let reported =
+        host.ask(1, &DescribeClientQuotasRequest { components: vec![component("user", 1, None)], strict: true });
+    let entry = &reported.entries.unwrap()[0];
     assert_eq!((&*entry.entity[0].entity_type, &entry.entity[0].entity_name), ("user", &None));
     assert_eq!((entry.entity.len(), &*entry.values[0].key), (1, "producer_byte_rate"));
 }
@@ -389,8 +390,8 @@ fn filters_that_make_no_sense_are_refused_in_kafkas_words() {
              filter component.",
         ),
     ] {
-        let told = host.ask(0, &DescribeClientQuotasRequest { components, strict: false });
-        assert_eq!((told.error_code, told.error_message.as_deref()), (error.code(), Some(text)));
-        assert_eq!(told.entries, None);
+        let reported = host.ask(0, &DescribeClientQuotasRequest { components, strict: false });
+        assert_eq!((reported.error_code, reported.error_message.as_deref()), (error.code(), Some(text)));
+        assert_eq!(reported.entries, None);
     }
 }

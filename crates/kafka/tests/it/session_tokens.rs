@@ -53,7 +53,7 @@ fn a_token_lets_in_for_as_long_as_it_holds() {
     let response = log_in(&mut asked, "a.b.c");
     assert_eq!((response.error_code, response.session_lifetime_ms, response.auth_bytes.len()), (0, 300_000, 0));
     assert_eq!(asked.host.session.user(), Some("ann"));
-    assert_eq!(asked.told(), ["ann by OAUTHBEARER"]);
+    assert_eq!(asked.reported(), ["ann by OAUTHBEARER"]);
     asked.host.pass(299_999);
     assert!(asked.is_served());
     assert_eq!(log_in(&mut asked, "d.e.f").session_lifetime_ms, 300_001, "another of the same bearer");
@@ -85,7 +85,7 @@ fn a_token_that_is_not_believed_is_told_of_twice_and_slowed_once() {
     assert_eq!(response.error_code, ErrorCode::SaslAuthenticationFailed.code());
     assert_eq!(response.error_message.as_deref().map(str::as_bytes), Some(REFUSED));
     assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })));
-    assert_eq!(asked.told(), [" from 192.0.2.1 by OAUTHBEARER: the token has expired"], "once, and no token");
+    assert_eq!(asked.reported(), [" from 192.0.2.1 by OAUTHBEARER: the token has expired"], "once, and no token");
 }
 
 /// A second guess before the answer to the first, and a right token behind a wrong one.
@@ -104,7 +104,7 @@ fn tokens_cannot_be_guessed_side_by_side_on_one_connection() {
     let (correlation, second) = asked.host.response_to::<SaslAuthenticateRequest>(2);
     assert_eq!((correlation, second.error_code), (8, ErrorCode::SaslAuthenticationFailed.code()));
     assert!(asked.host.session.user().is_none() && asked.host.close_reason().is_some());
-    assert_eq!(asked.told().len(), 1);
+    assert_eq!(asked.reported().len(), 1);
 }
 
 #[test]
@@ -141,13 +141,13 @@ fn another_login_on_the_same_connection_is_of_the_same_bearer_by_the_same_mechan
     let mut asked = believing_three();
     log_in(&mut asked, "a.b.c");
     handshake(&mut asked);
-    let told = "Cannot change principals during re-authentication from User:ann: User:bob";
-    assert_eq!(asked.refused("n,,\x01auth=Bearer g.h.i\x01\x01"), told);
+    let reported = "Cannot change principals during re-authentication from User:ann: User:bob";
+    assert_eq!(asked.refused("n,,\x01auth=Bearer g.h.i\x01\x01"), reported);
     let mut asked = believing_three();
     log_in(&mut asked, "a.b.c");
     asked.host.ask(1, &SaslHandshakeRequest { mechanism: text("PLAIN") });
-    let told = asked.refused("\0user\0pencil");
-    assert!(told.starts_with("SASL mechanism 'PLAIN' requested by client is not supported"), "{told}");
+    let reported = asked.refused("\0user\0pencil");
+    assert!(reported.starts_with("SASL mechanism 'PLAIN' requested by client is not supported"), "{reported}");
 }
 
 #[test]

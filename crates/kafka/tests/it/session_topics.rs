@@ -43,7 +43,7 @@ fn by_id(ids: &[TopicId]) -> MetadataRequest {
 }
 
 /// Error and name of each topic.
-fn told(response: &MetadataResponse) -> Vec<(ErrorCode, Option<&str>)> {
+fn reported(response: &MetadataResponse) -> Vec<(ErrorCode, Option<&str>)> {
     response.topics.iter().map(|topic| (code(topic.error_code), topic.name.as_deref())).collect()
 }
 
@@ -59,32 +59,35 @@ fn which_topics_are_meant() {
     let all = MetadataRequest { topics: None, ..MetadataRequest::default() };
     let none = MetadataRequest { topics: Some(vec![]), ..MetadataRequest::default() };
     let both = [(ErrorCode::None, Some("a")), (ErrorCode::None, Some("b"))];
-    assert_eq!(told(&Host::new().ask(1, &all)), both);
-    assert!(told(&Host::new().ask(1, &none)).is_empty());
+    assert_eq!(reported(&Host::new().ask(1, &all)), both);
+    assert!(reported(&Host::new().ask(1, &none)).is_empty());
     // version 0 has no null, and means all by none
     let mut none = none;
     none.allow_auto_topic_creation = true;
-    assert_eq!(told(&Host::new().ask(0, &none)), both);
+    assert_eq!(reported(&Host::new().ask(0, &none)), both);
     // each once
-    assert_eq!(told(&Host::new().ask(9, &metadata(&["b", "a", "b"], false))), [both[1], both[0]]);
+    assert_eq!(reported(&Host::new().ask(9, &metadata(&["b", "a", "b"], false))), [both[1], both[0]]);
 }
 
 #[test]
 fn topics_by_id() {
     let mut host = Host::new();
     let response = host.ask(12, &by_id(&[topic_id(2), topic_id(99), topic_id(2)]));
-    assert_eq!(told(&response), [(ErrorCode::None, Some("b")), (ErrorCode::UnknownTopicId, None)]);
+    assert_eq!(reported(&response), [(ErrorCode::None, Some("b")), (ErrorCode::UnknownTopicId, None)]);
     assert_eq!(response.topics[1].topic_id, topic_id(99));
     // one id makes it a request by ids
     let mut mixed = by_id(&[topic_id(1)]);
     mixed.topics.as_mut().unwrap().push(MetadataRequestTopic { name: Some(text("b")), topic_id: TopicId::ZERO });
-    assert_eq!(told(&host.ask(12, &mixed)), [(ErrorCode::None, Some("a"))]);
+    assert_eq!(reported(&host.ask(12, &mixed)), [(ErrorCode::None, Some("a"))]);
     // the versions before can write ids, and they are not read
     for version in [10, 11] {
         let mut early = metadata(&["a"], false);
         early.topics.as_mut().unwrap()[0].topic_id = topic_id(1);
-        assert_eq!(told(&Host::new().ask(version, &early)), [(ErrorCode::InvalidRequest, Some("a"))]);
-        assert_eq!(told(&Host::new().ask(version, &by_id(&[topic_id(1)]))), [(ErrorCode::InvalidRequest, Some(""))]);
+        assert_eq!(reported(&Host::new().ask(version, &early)), [(ErrorCode::InvalidRequest, Some("a"))]);
+        assert_eq!(
+            reported(&Host::new().ask(version, &by_id(&[topic_id(1)]))),
+            [(ErrorCode::InvalidRequest, Some(""))]
+        );
     }
 }
 
@@ -124,7 +127,7 @@ fn asking_for_a_topic_creates_it() {
         (ErrorCode::None, Some("new")),
         (ErrorCode::InvalidTopicException, Some("bad name")),
     ];
-    assert_eq!(told(&response), expected);
+    assert_eq!(reported(&response), expected);
     assert_eq!(response.topics[1].partitions.len(), 4);
 }
 
@@ -132,13 +135,13 @@ fn asking_for_a_topic_creates_it() {
 fn asking_for_a_topic_need_not_create_it() {
     let unknown = [(ErrorCode::UnknownTopicOrPartition, Some("new"))];
     // the client says no
-    assert_eq!(told(&Host::new().ask(4, &metadata(&["new"], false))), unknown);
+    assert_eq!(reported(&Host::new().ask(4, &metadata(&["new"], false))), unknown);
     // the operator says no
     let mut host = Host::with(KafkaSettings { auto_create_topics: false, ..KafkaSettings::default() });
-    assert_eq!(told(&host.ask(9, &metadata(&["new"], true))), unknown);
+    assert_eq!(reported(&host.ask(9, &metadata(&["new"], true))), unknown);
     // names that are Kafka's own are taken
     let reserved = Host::new().ask(9, &metadata(&[OFFSETS], true));
-    assert_eq!(told(&reserved), [(ErrorCode::UnknownTopicOrPartition, Some(OFFSETS))]);
+    assert_eq!(reported(&reserved), [(ErrorCode::UnknownTopicOrPartition, Some(OFFSETS))]);
     // before version 4 there was no way to refuse
     let mut host = Host::new();
     host.send(3, &metadata(&["new"], true));
@@ -157,7 +160,7 @@ fn a_topic_that_cannot_be_created_is_an_error_that_clients_retry() {
         host.send(9, &metadata(&["new"], true));
         let (token, ..) = creating(&mut host);
         host.reply(token, Reply::CreateTopics(vec![Err(error)]));
-        assert_eq!(told(&host.response::<MetadataRequest>(9)), [(expected, Some("new"))]);
+        assert_eq!(reported(&host.response::<MetadataRequest>(9)), [(expected, Some("new"))]);
         assert!(expected.retriable());
     }
     // another client was faster
@@ -166,7 +169,7 @@ fn a_topic_that_cannot_be_created_is_an_error_that_clients_retry() {
     let (token, ..) = creating(&mut host);
     host.topics.add(9, "new", 1, TopicConfig::default());
     host.reply(token, Reply::CreateTopics(vec![Err(TopicError::Exists)]));
-    assert_eq!(told(&host.response::<MetadataRequest>(9)), [(ErrorCode::None, Some("new"))]);
+    assert_eq!(reported(&host.response::<MetadataRequest>(9)), [(ErrorCode::None, Some("new"))]);
 }
 
 fn topic(name: &str) -> CreatableTopic {
@@ -307,11 +310,11 @@ fn the_answer_to_a_creation_tells_kafkas_configs() {
         .collect();
     assert_eq!(told_configs(&[]), kafka);
     let set = [("polylogue.durability", "async"), ("internal.segment.bytes", "1000")];
-    let told = told_configs(&set);
-    assert_eq!(told.len(), kafka.len() + 2);
+    let reported = told_configs(&set);
+    assert_eq!(reported.len(), kafka.len() + 2);
     assert!(
-        set.iter().all(|(name, _)| told.iter().any(|told| told == name)),
-        "what the client has set is told: {told:?}"
+        set.iter().all(|(name, _)| reported.iter().any(|reported| reported == name)),
+        "what the client has set is reported: {reported:?}"
     );
 }
 
@@ -573,7 +576,7 @@ fn the_first_group_that_is_looked_for_makes_the_offsets_topic() {
     let (_, response) = host.response_to::<FindCoordinatorRequest>(1);
     assert_eq!((code(response.error_code), response.node_id), (ErrorCode::None, NODE));
     let response = host.response::<MetadataRequest>(9);
-    assert_eq!(told(&response), [(ErrorCode::None, Some(OFFSETS))]);
+    assert_eq!(reported(&response), [(ErrorCode::None, Some(OFFSETS))]);
     assert!(response.topics[0].is_internal);
     // it is there already, for groups and for clients that want to create it
     assert_eq!(code(host.ask(1, &find).error_code), ErrorCode::None);
@@ -627,7 +630,7 @@ fn a_name_that_collides_is_unknown_and_not_created() {
         host.topics.add(9, "x.y_z", 1, TopicConfig::default());
         let response = host.ask(9, &metadata(&["x_y.z", "x.y.z"], create));
         let unknown = |name| (ErrorCode::UnknownTopicOrPartition, Some(name));
-        assert_eq!(told(&response), [unknown("x_y.z"), unknown("x.y.z")]);
+        assert_eq!(reported(&response), [unknown("x_y.z"), unknown("x.y.z")]);
     }
 }
 

@@ -85,8 +85,8 @@ fn api_versions() {
         assert_eq!(response.error_code, 0);
         let advertised: Vec<_> =
             supported_apis().map(|api| (api.key.code(), *api.advertised.start(), *api.advertised.end())).collect();
-        let told: Vec<_> = response.api_keys.iter().map(|k| (k.api_key, k.min_version, k.max_version)).collect();
-        assert_eq!(told, advertised);
+        let reported: Vec<_> = response.api_keys.iter().map(|k| (k.api_key, k.min_version, k.max_version)).collect();
+        assert_eq!(reported, advertised);
         let features: Vec<_> = response.finalized_features.iter().map(|f| &*f.name).collect();
         assert_eq!(features, if version >= 3 { vec!["metadata.version"] } else { vec![] });
     });

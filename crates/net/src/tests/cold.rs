@@ -141,7 +141,7 @@ async fn a_peer_that_hangs_up_meanwhile_leaves_nothing_behind() {
     drop(client);
     until(|| server.shared.connections.is_empty()).await;
     assert_eq!(run_jobs(&server), 1);
-    assert_eq!(file.fetched(), 0, "nobody is there who wants it");
+    assert_eq!(file.fetched(), 0, "no one is there who wants it");
     assert!(Arc::strong_count(&file) < held, "neither the response nor the job holds the file");
     assert_eq!(server.shared.output.bytes(), 0);
 }

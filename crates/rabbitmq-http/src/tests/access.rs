@@ -13,7 +13,7 @@ fn server() -> Server {
     let server = Server::start();
     server.put("vhosts/other", &json!({}));
     server.put("queues/other/hidden", &json!({}));
-    for tag in ["management", "policymaker", "monitoring", "administrator", "nobody"] {
+    for tag in ["management", "policymaker", "monitoring", "administrator", "absent"] {
         server.put(&format!("users/{tag}"), &json!({"password": tag, "tags": tag}));
         server.put(&format!("permissions/%2F/{tag}"), &json!({"configure": "^own", "write": ".*", "read": ".*"}));
     }
@@ -41,7 +41,7 @@ fn nobody_gets_in_without_a_login_and_a_tag() {
     assert_eq!(plain(guest, "[::ffff:127.0.0.1]:5".parse().unwrap()).status, 200);
     let refused = plain(guest, SocketAddr::from(([10, 0, 0, 1], 1)));
     assert_eq!(refused.failure(), (401, "not_authorised", "User can only log in via localhost"));
-    let refused = server.ask_as("nobody", "GET", "whoami", &Value::Null);
+    let refused = server.ask_as("absent", "GET", "whoami", &Value::Null);
     assert_eq!(refused.failure(), (401, "not_authorised", "Not management user"));
 }
 
@@ -275,17 +275,17 @@ fn no_path_tells_or_changes_anything_for_who_has_no_right() {
             let anonymous = HttpRequest::builder().method(method).uri(format!("/api/{path}"));
             let anonymous = server.send(anonymous.body(Body::empty()).unwrap(), local);
             assert_eq!(anonymous.failure(), (401, "not_authorized", "Login failed"), "{method} {path}");
-            let untagged = server.ask_as("nobody", method, &path, &body);
+            let untagged = server.ask_as("absent", method, &path, &body);
             assert_eq!(untagged.failure(), (401, "not_authorised", "Not management user"), "{method} {path}");
-            let told = server.ask_as("stranger", method, &path, &body);
-            let is_well = match told.status {
-                200 => method == "GET" && !told.text.contains("hidden") && !told.text.contains("other"),
+            let reported = server.ask_as("stranger", method, &path, &body);
+            let is_well = match reported.status {
+                200 => method == "GET" && !reported.text.contains("hidden") && !reported.text.contains("other"),
                 401 | 405 => true,
-                404 => told.failure().1 == "Object Not Found",
+                404 => reported.failure().1 == "Object Not Found",
                 _ => false,
             };
             if !is_well {
-                wrong.push(format!("{method} {path}: {} {}", told.status, told.text));
+                wrong.push(format!("{method} {path}: {} {}", reported.status, reported.text));
             }
         }
     }

@@ -180,7 +180,7 @@ fn a_connection_that_is_ended_is_told_why() {
     let said = client.pump(&server);
     let text = String::from_utf8_lossy(&said).into_owned();
     assert!(text.contains("CONNECTION_FORCED - Closed via management plugin"), "{text}");
-    assert_eq!(server.delete("connections/nobody"), 404);
+    assert_eq!(server.delete("connections/absent"), 404);
     assert_eq!(server.delete("connections/username/guest"), 204);
 }
 

@@ -142,7 +142,7 @@ fn what_is_got_by_a_client_that_hangs_up_stays() {
         let got = server.post("queues/%2F/q/get", &get("ack_requeue_true", 3)).body;
         assert_eq!(payloads(&got), ["one", "two", "three"], "{mode}");
         let headers = &got[0]["properties"]["headers"];
-        assert!(!headers.to_string().contains("count"), "{mode}: nobody failed at it: {headers}");
+        assert!(!headers.to_string().contains("count"), "{mode}: no one failed at it: {headers}");
     }
 }
 

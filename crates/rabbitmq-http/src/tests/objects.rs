@@ -122,7 +122,7 @@ fn users_are_made_with_passwords_or_hashes() {
     assert_eq!(server.get("user-limits/u"), json!([{"user": "u", "value": {"max-connections": 5}}]));
     assert_eq!(server.delete("user-limits/u/max-connections"), 204);
     assert_eq!(server.get("user-limits"), json!([]));
-    assert_eq!(server.post("users/bulk-delete", &json!({"users": ["u", "same", "nobody"]})).status, 204);
+    assert_eq!(server.post("users/bulk-delete", &json!({"users": ["u", "same", "absent"]})).status, 204);
     assert_eq!(names(&server.get("users")), ["guest"]);
     assert_eq!(server.delete("users/u"), 404);
 }
@@ -323,7 +323,7 @@ fn shovels_are_looked_at_before_they_are_kept() {
     };
     let good = json!({"src-uri": "amqp://u:secret@h", "src-queue": "a", "dest-uri": ["amqp://"], "dest-queue": "b"});
     assert_eq!((set("s", &good).status, set("s", &good).status), (201, 204));
-    assert_eq!(server.get("parameters/shovel/%2F/s")["value"], good, "to whoever may set it");
+    assert_eq!(server.get("parameters/shovel/%2F/s")["value"], good, "to the one who may set it");
     for path in ["shovels", "shovels/%2F"] {
         let all = server.get(path);
         assert_eq!(

@@ -81,7 +81,7 @@ fn what_is_got_by_a_client_that_hangs_up_stays() {
     api.0.send_and_hang_up(api.1.clone(), get);
     let got = api.messages("q", false);
     assert_eq!(bodies(&got), ["one", "two", "three"]);
-    assert_eq!(got[0]["properties"]["headers"], Value::Null, "nobody failed at it");
+    assert_eq!(got[0]["properties"]["headers"], Value::Null, "no one failed at it");
 }
 
 /// A look that ended with an error counted as a failed delivery: repeated, it made dead letters of what stood in front.

@@ -30,7 +30,7 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
     // Kafka's protocol makes a topic that a client wants to write to.
     assert_eq!(by_admin(&["produce", "by-kafka"], b"a message\n").code, Some(0));
     let refused = done(
-        server.command(&["topic", "create", "by-nobody"]).env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "x"),
+        server.command(&["topic", "create", "by-absent"]).env("POLYLOGUE_USER", "ann").env("POLYLOGUE_PASSWORD", "x"),
     );
     assert_eq!(refused.code, Some(1));
     // She may write to that topic, and not make it.
@@ -51,7 +51,7 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
     let log = std::fs::read_to_string(&log).unwrap();
     assert!(!log.contains("very-secret") && !log.contains("a message"), "{log}");
     let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told = lines.filter(|line| line["target"] == "audit").map(|line| {
+    let reported = lines.filter(|line| line["target"] == "audit").map(|line| {
         let fields = &line["fields"];
         let text = |name: &str| fields[name].as_str().unwrap().to_owned();
         assert_eq!(text("address"), "127.0.0.1");
@@ -68,5 +68,5 @@ fn changes_are_told_with_who_made_them_and_how_they_ended() {
         ["admin", "rabbitmq-http", "PUT /api/vhosts/v%0A1", "201"],
         ["-", "http", "POST /api/v1/topics", "403"],
     ];
-    assert_eq!(told.collect::<Vec<_>>(), wanted.map(|line| line.map(str::to_owned)));
+    assert_eq!(reported.collect::<Vec<_>>(), wanted.map(|line| line.map(str::to_owned)));
 }

@@ -30,15 +30,15 @@ fn what_clients_are_told_is_what_is_tested() {
     let mut client = Client::connect(rabbit.amqp);
     client.raw(&PROTOCOL_HEADER);
     let Some((0, Method::ConnectionStart(start))) = client.method() else { panic!("no beginning") };
-    let told = start.server_properties.get("capabilities").unwrap();
-    let told: BTreeSet<String> = told
+    let reported = start.server_properties.get("capabilities").unwrap();
+    let reported: BTreeSet<String> = reported
         .fields()
         .map(|field| {
             assert_eq!(field.value, Value::Bool(true), "{:?}", field.name);
             String::from_utf8(field.name.to_vec()).unwrap()
         })
         .collect();
-    assert_eq!(told, CAPABILITIES.iter().map(|(name, _)| (*name).to_owned()).collect());
+    assert_eq!(reported, CAPABILITIES.iter().map(|(name, _)| (*name).to_owned()).collect());
 }
 
 #[test]
@@ -144,11 +144,11 @@ fn basic_nack(rabbit: &Rabbit) {
 
 fn consumer_cancel_notify(rabbit: &Rabbit) {
     let mut client = with_queue(rabbit, "deleted");
-    consume(&mut client, "deleted", "told", TableBuilder::new());
+    consume(&mut client, "deleted", "reported", TableBuilder::new());
     let mut other = Client::open(rabbit.amqp, "guest");
     let delete = QueueDelete { queue: "deleted".into(), ..Default::default() };
     assert!(matches!(other.ask(1, delete), Method::QueueDeleteOk(_)));
-    let cancel = BasicCancel { consumer_tag: "told".into(), nowait: true };
+    let cancel = BasicCancel { consumer_tag: "reported".into(), nowait: true };
     assert_eq!(client.method(), Some((1, cancel.into())));
 }
 

@@ -145,17 +145,17 @@ fn a_consumer_begins_within_the_partition() {
         (&["--from", "@0", "--no-follow"], "3\n4\n", ""),
     ] {
         let got = done(&mut server.command(&[&["consume", "t"][..], args].concat()));
-        let told = if err.is_empty() { String::new() } else { format!("polylogue: partition 0 has {err}\n") };
-        assert_eq!((got.code, got.out.as_str(), got.err), (Some(0), out, told), "{args:?}");
+        let reported = if err.is_empty() { String::new() } else { format!("polylogue: partition 0 has {err}\n") };
+        assert_eq!((got.code, got.out.as_str(), got.err), (Some(0), out, reported), "{args:?}");
     }
     let mut late = server.command(&["consume", "t", "--from", "99999", "-n", "1"]);
     let mut late = late.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(late.stderr.take().unwrap());
-    told.read_line(&mut String::new()).unwrap();
+    let mut reported = BufReader::new(late.stderr.take().unwrap());
+    reported.read_line(&mut String::new()).unwrap();
     server.ok_with(&["produce", "t"], b"next\n");
     assert_eq!(late.wait_with_output().unwrap().stdout, b"next\n");
     let mut more = String::new();
-    told.read_to_string(&mut more).unwrap();
+    reported.read_to_string(&mut more).unwrap();
     assert_eq!(more, "", "said once");
 }
 
@@ -186,9 +186,9 @@ fn a_consumer_that_is_overtaken_by_a_delete_goes_on_with_what_is_left() {
         send(&mut client, &frame(&mut broker).unwrap());
     }
     let output = consumer.wait_with_output().unwrap();
-    let told =
+    let reported =
         |from, to| format!("polylogue: partition 0 has no offset {from}; going on at {to}, which is its first\n");
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), told(0, 2) + &told(2, 3));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), reported(0, 2) + &reported(2, 3));
     assert_eq!((String::from_utf8(output.stdout).unwrap().as_str(), fetches), ("3\n4\n", 3));
 }
 
@@ -352,7 +352,7 @@ fn the_doctor_writes_a_report_and_says_what_is_wrong() {
     assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["findings"].is_array());
     assert!(std::fs::read_to_string(&named).unwrap().contains("private-topic"));
     let alone = dir.join("alone.json").display().to_string();
-    let nobody = done(polylogue().args(["doctor", "--server", "127.0.0.1:1", "--out", &alone]));
-    assert_eq!(nobody.code, Some(1));
-    assert!(nobody.out.contains("bad") && std::fs::metadata(&alone).is_ok(), "{}", nobody.out);
+    let no_user = done(polylogue().args(["doctor", "--server", "127.0.0.1:1", "--out", &alone]));
+    assert_eq!(no_user.code, Some(1));
+    assert!(no_user.out.contains("bad") && std::fs::metadata(&alone).is_ok(), "{}", no_user.out);
 }

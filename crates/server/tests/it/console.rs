@@ -138,7 +138,7 @@ fn queues_are_looked_at_as_topics_and_lose_nothing_by_it() {
     let routed =
         publish(json!({"routing_key": "q", "body": "hello", "content_type": "text/plain", "headers": {"a": 1}}));
     assert_eq!((routed.status, routed.body), (200, json!({"routed": true})));
-    assert_eq!(publish(json!({"routing_key": "nobody", "body": "x"})).body, json!({"routed": false}));
+    assert_eq!(publish(json!({"routing_key": "absent", "body": "x"})).body, json!({"routed": false}));
     let topic = api.get("/vhosts/%2F/queues/q")["topic"].as_str().unwrap().to_owned();
     assert_eq!(topic, "amqp-queue.q");
     let seen = api.get(&format!("/topics/{topic}/messages"));

@@ -101,18 +101,18 @@ fn an_auto_delete_queue_is_gone_when_its_last_consumer_is() {
 
 /// The answer of one client whose request raced the other's.
 #[derive(PartialEq, Debug)]
-enum Told {
+enum Deletion {
     Done,
     Refused(u16, String),
 }
 
-fn told(client: &mut Client, is_done: fn(&Method) -> bool) -> Told {
+fn reported(client: &mut Client, is_done: fn(&Method) -> bool) -> Deletion {
     match client.method() {
-        Some((1, method)) if is_done(&method) => Told::Done,
+        Some((1, method)) if is_done(&method) => Deletion::Done,
         Some((1, Method::ChannelClose(close))) => {
             client.say(1, ChannelCloseOk {});
             open_channel(client, 1);
-            Told::Refused(close.reply_code, String::from_utf8_lossy(&close.reply_text).into_owned())
+            Deletion::Refused(close.reply_code, String::from_utf8_lossy(&close.reply_text).into_owned())
         }
         other => panic!("{other:?}"),
     }
@@ -134,13 +134,13 @@ fn a_queue_is_unused_or_consumed_and_never_both() {
             consumes.say(1, consume("q", "c"));
             deletes.say(1, delete);
         }
-        let deleted = told(&mut deletes, |method| matches!(method, Method::QueueDeleteOk(_)));
-        let consumed = told(&mut consumes, |method| matches!(method, Method::BasicConsumeOk(_)));
-        let missing = Told::Refused(404, "NOT_FOUND - no queue 'q' in vhost '/'".into());
-        let used = Told::Refused(406, "PRECONDITION_FAILED - queue 'q' in vhost '/' in use".into());
+        let deleted = reported(&mut deletes, |method| matches!(method, Method::QueueDeleteOk(_)));
+        let consumed = reported(&mut consumes, |method| matches!(method, Method::BasicConsumeOk(_)));
+        let missing = Deletion::Refused(404, "NOT_FOUND - no queue 'q' in vhost '/'".into());
+        let used = Deletion::Refused(406, "PRECONDITION_FAILED - queue 'q' in vhost '/' in use".into());
         match (deleted, consumed) {
-            (Told::Done, consumed) => assert_eq!(consumed, missing, "round {round}"),
-            (deleted, Told::Done) => {
+            (Deletion::Done, consumed) => assert_eq!(consumed, missing, "round {round}"),
+            (deleted, Deletion::Done) => {
                 assert_eq!(deleted, used, "round {round}");
                 cancel(&mut consumes, 1, "c");
             }
@@ -160,13 +160,13 @@ fn an_auto_delete_queue_does_not_go_with_a_consumer() {
         assert!(matches!(leaves.ask(1, consume("q", "l")), Method::BasicConsumeOk(_)));
         leaves.say(1, BasicCancel { consumer_tag: "l".into(), nowait: false });
         comes.say(1, consume("q", "c"));
-        let came = told(&mut comes, |method| matches!(method, Method::BasicConsumeOk(_)));
-        assert_eq!(told(&mut leaves, |method| matches!(method, Method::BasicCancelOk(_))), Told::Done);
-        if came == Told::Done {
+        let came = reported(&mut comes, |method| matches!(method, Method::BasicConsumeOk(_)));
+        assert_eq!(reported(&mut leaves, |method| matches!(method, Method::BasicCancelOk(_))), Deletion::Done);
+        if came == Deletion::Done {
             assert_eq!(look(&mut leaves), Ok((0, 1)), "round {round}");
             cancel(&mut comes, 1, "c");
         } else {
-            assert_eq!(came, Told::Refused(404, "NOT_FOUND - no queue 'q' in vhost '/'".into()), "round {round}");
+            assert_eq!(came, Deletion::Refused(404, "NOT_FOUND - no queue 'q' in vhost '/'".into()), "round {round}");
         }
         is_gone(&mut leaves);
     }
@@ -183,15 +183,15 @@ fn an_exchange_is_unused_or_bound_and_never_both() {
         assert!(matches!(deletes.ask(1, declare), Method::ExchangeDeclareOk(_)));
         deletes.say(1, ExchangeDelete { exchange: "x".into(), if_unused: true, ..Default::default() });
         binds.say(1, QueueBind { queue: "q".into(), exchange: "x".into(), ..Default::default() });
-        let deleted = told(&mut deletes, |method| matches!(method, Method::ExchangeDeleteOk(_)));
-        let bound = told(&mut binds, |method| matches!(method, Method::QueueBindOk(_)));
+        let deleted = reported(&mut deletes, |method| matches!(method, Method::ExchangeDeleteOk(_)));
+        let bound = reported(&mut binds, |method| matches!(method, Method::QueueBindOk(_)));
         match (deleted, bound) {
-            (Told::Done, bound) => {
-                assert_eq!(bound, Told::Refused(404, "NOT_FOUND - no exchange 'x' in vhost '/'".into()));
+            (Deletion::Done, bound) => {
+                assert_eq!(bound, Deletion::Refused(404, "NOT_FOUND - no exchange 'x' in vhost '/'".into()));
             }
-            (deleted, Told::Done) => {
+            (deleted, Deletion::Done) => {
                 let used = "PRECONDITION_FAILED - exchange 'x' in vhost '/' in use";
-                assert_eq!(deleted, Told::Refused(406, used.into()), "round {round}");
+                assert_eq!(deleted, Deletion::Refused(406, used.into()), "round {round}");
                 let unbind = QueueUnbind { queue: "q".into(), exchange: "x".into(), ..Default::default() };
                 assert!(matches!(binds.ask(1, unbind), Method::QueueUnbindOk(_)));
             }
@@ -212,10 +212,10 @@ fn a_get_and_what_else_runs_against_a_deletion_is_told_that_there_is_no_such_que
         let get = || BasicGet { queue: "q".into(), no_ack: round % 2 == 0, ..Default::default() };
         gets.say(1, get());
         deletes.say(1, QueueDelete { queue: "q".into(), ..Default::default() });
-        let mut last = Told::Done;
-        while last == Told::Done {
-            last = told(&mut gets, |method| matches!(method, Method::BasicGetOk(_) | Method::BasicGetEmpty(_)));
-            if last == Told::Done {
+        let mut last = Deletion::Done;
+        while last == Deletion::Done {
+            last = reported(&mut gets, |method| matches!(method, Method::BasicGetOk(_) | Method::BasicGetEmpty(_)));
+            if last == Deletion::Done {
                 match round % 3 {
                     0 => gets.say(1, QueueDeclare { queue: "q".into(), passive: true, ..Default::default() }),
                     1 => gets.say(1, QueuePurge { queue: "q".into(), ..Default::default() }),
@@ -224,14 +224,14 @@ fn a_get_and_what_else_runs_against_a_deletion_is_told_that_there_is_no_such_que
                 if round % 3 < 2 {
                     let is_done =
                         |method: &Method| matches!(method, Method::QueueDeclareOk(_) | Method::QueuePurgeOk(_));
-                    last = told(&mut gets, is_done);
+                    last = reported(&mut gets, is_done);
                 }
             }
-            if last == Told::Done {
+            if last == Deletion::Done {
                 gets.say(1, get());
             }
         }
-        assert_eq!(last, Told::Refused(404, "NOT_FOUND - no queue 'q' in vhost '/'".into()), "round {round}");
-        assert_eq!(told(&mut deletes, |method| matches!(method, Method::QueueDeleteOk(_))), Told::Done);
+        assert_eq!(last, Deletion::Refused(404, "NOT_FOUND - no queue 'q' in vhost '/'".into()), "round {round}");
+        assert_eq!(reported(&mut deletes, |method| matches!(method, Method::QueueDeleteOk(_))), Deletion::Done);
     }
 }

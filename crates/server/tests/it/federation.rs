@@ -204,7 +204,7 @@ fn a_queue_gets_messages_when_it_has_none_and_somebody_waits_for_them() {
     down.run(1);
     up.publish("", "fed.q", 0..10);
     down.publish("", "fed.q", 10..11);
-    assert_eq!((up.count("fed.q"), down.count("fed.q")), (10, 1), "nobody waits");
+    assert_eq!((up.count("fed.q"), down.count("fed.q")), (10, 1), "no one waits");
     let mut waiting = consumer(&down, "fed.q", 1);
     for _ in 0..11 {
         delivery(&mut waiting);
@@ -235,14 +235,14 @@ fn a_link_that_cannot_run_says_why_and_runs_when_it_can() {
     let (up, down) = (Broker::named("up"), Broker::named("down"));
     down.exchange("fed.x", "direct");
     up.exchange("fed.x", "direct");
-    let address = format!("amqp://nobody:secret@{}", up.amqp);
+    let address = format!("amqp://absent:secret@{}", up.amqp);
     down.follow("u", "^fed", &json!({"uri": address, "reconnect-delay": 0.1}));
     wait("it says why", || down.links().first().is_some_and(|link| link["status"] == "error"));
     let link = down.links()[0].to_string();
     assert!(link.contains("refused") && !link.contains("secret"), "{link}");
     assert_eq!(down.get("federation-links/state/down").as_array().unwrap().len(), 1);
-    up.put("users/nobody", &json!({"password": "secret", "tags": ""}));
-    up.put("permissions/%2F/nobody", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
+    up.put("users/absent", &json!({"password": "secret", "tags": ""}));
+    up.put("permissions/%2F/absent", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
     down.run(1);
     assert_eq!(down.get("federation-links/%2F/state/down"), json!([]));
     // A user restarts it.

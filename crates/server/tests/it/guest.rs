@@ -130,8 +130,8 @@ fn a_page_whose_name_was_rebound_gets_nothing() {
     let evil = ["host: evil.example:9600", "origin: http://evil.example:9600", "sec-fetch-site: same-origin"];
     let user = r#"{"password":"evil","tags":["administrator"]}"#;
     let login = r#"{"name":"guest","password":"guest"}"#;
-    let (told, answer) = ask(http, "POST /api/v1/session", &evil, login);
-    assert!(told == 403 && !answer.contains("set-cookie"), "{answer}");
+    let (reported, answer) = ask(http, "POST /api/v1/session", &evil, login);
+    assert!(reported == 403 && !answer.contains("set-cookie"), "{answer}");
     assert_eq!(ask(http, "PUT /api/v1/users/evil", &evil, user).0, 403);
     assert_eq!(status(http, "GET /api/v1/topics", &evil), 403);
     let by_guest = [&evil[..], &[GUEST]].concat();
@@ -207,7 +207,7 @@ fn a_new_directory_has_it_unless_it_gets_an_administrator() {
 fn doctor(server: &Server, dir: &TempDir) -> String {
     let report = dir.join("report.json");
     let _ = std::fs::remove_file(&report);
-    let told = done(server.command(&["doctor", "--out"]).arg(&report));
-    std::fs::read_to_string(&report).unwrap_or_else(|e| panic!("{e}: {told:?}"));
-    told.out
+    let reported = done(server.command(&["doctor", "--out"]).arg(&report));
+    std::fs::read_to_string(&report).unwrap_or_else(|e| panic!("{e}: {reported:?}"));
+    reported.out
 }

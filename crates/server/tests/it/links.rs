@@ -36,9 +36,9 @@ fn link_to(file: &Path, target: &Path) {
 
 /// What a command says that fails.
 fn fails(args: &[&str]) -> String {
-    let told = done(polylogue().args(args));
-    assert!(told.code.is_some_and(|code| code != 0), "{args:?}: {told:?}");
-    told.out + &told.err
+    let reported = done(polylogue().args(args));
+    assert!(reported.code.is_some_and(|code| code != 0), "{args:?}: {reported:?}");
+    reported.out + &reported.err
 }
 
 /// What a server says that does not start.
@@ -51,9 +51,9 @@ fn starts_not(data: &str) -> String {
     if is_ready {
         child.kill().unwrap();
     }
-    let told = child.wait_with_output().unwrap();
+    let reported = child.wait_with_output().unwrap();
     assert!(!is_ready, "it serves what a link leads to");
-    String::from_utf8(told.stderr).unwrap()
+    String::from_utf8(reported.stderr).unwrap()
 }
 
 /// A journal file that was a link was followed, and what it led to was overwritten.
@@ -68,9 +68,9 @@ fn a_journal_file_that_is_a_link_is_refused_and_its_target_stays() {
         link_to(file, &target);
         let before = std::fs::read(&target).unwrap();
         let at = data.to_str().unwrap();
-        let told = [starts_not(at), fails(&["check", at]), fails(&["repair", at, "--fence"])];
-        for told in told {
-            assert!(told.contains("symbolic link"), "{}: {told}", file.display());
+        let reported = [starts_not(at), fails(&["check", at]), fails(&["repair", at, "--fence"])];
+        for reported in reported {
+            assert!(reported.contains("symbolic link"), "{}: {reported}", file.display());
         }
         assert!(std::fs::read(&target).unwrap() == before, "{}: what it leads to was changed", file.display());
         assert!(file.is_symlink());
@@ -96,8 +96,8 @@ fn a_restore_follows_no_link_in_what_it_reads_or_writes() {
     let shard = journal_files(&data)[0].parent().unwrap().to_owned();
     symlink(&secret, shard.join("stray")).unwrap();
     let to = dir.join("to");
-    let told = fails(&["restore", data.to_str().unwrap(), to.to_str().unwrap()]);
-    assert!(told.contains("symbolic link"), "{told}");
+    let reported = fails(&["restore", data.to_str().unwrap(), to.to_str().unwrap()]);
+    assert!(reported.contains("symbolic link"), "{reported}");
     let copied = contents(&to).into_iter().any(|(_, bytes)| bytes.starts_with(content.as_bytes()));
     assert!(!copied && !to.join("IDENTITY").exists(), "what is not whole is no data directory");
     std::fs::remove_file(shard.join("stray")).unwrap();

@@ -272,8 +272,8 @@ fn quotas_are_managed_by_commands() {
         (&["set", "--of", "ann", "--produce", "0"], 1, "must be greater than 0"),
         (&["delete", "--of", "bob"], 1, "there is no such quota"),
     ] {
-        let told = quota(args);
-        assert!(told.code == Some(code) && told.err.contains(text), "{args:?}: {told:?}");
+        let reported = quota(args);
+        assert!(reported.code == Some(code) && reported.err.contains(text), "{args:?}: {reported:?}");
     }
     // What is not given is not limited any more.
     assert_eq!(quota(&["set", "--of", "ann", "--client-id", "app", "--fetch", "5"]).code, Some(0));

@@ -69,7 +69,7 @@ fn clients_that_mean_harm_cost_their_connection() {
         format!("PUT /api/queues/%2F/q HTTP/1.1\r\nHost: localhost\r\n{LOGIN}Content-Length: 99999999999\r\n\r\n");
     let chunks =
         format!("PUT /api/queues/%2F/q HTTP/1.1\r\nHost: localhost\r\n{LOGIN}Transfer-Encoding: chunked\r\n\r\nzz\r\n");
-    let nobody =
+    let no_user =
         "PUT /api/queues/%2F/q HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 20000000\r\n\r\n";
     for bytes in
         [&b"\0\xff\0\xff\r\n\r\n"[..], b"AMQP\0\0\x09\x01", long.as_bytes(), many.as_bytes(), chunks.as_bytes()]
@@ -80,7 +80,7 @@ fn clients_that_mean_harm_cost_their_connection() {
     let answer = said(at, [huge.as_bytes(), b"Connection: close"].concat().as_slice());
     assert!(answer.contains("Exceeded HTTP request body size limit"), "{answer}");
     // Who is not known has no body read.
-    let answer = said(at, nobody.as_bytes());
+    let answer = said(at, no_user.as_bytes());
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     assert_eq!(ask(at, "GET", "whoami", LOGIN, "").0, 200);
     let grown = server.memory_kib().saturating_sub(before);

@@ -48,7 +48,7 @@ fn metrics(text: &str) -> BTreeMap<String, Metric> {
 }
 
 /// Everything that there can be: a connection is taken, one is refused, and one has ended.
-fn told() -> BTreeMap<String, Metric> {
+fn reported() -> BTreeMap<String, Metric> {
     let dir = TempDir::new();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(dir.join("certificate"), made.cert.pem()).unwrap();
@@ -83,7 +83,7 @@ fn every_metric_is_documented() {
         let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         format!("| `{name}` | {} | {} | {} |\n", metric.kind, labels.join(", "), metric.help)
     };
-    let rows: String = told().iter().map(row).collect();
+    let rows: String = reported().iter().map(row).collect();
     let path = file("docs/metrics.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, table) = text.split_once(BEGIN).unwrap();
@@ -134,7 +134,7 @@ fn single_groups_topics_and_queues_are_told_of_where_that_is_asked() {
         "polylogue_queue_ready{vhost=\"/\",queue=\"q\"} 0",
         "polylogue_objects_left_out 0",
     ] {
-        assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+        assert!(text.lines().any(|reported| reported == line), "{line} is not in\n{text}");
     }
     let seconds = "polylogue_group_lag_seconds{group=\"g\",topic=\"t\"} ";
     let behind = text.lines().find_map(|line| line.strip_prefix(seconds)).unwrap().parse::<f64>().unwrap();

@@ -25,13 +25,13 @@ fn the_description_is_the_one_that_was_reviewed() {
     let dir = TempDir::new();
     let (_server, document) = start(&dir);
     let path = file("docs/openapi.json");
-    let told = format!("{document:#}\n");
+    let reported = format!("{document:#}\n");
     if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(&path, told).unwrap();
+        std::fs::write(&path, reported).unwrap();
         return;
     }
     let reviewed = std::fs::read_to_string(&path).unwrap();
-    assert!(reviewed == told, "the API is not what docs/openapi.json says; look at it with UPDATE_SNAPSHOTS=1");
+    assert!(reviewed == reported, "the API is not what docs/openapi.json says; look at it with UPDATE_SNAPSHOTS=1");
 }
 
 /// `/topics/NAME` for `/topics/{name}`.

@@ -298,9 +298,9 @@ fn a_queue_is_moved_to_an_exchange_as_far_as_that_goes() {
     assert_eq!(bodies(&server, "any"), ["1", "3"]);
     // A queue that is full keeps others out, and they are not lost.
     let stay = done(&mut server.command(&["queue", "move", "red", "--to", "small", "--json"]));
-    let told = json(&stay.out);
+    let reported = json(&stay.out);
     assert_eq!(
-        (stay.code, &told["stay"], &told["why"]),
+        (stay.code, &reported["stay"], &reported["why"]),
         (Some(1), &json!(1), &json!("a queue refuses it: it is full"))
     );
     assert_eq!((bodies(&server, "red"), bodies(&server, "small")), (vec!["4".into()], vec!["2".into()]));
@@ -424,11 +424,11 @@ fn a_move_that_is_interrupted_ends_in_good_order() {
     let server = Server::start(&dir.0, &LISTEN);
     let moving = Moving::start(&server);
     moving.interrupt();
-    let (code, told) = moving.end();
-    let told = json(&told);
-    let (moved, left) = (told["moved"].as_u64().unwrap(), holds(&server, "from"));
+    let (code, reported) = moving.end();
+    let reported = json(&reported);
+    let (moved, left) = (reported["moved"].as_u64().unwrap(), holds(&server, "from"));
     assert_eq!((left, holds(&server, "to")), ((Moving::COUNT - moved, 0), (moved, 0)));
-    let interrupted = told["interrupted"].as_bool().unwrap();
+    let interrupted = reported["interrupted"].as_bool().unwrap();
     assert_eq!((code, moved < Moving::COUNT), (Some(i32::from(interrupted)), interrupted));
 }
 
@@ -461,8 +461,8 @@ fn a_move_that_was_done_when_it_was_interrupted_was_not_interrupted() {
         "arguments": {}, "ready": 2, "unsettled": 0, "delayed": 0, "consumers": 0});
     answer(&queue, &|| {});
     answer(&json!({"moved": 2, "stay": 0, "why": null, "done": false}), &|| moving.interrupt());
-    let (code, told) = moving.end();
-    assert_eq!((code, &json(&told)["interrupted"]), (Some(0), &json!(false)));
+    let (code, reported) = moving.end();
+    assert_eq!((code, &json(&reported)["interrupted"]), (Some(0), &json!(false)));
 }
 
 /// A message is in the one queue or in the other, or in both for a crash at the wrong moment.
@@ -518,8 +518,8 @@ fn requests_that_make_no_sense_are_refused() {
         ("bindings", r#"{"source": "", "destination": "q"}"#, 403, "forbidden"),
         ("bindings/delete", r#"{"source": "nope", "destination": "q"}"#, 404, "not_found"),
     ] {
-        let (told, named, text) = post(path, body);
-        assert_eq!((told, named.as_str()), (status, code), "{path} {body}: {text}");
+        let (reported, named, text) = post(path, body);
+        assert_eq!((reported, named.as_str()), (status, code), "{path} {body}: {text}");
     }
     let exchange = format!("http://{}/api/v1/vhosts/%2F/exchanges/amq.direct?if_empty=true", server.http);
     assert_eq!(agent.delete(exchange).call().unwrap().status(), 400, "an exchange is never empty");
@@ -534,6 +534,6 @@ fn requests_that_make_no_sense_are_refused() {
         "cannot obtain exclusive access to locked queue 'own' in vhost '/'",
     );
     // Without a server there is a word of what to do.
-    let nobody = done(polylogue().args(["queue", "list", "--server", "127.0.0.1:1"]));
-    assert!(nobody.code == Some(1) && nobody.err.contains("polylogue serve"), "{}", nobody.err);
+    let no_user = done(polylogue().args(["queue", "list", "--server", "127.0.0.1:1"]));
+    assert!(no_user.code == Some(1) && no_user.err.contains("polylogue serve"), "{}", no_user.err);
 }

@@ -132,9 +132,9 @@ fn every_family_is_documented_and_text_that_prometheus_reads() {
     let whole = scrape(at, "/metrics");
     let each = scrape(at, "/metrics/per-object");
     let detailed = scrape(at, &format!("/metrics{DETAILED}"));
-    for (path, told) in [("", &whole), ("/per-object", &each), (DETAILED, &detailed)] {
+    for (path, reported) in [("", &whole), ("/per-object", &each), (DETAILED, &detailed)] {
         let same = scrape(http, &format!("/metrics/rabbitmq{path}"));
-        assert!(same.series.keys().eq(told.series.keys()), "{path}");
+        assert!(same.series.keys().eq(reported.series.keys()), "{path}");
     }
     let queue = |name: &str, queue: &str| format!("{name}{{vhost=\"/\",queue=\"{queue}\"}}");
     for name in ["queue_messages_ready", "queue_messages_unacked", "queue_consumers"] {
@@ -179,16 +179,16 @@ fn every_family_is_documented_and_text_that_prometheus_reads() {
 #[test]
 fn rabbitmqs_dashboard_finds_all_that_it_asks_for() {
     let rabbit = Rabbit::start_with(&LISTEN);
-    let told = scrape(scraped_at(&rabbit.server), "/metrics");
+    let reported = scrape(scraped_at(&rabbit.server), "/metrics");
     let list = std::fs::read_to_string(file("crates/server/tests/rabbitmq_overview_families.txt")).unwrap();
     let names = list.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(' ').next().unwrap());
     let asked: BTreeSet<_> = names.collect();
     assert!(asked.len() > 50);
-    let missing: Vec<_> = asked.iter().copied().filter(|name| !told.families.contains_key(*name)).collect();
+    let missing: Vec<_> = asked.iter().copied().filter(|name| !reported.families.contains_key(*name)).collect();
     assert_eq!(missing, [""; 0]);
     // Panels join everything with these, and choose by these labels; several would be an error.
     let of = |family: &str| {
-        let of_it = told.series.keys().filter(|series| series.split('{').next() == Some(family));
+        let of_it = reported.series.keys().filter(|series| series.split('{').next() == Some(family));
         of_it.map(|series| labels(series.split_once('{').unwrap().1.trim_end_matches('}'))).collect::<Vec<_>>()
     };
     let identity = of("rabbitmq_identity_info");
@@ -207,7 +207,7 @@ fn rabbitmqs_dashboard_finds_all_that_it_asks_for() {
     // The bounds that the panel of sizes divides by.
     for bound in ["100", "1000", "10000", "100000", "1000000", "10000000", "50000000", "100000000", "+Inf"] {
         let bucket = format!("rabbitmq_message_size_bytes_bucket{{protocol=\"amqp091\",le=\"{bound}\"}}");
-        assert_eq!(told.value(&bucket), 0.0);
+        assert_eq!(reported.value(&bucket), 0.0);
     }
     assert_eq!(rabbit.manage("PUT", "cluster-name", &json!({"name": "renamed"})), 204);
     let renamed = scrape(scraped_at(&rabbit.server), "/metrics");
@@ -268,18 +268,18 @@ fn delivered(client: &mut Client) -> u64 {
 /// Scrapes until families have what is expected of them, each the sum of its series: what a client said last is not answered, and what it
 /// received is counted with all of its connection's turn.
 fn expect(at: SocketAddr, expected: &[(&str, f64)]) -> Scrape {
-    let sum = |told: &Scrape, family: &str| told.sum(&format!("rabbitmq_{family}"));
+    let sum = |reported: &Scrape, family: &str| reported.sum(&format!("rabbitmq_{family}"));
     for _ in 0..3_000 {
-        let told = scrape(at, "/metrics");
-        if expected.iter().all(|(family, value)| sum(&told, family) == *value) {
-            return told;
+        let reported = scrape(at, "/metrics");
+        if expected.iter().all(|(family, value)| sum(&reported, family) == *value) {
+            return reported;
         }
     }
-    let told = scrape(at, "/metrics");
+    let reported = scrape(at, "/metrics");
     for (family, value) in expected {
-        assert_eq!(sum(&told, family), *value, "{family}");
+        assert_eq!(sum(&reported, family), *value, "{family}");
     }
-    told
+    reported
 }
 
 /// Messages that publishers send, what becomes of them, and what of the queue of each type.
@@ -303,7 +303,7 @@ fn what_publishers_send_is_counted_by_what_becomes_of_it() {
         publish(&mut client, key, mandatory, body);
     }
     confirmed(&mut client, 4);
-    let told = expect(
+    let reported = expect(
         at,
         &[
             ("queue_messages_ready", 3.0),
@@ -335,8 +335,9 @@ fn what_publishers_send_is_counted_by_what_becomes_of_it() {
             ("message_size_bytes_count", 5.0),
         ],
     );
-    let up_to =
-        |bound: &str| told.value(&format!("rabbitmq_message_size_bytes_bucket{{protocol=\"amqp091\",le=\"{bound}\"}}"));
+    let up_to = |bound: &str| {
+        reported.value(&format!("rabbitmq_message_size_bytes_bucket{{protocol=\"amqp091\",le=\"{bound}\"}}"))
+    };
     assert_eq!((up_to("100"), up_to("1000"), up_to("+Inf")), (4.0, 5.0, 5.0));
     let each = scrape(at, "/metrics/per-object");
     assert_eq!(each.value("rabbitmq_queue_messages_ready{vhost=\"/\",queue=\"c\"}"), 2.0);
@@ -388,7 +389,7 @@ fn what_consumers_have_is_counted_by_the_way_in_which_they_have_it() {
             other => panic!("{other:?}"),
         }
     }
-    let told = expect(
+    let reported = expect(
         at,
         &[
             ("channel_messages_acked_total", 3.0),
@@ -401,7 +402,7 @@ fn what_consumers_have_is_counted_by_the_way_in_which_they_have_it() {
     );
     let of = |name: &str, kind: &str| {
         let labels = format!("protocol=\"amqp091\",queue_type=\"rabbit_{kind}_queue\"");
-        told.value(&format!("rabbitmq_global_messages_{name}_total{{{labels}}}"))
+        reported.value(&format!("rabbitmq_global_messages_{name}_total{{{labels}}}"))
     };
     for (name, old, classic, quorum) in [
         ("delivered_consume_manual_ack", "messages_delivered_ack", 0.0, 2.0),
@@ -413,7 +414,7 @@ fn what_consumers_have_is_counted_by_the_way_in_which_they_have_it() {
         ("acknowledged", "messages_acked", 1.0, 2.0),
     ] {
         assert_eq!((of(name, "classic"), of(name, "quorum"), of(name, "stream")), (classic, quorum, 0.0), "{name}");
-        assert_eq!(told.sum(&format!("rabbitmq_channel_{old}_total")), classic + quorum, "{old}");
+        assert_eq!(reported.sum(&format!("rabbitmq_channel_{old}_total")), classic + quorum, "{old}");
     }
     assert_eq!((of("delivered", "classic"), of("delivered", "quorum")), (4.0, 2.0));
 }
@@ -443,7 +444,7 @@ fn what_is_gone_is_not_there_any_more() {
     for queue in ["c", "q"] {
         assert_eq!(rabbit.manage("DELETE", &format!("queues/%2F/{queue}"), &json!({})), 204);
     }
-    let told = expect(
+    let reported = expect(
         at,
         &[("queues", 0.0), ("queue_messages", 0.0), ("queues_deleted_total", 2.0), ("queue_consumers", 0.0)],
     );
@@ -458,9 +459,9 @@ fn what_is_gone_is_not_there_any_more() {
         ("connection_incoming_bytes_total", 500.0),
         ("connection_outgoing_bytes_total", 500.0),
     ] {
-        assert!(told.sum(&format!("rabbitmq_{name}")) >= least, "{name}");
+        assert!(reported.sum(&format!("rabbitmq_{name}")) >= least, "{name}");
     }
-    assert!(told.sum("rabbitmq_erlang_uptime_seconds") > 0.0);
+    assert!(reported.sum("rabbitmq_erlang_uptime_seconds") > 0.0);
 }
 
 /// After a start nothing has happened yet, whatever is there.
@@ -551,8 +552,8 @@ fn limits_and_sizes_of_queues_count_bodies() {
     }
     confirmed(&mut client, 150 * queues.len() as u64);
     let of = |queue: &str| {
-        let told = rabbit.get(&format!("queues/%2F/{queue}"));
-        let number = |name: &str| told[name].as_u64().unwrap();
+        let reported = rabbit.get(&format!("queues/%2F/{queue}"));
+        let number = |name: &str| reported[name].as_u64().unwrap();
         let bytes = ["", "_ready", "_unacknowledged", "_persistent", "_ram"]
             .map(|name| number(&format!("message_bytes{name}")));
         (number("messages"), bytes, number("messages_persistent"))

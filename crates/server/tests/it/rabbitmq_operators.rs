@@ -116,25 +116,25 @@ fn anonymous(rabbit: &Rabbit) -> Result<Client, String> {
 #[test]
 fn who_says_no_name_is_whom_the_operator_names() {
     let rabbit = Rabbit::start();
-    let refused = anonymous(&rabbit).err().expect("nobody is named");
+    let refused = anonymous(&rabbit).err().expect("no one is named");
     assert!(refused.contains("ANONYMOUS"), "{refused}");
 
-    let rabbit = Rabbit::start_with(&["--set", "amqp.anonymous_user=nobody"]);
+    let rabbit = Rabbit::start_with(&["--set", "amqp.anonymous_user=absent"]);
     let refused = anonymous(&rabbit).err().expect("there is no such user yet");
     assert!(
         refused.starts_with("403 ACCESS_REFUSED - Login was refused using authentication mechanism ANONYMOUS"),
         "{refused}"
     );
-    assert_eq!(rabbit.manage("PUT", "users/nobody", &json!({"password_hash": "", "tags": ""})), 201);
+    assert_eq!(rabbit.manage("PUT", "users/absent", &json!({"password_hash": "", "tags": ""})), 201);
     let all = json!({"configure": "^nobodys", "write": ".*", "read": ".*"});
-    assert_eq!(rabbit.manage("PUT", "permissions/%2F/nobody", &all), 201);
+    assert_eq!(rabbit.manage("PUT", "permissions/%2F/absent", &all), 201);
     let mut client = anonymous(&rabbit).expect("logged in");
     client.say(0, ConnectionTuneOk { channel_max: 2047, frame_max: 131_072, heartbeat: 0 });
     let open = ConnectionOpen { virtual_host: "/".into(), ..Default::default() };
     assert!(matches!(client.ask(0, open), Method::ConnectionOpenOk(_)));
     assert!(matches!(client.ask(1, ChannelOpen::default()), Method::ChannelOpenOk(_)));
     declare(&mut client, "nobodys-queue");
-    assert_eq!(rabbit.get("connections")[0]["user"], "nobody");
+    assert_eq!(rabbit.get("connections")[0]["user"], "absent");
     client.say(1, QueueDeclare { queue: "somebodys-queue".into(), ..Default::default() });
     let refused = client.closed();
     assert!(refused.starts_with("channel 403"), "{refused}");

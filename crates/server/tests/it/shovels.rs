@@ -220,7 +220,7 @@ fn an_exchange_can_be_moved_from_and_to() {
     assert_eq!(
         to.state("s")["src_uri"],
         format!("amqp://{}", from.amqp),
-        "the second address, as the first one is nobody's"
+        "the second address, as the first one is no one's"
     );
     from.publish("amq.topic", "a.b", 0..10);
     from.publish("amq.topic", "b.b", 10..20);

@@ -40,7 +40,7 @@ fn clients_of_amqp_hear_that_the_server_stops() {
     for client in &mut clients {
         assert_eq!(client.closed(), text);
     }
-    assert_eq!(logs_in.closed(), "gone", "nobody is connected yet");
+    assert_eq!(logs_in.closed(), "gone", "no one is connected yet");
     // Signalled twice, it would not end in good order.
     assert_eq!(rabbit.server.stop(Signal::CONT), Some(0));
 }
@@ -84,8 +84,8 @@ fn it_lives_and_is_not_ready_while_it_recovers() {
     assert_eq!(ready, Some((503, "not ready\n".to_owned())));
     assert_eq!(status, Some(503));
     assert_eq!((ended.status.code(), ended.stdout.len()), (Some(1), 0));
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert!(told.lines().count() == 1 && told.contains("IDENTITY"), "{told}");
+    let reported = String::from_utf8(ended.stderr).unwrap();
+    assert!(reported.lines().count() == 1 && reported.contains("IDENTITY"), "{reported}");
 }
 
 /// A fetch (version 4) of topic `t` that waits for a minute.

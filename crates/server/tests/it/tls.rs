@@ -117,14 +117,17 @@ fn a_certificate_says_who_its_owner_is() {
     assert_eq!(describe_users(&mut by(Some(&stranger), "kafka+tls")).unwrap(), refused);
     // A certificate with the name of `guest` is no login with Kafka's protocol.
     let guest = called("Guest");
-    for nobody in [None, Some(&other), Some(&guest)] {
-        assert!(describe_users(&mut by(nobody, "kafka+tls")).is_err(), "who is nobody has to log in");
+    for no_user in [None, Some(&other), Some(&guest)] {
+        assert!(describe_users(&mut by(no_user, "kafka+tls")).is_err(), "who is no one has to log in");
     }
     const TUNE: u16 = 30;
     assert_eq!(log_in_by_certificate(&mut by(Some(&admin), "amqp+tls")).0, TUNE);
-    for nobody in [None, Some(&stranger), Some(&other)] {
-        let (method, told) = log_in_by_certificate(&mut by(nobody, "amqp+tls"));
-        assert!(method == 50 && told.contains("Login was refused using authentication mechanism EXTERNAL"), "{told}");
+    for no_user in [None, Some(&stranger), Some(&other)] {
+        let (method, reported) = log_in_by_certificate(&mut by(no_user, "amqp+tls"));
+        assert!(
+            method == 50 && reported.contains("Login was refused using authentication mechanism EXTERNAL"),
+            "{reported}"
+        );
     }
     let mut http = connect(broker.at("http+tls"), &client(&authority.ca(), None));
     let head = "host: x\r\nconnection: close\r\nauthorization: Basic YWRtaW46YWRtaW4=";
@@ -149,9 +152,9 @@ fn who_does_not_speak_what_is_spoken_costs_its_connection_only() {
         let mut plain = TcpStream::connect(broker.at(listener)).unwrap();
         plain.set_read_timeout(Some(PATIENCE)).unwrap();
         plain.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-        let mut told = Vec::new();
-        let _ = plain.read_to_end(&mut told);
-        assert!(told.len() <= 7, "{listener}: an alert and nothing else, and not {told:?}");
+        let mut reported = Vec::new();
+        let _ = plain.read_to_end(&mut reported);
+        assert!(reported.len() <= 7, "{listener}: an alert and nothing else, and not {reported:?}");
         // A client that does not know who signed for the server.
         let mut doubts = connect(broker.at(listener), &client(&stranger.ca(), None));
         let refused = doubts.write_all(b"x").unwrap_err().to_string();
@@ -310,20 +313,20 @@ fn a_start_says_what_is_missing() {
         assert!(refused.code.is_some_and(|code| code != 0), "{refused:?}");
         refused.err
     };
-    let told = start(&[]);
-    assert!(told.contains("tls.certificate: kafka+tls=127.0.0.1:0 wants one"), "{told}");
-    let told = start(&[format!("tls.certificate={certificate}")]);
-    assert!(told.contains("tls.key: kafka+tls=127.0.0.1:0 wants one"), "{told}");
-    let told = start(&[format!("tls.certificate={key}"), format!("tls.key={key}")]);
-    assert!(told.contains("has no certificate (PEM)"), "{told}");
-    let told = start(&[format!("tls.certificate={certificate}"), format!("tls.key={certificate}")]);
-    assert!(told.contains("cannot read a private key"), "{told}");
-    let told = start(&[
+    let reported = start(&[]);
+    assert!(reported.contains("tls.certificate: kafka+tls=127.0.0.1:0 wants one"), "{reported}");
+    let reported = start(&[format!("tls.certificate={certificate}")]);
+    assert!(reported.contains("tls.key: kafka+tls=127.0.0.1:0 wants one"), "{reported}");
+    let reported = start(&[format!("tls.certificate={key}"), format!("tls.key={key}")]);
+    assert!(reported.contains("has no certificate (PEM)"), "{reported}");
+    let reported = start(&[format!("tls.certificate={certificate}"), format!("tls.key={certificate}")]);
+    assert!(reported.contains("cannot read a private key"), "{reported}");
+    let reported = start(&[
         format!("tls.certificate={certificate}"),
         format!("tls.key={key}"),
         "tls.client_auth=require".to_owned(),
     ]);
-    assert!(told.contains("tls.client_ca: tls.client_auth wants one"), "{told}");
+    assert!(reported.contains("tls.client_ca: tls.client_auth wants one"), "{reported}");
     assert!(!dir.join("data").exists(), "nothing was touched");
 }
 

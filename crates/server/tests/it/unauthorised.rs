@@ -81,22 +81,27 @@ fn no_path_tells_or_changes_anything_for_who_is_no_administrator() {
         .collect();
     let picture = || {
         let shown = gets.iter().map(|path| ask(at, "GET", path, Some(ADMIN)));
-        shown.map(|(status, told)| (status, told.split_once("\r\n\r\n").unwrap().1.to_owned())).collect::<Vec<_>>()
+        shown
+            .map(|(status, reported)| (status, reported.split_once("\r\n\r\n").unwrap().1.to_owned()))
+            .collect::<Vec<_>>()
     };
     let before = picture();
-    let telling = before.iter().filter(|(status, told)| *status == 200 && told.contains("hidden")).count();
+    let telling = before.iter().filter(|(status, reported)| *status == 200 && reported.contains("hidden")).count();
     assert!(telling > 8, "only {telling} paths tell an administrator anything: {before:?}");
     let mut count = 0;
     for (path, by) in paths.iter().filter(|(path, _)| *path != LOGIN) {
         let path = filled(path);
         for method in by.as_object().unwrap().keys().filter(|key| *key != "parameters") {
             let method = method.to_uppercase();
-            let (status, told) = ask(at, &method, &path, None);
+            let (status, reported) = ask(at, &method, &path, None);
             let challenge = "www-authenticate: Basic realm=\"polylogue\"";
-            assert!(status == 401 && told.contains(challenge) && !told.contains("hidden"), "{method} {path}: {told}");
-            let (status, told) = ask(at, &method, &path, Some(CLERK));
-            let is_refused = status == 403 && told.contains("clerk is no administrator");
-            assert!(is_refused && !told.contains("hidden"), "{method} {path}: {told}");
+            assert!(
+                status == 401 && reported.contains(challenge) && !reported.contains("hidden"),
+                "{method} {path}: {reported}"
+            );
+            let (status, reported) = ask(at, &method, &path, Some(CLERK));
+            let is_refused = status == 403 && reported.contains("clerk is no administrator");
+            assert!(is_refused && !reported.contains("hidden"), "{method} {path}: {reported}");
             count += 1;
         }
     }

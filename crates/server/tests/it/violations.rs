@@ -60,7 +60,7 @@ impl Rabbit {
         rabbit.others.push(holder);
         for (path, body) in [
             ("users/clerk", json!({"password": "clerk", "tags": ""})),
-            ("users/nobody", json!({"password": "nobody", "tags": ""})),
+            ("users/absent", json!({"password": "absent", "tags": ""})),
             ("vhosts/other", json!({})),
             ("permissions/%2F/clerk", json!({"configure": "^own", "write": "^own|^topic$", "read": "^own|^direct$"})),
             ("topic-permissions/%2F/clerk", json!({"exchange": "topic", "write": "^own", "read": ""})),
@@ -79,7 +79,7 @@ impl Rabbit {
             does(&mut client);
             let said = client.closed();
             if said != *expected {
-                wrong.push(format!("{what}\n    is told  {said}\n    and not  {expected}"));
+                wrong.push(format!("{what}\n    gets     {said}\n    and not  {expected}"));
             }
         }
         assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));

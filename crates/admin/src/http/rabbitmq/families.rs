@@ -3,7 +3,7 @@
 use super::super::App;
 use super::super::objects::LEFT_OUT;
 use super::text::{Kind, Text};
-use super::{PREFIX, Queues, Told};
+use super::{PREFIX, Queues, ShownQueue};
 use crate::process;
 use polylogue_amqp_gateway::{Count, QueueCount, SIZE_BOUNDS, Traffic};
 use polylogue_amqp_model::QueueKind;
@@ -156,7 +156,7 @@ fn queue_family(text: &mut Text, name: &str, help: &str, queues: &Queues, number
     match queues {
         Queues::Together(sum, _) => series.with(&[], number(sum)),
         Queues::Each(all, _) => {
-            for Told { vhost, queue, counts } in all {
+            for ShownQueue { vhost, queue, counts } in all {
                 series.with(&[("vhost", vhost), ("queue", &queue.name)], number(counts));
             }
         }
@@ -254,7 +254,7 @@ pub(super) fn totals(app: &App, text: &mut Text, queues: &Queues) {
     let (_, consumers) = publishers_and_consumers(app);
     let queues = match queues {
         Queues::Together(_, all) => *all,
-        Queues::Each(told, left_out) => told.len() + left_out,
+        Queues::Each(reported, left_out) => reported.len() + left_out,
     };
     for (name, help, value) in [
         ("connections", "Connections of AMQP clients", connections),
@@ -328,10 +328,10 @@ fn sizes(traffic: &Traffic, text: &mut Text) {
 
 /// The types of queues that are shown one by one.
 pub(super) fn infos(text: &mut Text, prefix: &str, queues: &Queues) {
-    let Queues::Each(told, _) = queues else { return };
+    let Queues::Each(reported, _) = queues else { return };
     let name = format!("{prefix}queue_info");
     let mut series = text.family(Kind::Gauge, &name, "1, with the type of a queue");
-    for Told { vhost, queue, .. } in told {
+    for ShownQueue { vhost, queue, .. } in reported {
         let labels: [(&str, &str); 4] =
             [("vhost", vhost), ("queue", &queue.name), ("queue_type", queue.kind.module()), ("membership", "leader")];
         series.with(&labels, 1);

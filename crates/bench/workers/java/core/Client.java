@@ -158,7 +158,7 @@ interface Client extends AutoCloseable {
     }
 
     /**
-     * Ends what nobody waits for, when no message of it is unanswered: clients take seconds to end their threads, and the process of a
+     * Ends what is not waited for, when no message of it is unanswered: clients take seconds to end their threads, and the process of a
      * run does not outlive it.
      */
     static void endAside(Runnable end) {

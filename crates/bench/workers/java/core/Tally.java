@@ -7,13 +7,13 @@ import org.HdrHistogram.Histogram;
 /** Latencies of one kind, over all and of the current second. */
 final class Tally {
     private static final long LATENCY_NS_MAX = 600_000_000_000L;
-    /** A percentile is told only with a hundred samples beyond it. */
+    /** A percentile is given only with a hundred samples beyond it. */
     private static final long P99_SAMPLES_MIN = 10_000;
 
     private final Histogram total = new Histogram(LATENCY_NS_MAX, 3);
     private final Histogram second = new Histogram(LATENCY_NS_MAX, 3);
     private long count;
-    /** Whether the histogram of each second is told with it. */
+    /** Whether the histogram of each second is given with it. */
     private final boolean histograms;
 
     Tally(boolean histograms) {
@@ -39,9 +39,9 @@ final class Tally {
             into.put(name, text(second));
         }
         second.reset();
-        long told = count;
+        long stated = count;
         count = 0;
-        return told;
+        return stated;
     }
 
     synchronized String text() {

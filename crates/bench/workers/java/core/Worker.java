@@ -112,9 +112,9 @@ public final class Worker {
             Worker worker = new Worker(JSON.readTree(in.readLine()), out);
             worker.prepare();
             out.println("{\"ready\":true}");
-            String told = in.readLine();
-            if (told != null) {
-                worker.run(JSON.readTree(told).get("start_ns").asLong(), in);
+            String stated = in.readLine();
+            if (stated != null) {
+                worker.run(JSON.readTree(stated).get("start_ns").asLong(), in);
             }
         } catch (Throwable e) {
             e.printStackTrace();
@@ -171,7 +171,7 @@ public final class Worker {
         });
     }
 
-    /** Moves the times of the run; what ends is moved first, so that nobody finds the run over meanwhile. */
+    /** Moves the times of the run; what ends is moved first, so that no reader finds the run over meanwhile. */
     private void measure(long from, long windowMs) {
         deadline = from + windowMs * MS_NS + DRAIN_NS_MAX;
         end = from + windowMs * MS_NS;
@@ -181,9 +181,9 @@ public final class Worker {
     /** Waits for the word that ends an open warm-up. */
     private void listen(BufferedReader in) {
         try {
-            String told = in.readLine();
-            if (told != null) {
-                JsonNode measure = JSON.readTree(told);
+            String stated = in.readLine();
+            if (stated != null) {
+                JsonNode measure = JSON.readTree(stated);
                 measure(measure.required("measure_ns").asLong(), measure.required("window_ms").asLong());
             }
         } catch (IOException | RuntimeException e) {
@@ -236,12 +236,12 @@ public final class Worker {
 
     private void tell(long second) {
         ObjectNode line = JSON.createObjectNode();
-        ObjectNode told = line.putObject("second");
+        ObjectNode stated = line.putObject("second");
         long all = sent.get();
-        told.put("second", second).put("sent", all - sentBefore);
+        stated.put("second", second).put("sent", all - sentBefore);
         sentBefore = all;
-        told.put("acked", publish.tell(told, "publish"));
-        told.put("received", endToEnd.tell(told, "end_to_end"));
+        stated.put("acked", publish.tell(stated, "publish"));
+        stated.put("received", endToEnd.tell(stated, "end_to_end"));
         out.println(line);
     }
 
@@ -469,7 +469,7 @@ public final class Worker {
         /** The only producer whose messages count; -1: all do. */
         private final int onlyProducer = Client.shape(spec).path("only_producer").asInt(-1);
         volatile long assigned;
-        /** What still comes while the client ends, on a thread of its own, is counted nowhere: the run is being told then. */
+        /** What still comes while the client ends, on a thread of its own, is counted nowhere: the run is being reported then. */
         private volatile boolean ended;
 
         Reader(Group group, int number) {
@@ -498,7 +498,7 @@ public final class Worker {
             end(consumer);
         }
 
-        /** A client that does not come to its end keeps nobody: its process ends. */
+        /** A client that does not come to its end keeps no other process: its process ends. */
         private void end(Client.Consumer consumer) {
             ended = true;
             if (consumer == null) {

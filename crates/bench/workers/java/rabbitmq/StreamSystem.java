@@ -30,7 +30,7 @@ final class StreamSystem implements Client {
         int port = Integer.parseInt(address[1]);
         return Environment.builder().host(address[0]).port(port)
                 // One node: whatever it calls itself, it is there.
-                .addressResolver(told -> new com.rabbitmq.stream.Address(address[0], port))
+                .addressResolver(stated -> new com.rabbitmq.stream.Address(address[0], port))
                 .maxProducersByConnection(256).maxConsumersByConnection(256).build();
     }
 

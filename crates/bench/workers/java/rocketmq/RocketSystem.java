@@ -176,7 +176,7 @@ final class RocketSystem implements Client {
 
                 @Override
                 public void onException(Throwable refused) {
-                    if (refused instanceof MQBrokerException told && told.getResponseCode() == ResponseCode.SYSTEM_BUSY) {
+                    if (refused instanceof MQBrokerException stated && stated.getResponseCode() == ResponseCode.SYSTEM_BUSY) {
                         again(partition, message, answer);
                     } else {
                         answer.came(refused);

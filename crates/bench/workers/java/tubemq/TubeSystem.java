@@ -53,7 +53,7 @@ final class TubeSystem implements Client {
     private static final long CREATE_S_MAX = 120;
     /** The word that the master is started with. */
     private static final String TOKEN = "bench";
-    /** Its client has no names for its settings: these are taken from a file. The first is the word of somebody else's master. */
+    /** Its client has no names for its settings: these are taken from a file. The first is the token of another master. */
     private static final String TOKEN_SETTING = "confModAuthToken";
     private static final List<String> SETTINGS =
             List.of(TOKEN_SETTING, "usrName", "usrPassWord", "trustStorePath", "trustStorePassword");

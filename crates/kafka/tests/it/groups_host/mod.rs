@@ -73,7 +73,7 @@ impl Catalog for Topics {
 
 /// A caller's answer.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum CallerReply {
     Reply(GroupReply),
     /// The host had to say that the record was not committed.
     Unavailable,
@@ -89,7 +89,7 @@ pub(crate) struct Host {
     waiting: BTreeSet<Caller>,
     /// Callers whose connection is gone; their answers lead nowhere, but still only once.
     gone: BTreeSet<Caller>,
-    told: BTreeMap<Caller, Told>,
+    reported: BTreeMap<Caller, CallerReply>,
     /// Committed records with the time of their frames.
     pub(crate) log: Vec<(Bytes, i64)>,
     /// Proposed and not committed.
@@ -115,7 +115,7 @@ impl Host {
             next_caller: 0,
             waiting: BTreeSet::new(),
             gone: BTreeSet::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             log: Vec::new(),
             in_flight: VecDeque::new(),
             deadlines: 0,
@@ -159,7 +159,7 @@ impl Host {
         self.machine.on_refused(&context, &records, &mut effects);
         assert!(effects.proposals.is_empty(), "nothing is proposed instead");
         for (caller, _) in proposals.into_iter().flat_map(|proposal| proposal.replies) {
-            self.told_once(caller, Told::Unavailable);
+            self.told_once(caller, CallerReply::Unavailable);
         }
         for (caller, reply) in effects.replies {
             self.tell(caller, reply);
@@ -168,15 +168,15 @@ impl Host {
 
     fn tell(&mut self, caller: Caller, reply: Box<dyn std::any::Any + Send>) {
         let reply = *reply.downcast::<GroupReply>().expect("a reply of the machine's own type");
-        self.told_once(caller, Told::Reply(reply));
+        self.told_once(caller, CallerReply::Reply(reply));
     }
 
-    fn told_once(&mut self, caller: Caller, told: Told) {
+    fn told_once(&mut self, caller: Caller, reported: CallerReply) {
         if self.gone.remove(&caller) {
             return;
         }
-        assert!(self.waiting.remove(&caller), "{caller:?} is answered twice, or never asked: {told:?}");
-        self.told.insert(caller, told);
+        assert!(self.waiting.remove(&caller), "{caller:?} is answered twice, or never asked: {reported:?}");
+        self.reported.insert(caller, reported);
     }
 
     pub(crate) fn commit_one(&mut self) -> bool {
@@ -203,8 +203,8 @@ impl Host {
     }
 
     /// A caller's answers since the last call.
-    pub(crate) fn take(&mut self, caller: Caller) -> Option<Told> {
-        self.told.remove(&caller)
+    pub(crate) fn take(&mut self, caller: Caller) -> Option<CallerReply> {
+        self.reported.remove(&caller)
     }
 
     pub(crate) fn is_waiting(&self, caller: Caller) -> bool {
@@ -217,7 +217,7 @@ impl Host {
 
     pub(crate) fn reply(&mut self, caller: Caller) -> GroupReply {
         match self.take(caller) {
-            Some(Told::Reply(reply)) => reply,
+            Some(CallerReply::Reply(reply)) => reply,
             other => panic!("{caller:?} has no reply: {other:?}"),
         }
     }
@@ -283,7 +283,7 @@ impl Host {
     pub(crate) fn lose_writer(&mut self) {
         for proposal in std::mem::take(&mut self.in_flight) {
             for (caller, _) in proposal.replies {
-                self.told_once(caller, Told::Unavailable);
+                self.told_once(caller, CallerReply::Unavailable);
             }
         }
         self.with(|machine, context, effects| machine.on_writer_lost(context, effects));

@@ -77,7 +77,7 @@ fn who_waits_when_the_writer_is_lost_is_sent_to_find_the_coordinator() {
     host.lose_writer();
     let joined = host.joined(joining);
     assert_eq!((joined.error, &joined.member_id), (ErrorCode::NotCoordinator, &ids[0]));
-    assert!(matches!(host.take(committing), Some(Told::Unavailable)));
+    assert!(matches!(host.take(committing), Some(CallerReply::Unavailable)));
     assert_eq!(host.waiting(), 0);
     // the group is what was committed
     assert_eq!(host.state("g"), Some(GroupState::Stable));
@@ -97,8 +97,8 @@ fn a_generation_that_was_told_is_not_told_again_after_the_writer_was_lost() {
     let follower = host.send(GroupCommand::Sync(sync("g", 3, &ids[1], &[])));
     let leader = host.send(GroupCommand::Sync(sync("g", 3, &ids[0], &[(&ids[0], "old")])));
     host.lose_writer();
-    assert!(matches!(host.take(follower), Some(Told::Unavailable)));
-    assert!(matches!(host.take(leader), Some(Told::Unavailable)));
+    assert!(matches!(host.take(follower), Some(CallerReply::Unavailable)));
+    assert!(matches!(host.take(leader), Some(CallerReply::Unavailable)));
     host.commit_at_once = true;
     let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
     assert_eq!(host.join(join("g", &ids[1])).generation, 4);
@@ -129,7 +129,7 @@ fn a_static_member_whose_new_id_was_not_committed_is_its_predecessor_again() {
     host.commit_at_once = false;
     let back = host.send(GroupCommand::Join(static_join("g", "", "i")));
     host.lose_writer();
-    assert!(matches!(host.take(back), Some(Told::Unavailable)));
+    assert!(matches!(host.take(back), Some(CallerReply::Unavailable)));
     assert_eq!(host.beat(Heartbeat { instance_id: Some(text("i")), ..beat("g", 1, &old) }), ErrorCode::None);
 }
 
@@ -158,9 +158,9 @@ fn checkpoint_and_suffix_are_the_whole_log() {
 #[test]
 fn a_record_that_cannot_be_read_is_told() {
     let mut host = Host::quick();
-    let mut told = Ok(());
-    host.with(|machine, _, _| told = polylogue_api::StateMachine::apply(machine, &[77, 1, 2, 3], 0));
-    assert!(told.is_err_and(|why| why.contains("77")));
+    let mut reported = Ok(());
+    host.with(|machine, _, _| reported = polylogue_api::StateMachine::apply(machine, &[77, 1, 2, 3], 0));
+    assert!(reported.is_err_and(|why| why.contains("77")));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_refused_assignment_concerns_its_group_alone() {
     host.refuses = true;
     let leader = host.send(GroupCommand::Sync(sync("g", 2, &ids[0], &[(&ids[0], "a"), (&second, "b")])));
     host.refuses = false;
-    assert!(matches!(host.take(leader), Some(Told::Unavailable)));
+    assert!(matches!(host.take(leader), Some(CallerReply::Unavailable)));
     assert!(!host.is_waiting(follower), "a member that waits for the assignment hears of it");
     // The group is what was committed last, and goes on from there.
     assert_eq!(host.machine.described("g"), before);
@@ -242,8 +242,8 @@ fn a_group_waits_for_what_is_on_its_way_when_a_later_record_is_refused() {
     host.refuses = false;
     for _ in 0..3 {
         assert_eq!(host.beat(beat("g", 3, &second)), ErrorCode::NotCoordinator);
-        let told = host.call(GroupCommand::CommitOffsets(commit("g", "t", &[(0, 7)])));
-        let GroupReply::CommitOffsets(results) = told else { panic!("{told:?}") };
+        let reported = host.call(GroupCommand::CommitOffsets(commit("g", "t", &[(0, 7)])));
+        let GroupReply::CommitOffsets(results) = reported else { panic!("{reported:?}") };
         assert_eq!(results[0].partitions, [(0, ErrorCode::NotCoordinator)]);
         host.advance(100);
     }

@@ -9,8 +9,8 @@ use polylogue_kafka::groups::{GroupSettings, GroupState};
 #[test]
 fn a_group_needs_a_name() {
     let mut host = Host::quick();
-    let reply = host.join(join("", "somebody"));
-    assert_eq!((reply.error, &*reply.member_id, reply.generation), (ErrorCode::InvalidGroupId, "somebody", -1));
+    let reply = host.join(join("", "member"));
+    assert_eq!((reply.error, &*reply.member_id, reply.generation), (ErrorCode::InvalidGroupId, "member", -1));
     assert_eq!(host.machine.summaries().count(), 0);
 }
 
@@ -75,7 +75,7 @@ fn an_id_that_was_handed_out_expires_with_its_session() {
     host.advance(9_999);
     assert_eq!(host.state("g"), Some(GroupState::Empty));
     host.advance(1);
-    assert_eq!(host.state("g"), None, "nothing is left of a group that nobody joined");
+    assert_eq!(host.state("g"), None, "nothing is left of a group that no one joined");
     assert_eq!(host.join(join("g", &id)).error, ErrorCode::UnknownMemberId);
     assert_eq!(host.machine.memory(), 0);
     assert_eq!(host.next_deadline(), None);

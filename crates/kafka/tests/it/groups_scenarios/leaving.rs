@@ -46,7 +46,7 @@ fn each_of_a_batch_has_a_result() {
         leaving(&ids[0], None),
         leaving("stranger", None),
         leaving("", None),
-        leaving("", Some("nobody")),
+        leaving("", Some("absent")),
         leaving(&ids[1], Some("i")),
         leaving("", Some("i")),
         leaving(&pending, None),

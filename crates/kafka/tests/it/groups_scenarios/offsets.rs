@@ -172,10 +172,10 @@ fn several_groups_are_fetched_at_once_and_all_topics_when_none_is_named() {
     host.commit(commit("g", "u", &[(0, 1)]));
     host.commit(commit("g", "t", &[(2, 3), (0, 2)]));
     host.commit(commit("h", "t", &[(0, 9)]));
-    let wanted = vec![fetch_group("h", Some(&[("t", &[0])])), fetch_group("nobody", None), fetch_group("g", None)];
+    let wanted = vec![fetch_group("h", Some(&[("t", &[0])])), fetch_group("absent", None), fetch_group("g", None)];
     let fetched = host.fetch(8, wanted);
     let ids: Vec<&str> = fetched.iter().map(|g| &*g.group_id).collect();
-    assert_eq!(ids, ["h", "nobody", "g"]);
+    assert_eq!(ids, ["h", "absent", "g"]);
     assert_eq!(fetched[0].topics[0].partitions[0].offset, 9);
     assert_eq!((fetched[1].error, fetched[1].topics.len()), (ErrorCode::None, 0));
     assert_eq!(host.fetch_all("g"), [("t".into(), 0, 2), ("t".into(), 2, 3), ("u".into(), 0, 1)]);
@@ -307,8 +307,8 @@ fn a_reply_is_bounded_by_the_texts_that_were_committed() {
     // a partition that is named again and again is answered once
     let again: Vec<i32> = (0..500_000).map(|n| n % 2).collect();
     let fetched = host.fetch(8, vec![fetch_group("g", Some(&[("t", &again)]))]);
-    let told: Vec<_> = fetched[0].topics[0].partitions.iter().map(|p| (p.index, p.offset)).collect();
-    assert_eq!((fetched[0].error, told), (ErrorCode::None, vec![(0, 7), (1, 7)]));
+    let reported: Vec<_> = fetched[0].topics[0].partitions.iter().map(|p| (p.index, p.offset)).collect();
+    assert_eq!((fetched[0].error, reported), (ErrorCode::None, vec![(0, 7), (1, 7)]));
     // a topic, or a group, that is named again and again is refused when there is too much
     let topics: Vec<(&str, &[i32])> = vec![("t", &[0]); 100_000];
     let fetched = host.fetch(8, vec![fetch_group("g", Some(&topics)), fetch_group("g", None)]);

@@ -99,9 +99,9 @@ fn a_follower_that_says_something_else_causes_a_rebalance() {
 fn a_member_that_missed_the_answer_gets_it_again_before_the_assignment() {
     let mut host = Host::quick();
     let (first, a) = host.newcomer(join("g", ""));
-    let told = host.joined(a);
+    let reported = host.joined(a);
     let again = host.join(join("g", &first));
-    assert_eq!(again, told);
+    assert_eq!(again, reported);
     assert_eq!(host.state("g"), Some(GroupState::CompletingRebalance));
 }
 
@@ -176,8 +176,8 @@ fn a_second_join_of_one_member_takes_the_place_of_the_first() {
     let ids = host.stable("g", 2);
     let old = host.send(GroupCommand::Join(join("g", &ids[0])));
     let new = host.send(GroupCommand::Join(join("g", &ids[0])));
-    let told = host.joined(old);
-    assert_eq!((told.error, &told.member_id), (ErrorCode::RebalanceInProgress, &ids[0]));
+    let reported = host.joined(old);
+    assert_eq!((reported.error, &reported.member_id), (ErrorCode::RebalanceInProgress, &ids[0]));
     assert_eq!(host.join(join("g", &ids[1])).error, ErrorCode::None);
     assert_eq!(host.joined(new).members.len(), 2);
 }

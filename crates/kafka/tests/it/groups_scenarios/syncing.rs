@@ -57,7 +57,7 @@ fn members_that_the_leader_left_out_have_an_empty_assignment() {
     let mut host = Host::quick();
     let ids = completing(&mut host);
     let follower = host.send(GroupCommand::Sync(sync("g", 2, &ids[1], &[])));
-    host.sync(sync("g", 2, &ids[0], &[(&ids[0], "all"), ("nobody", "x")]));
+    host.sync(sync("g", 2, &ids[0], &[(&ids[0], "all"), ("absent", "x")]));
     let follower = host.synced(follower);
     assert_eq!((follower.error, follower.assignment.len()), (ErrorCode::None, 0));
     assert_eq!(follower.protocol_name.as_deref(), Some("range"));

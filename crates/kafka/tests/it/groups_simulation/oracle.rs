@@ -45,7 +45,7 @@ pub(crate) struct Oracle {
     /// The member that was asked to assign.
     leaders: BTreeMap<Generation, StrBytes>,
     /// Whose assignment members received.
-    told: BTreeMap<Generation, u64>,
+    reported: BTreeMap<Generation, u64>,
     /// Slots that an assignment left out.
     left_out: BTreeSet<(u64, StrBytes)>,
     /// Assignments that were brought for a group and generation.
@@ -90,16 +90,16 @@ impl Oracle {
         if assignment.is_empty() {
             self.seen.left_out += 1;
             let meant = numbers.is_some_and(|ns| ns.iter().any(|n| self.left_out.contains(&(*n, slot.clone()))));
-            assert!(meant, "{slot} of group {group} has nothing in generation {generation}, and nobody meant that");
+            assert!(meant, "{slot} of group {group} has nothing in generation {generation}, and no one meant that");
             return;
         }
         let text = std::str::from_utf8(assignment).unwrap();
         let parts: Vec<&str> = text.split('|').collect();
-        assert_eq!(parts[..3], [&group.to_string(), &generation.to_string(), &**slot], "somebody else's assignment");
+        assert_eq!(parts[..3], [&group.to_string(), &generation.to_string(), &**slot], "another's assignment");
         let number: u64 = parts[3].parse().unwrap();
         assert!(numbers.is_some_and(|numbers| numbers.contains(&number)));
-        let told = self.told.entry((group, self.epoch(group), generation)).or_insert(number);
-        assert_eq!(*told, number, "two assignments in group {group}, generation {generation}");
+        let reported = self.reported.entry((group, self.epoch(group), generation)).or_insert(number);
+        assert_eq!(*reported, number, "two assignments in group {group}, generation {generation}");
     }
 
     pub(crate) fn acknowledged(&mut self, group: usize, topic: TopicId, partition: i32, offset: i64) {

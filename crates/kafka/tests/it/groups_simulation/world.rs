@@ -236,11 +236,11 @@ impl World {
         let number = self.number() as u64;
         let left_out = self.random(4) == 0;
         let mut assignments = Vec::new();
-        let mut nobody = None;
+        let mut no_user = None;
         for (at, member) in members.iter().flatten().enumerate() {
             let slot = member.instance_id.clone().unwrap_or_else(|| member.member_id.clone());
             if at == 0 && left_out {
-                nobody = Some(slot);
+                no_user = Some(slot);
                 continue;
             }
             let assignment = Bytes::from(format!("{}|{}|{slot}|{number}", client.group, client.generation));
@@ -261,7 +261,7 @@ impl World {
                     self.oracle.brought(client.group, client.generation, number, Some(slot));
                 }
             }
-            self.oracle.brought(client.group, client.generation, number, nobody);
+            self.oracle.brought(client.group, client.generation, number, no_user);
         }
         let request = SyncGroup {
             version: 4,
@@ -312,32 +312,39 @@ impl World {
     fn hear(&mut self) {
         let callers: Vec<Caller> = self.asked.keys().copied().collect();
         for caller in callers {
-            let Some(told) = self.host.take(caller) else { continue };
+            let Some(reported) = self.host.take(caller) else { continue };
             let Some(asked) = self.asked.remove(&caller) else { continue };
-            match (asked, told) {
-                (Asked::Join { client }, Told::Reply(GroupReply::Join(reply))) => self.joined(client, caller, reply),
-                (Asked::Sync { client, slot, generation }, Told::Reply(GroupReply::Sync(reply))) => {
+            match (asked, reported) {
+                (Asked::Join { client }, CallerReply::Reply(GroupReply::Join(reply))) => {
+                    self.joined(client, caller, reply)
+                }
+                (Asked::Sync { client, slot, generation }, CallerReply::Reply(GroupReply::Sync(reply))) => {
                     self.synced(client, caller, &slot, generation, &reply);
                 }
-                (Asked::Beat { client }, Told::Reply(GroupReply::Heartbeat(error))) => self.troubled(client, error),
-                (Asked::Commit { group, topic, partition, offset }, Told::Reply(GroupReply::CommitOffsets(t))) => {
+                (Asked::Beat { client }, CallerReply::Reply(GroupReply::Heartbeat(error))) => {
+                    self.troubled(client, error)
+                }
+                (
+                    Asked::Commit { group, topic, partition, offset },
+                    CallerReply::Reply(GroupReply::CommitOffsets(t)),
+                ) => {
                     if t[0].partitions[0].1 == ErrorCode::None {
                         self.oracle.acknowledged(group, topic, partition, offset);
                     }
                 }
-                (Asked::Delete { group, offset }, Told::Reply(GroupReply::Delete(results))) => {
+                (Asked::Delete { group, offset }, CallerReply::Reply(GroupReply::Delete(results))) => {
                     if results[0].1 == ErrorCode::None {
                         self.oracle.deleted_group(group, offset);
                     }
                 }
-                (Asked::Join { client } | Asked::Sync { client, .. }, Told::Unavailable) => {
+                (Asked::Join { client } | Asked::Sync { client, .. }, CallerReply::Unavailable) => {
                     let client = &mut self.clients[client];
                     if client.stage == Stage::Joining(caller) || client.stage == Stage::Syncing(caller) {
                         client.stage = Stage::Out;
                     }
                 }
-                (_, Told::Unavailable) | (Asked::Other, _) => {}
-                (asked, told) => panic!("{asked:?} was answered with {told:?}"),
+                (_, CallerReply::Unavailable) | (Asked::Other, _) => {}
+                (asked, reported) => panic!("{asked:?} was answered with {reported:?}"),
             }
         }
     }
@@ -397,7 +404,7 @@ impl World {
                     client.restart();
                 }
             }
-            other => panic!("client {n} was told {other:?}"),
+            other => panic!("client {n} was reported {other:?}"),
         }
     }
 

@@ -48,7 +48,7 @@ impl Asked {
     }
 
     /// Reported logins since the last call.
-    pub fn told(&self) -> Vec<String> {
-        std::mem::take(&mut self.users.told.lock().unwrap())
+    pub fn reported(&self) -> Vec<String> {
+        std::mem::take(&mut self.users.reported.lock().unwrap())
     }
 }

@@ -22,7 +22,7 @@ pub struct Users {
     /// How much of it.
     pub quotas: Quotas,
     /// Reported logins.
-    pub told: Mutex<Vec<String>>,
+    pub reported: Mutex<Vec<String>>,
     /// Tokens that are believed, where tokens are logins.
     pub tokens: Mutex<Option<BTreeMap<String, Bearer>>>,
     /// How long it is until a try's turn, `u64::MAX` when it does not come. Milliseconds.
@@ -38,7 +38,7 @@ impl Default for Users {
         Users {
             book: Mutex::new(book),
             quotas: Quotas::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             tokens: Mutex::default(),
             turn_ms: Mutex::default(),
             is_gone: Mutex::default(),
@@ -146,12 +146,12 @@ impl Authority for Users {
     }
 
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
-        let told = format!("{} from {} by {}: {why}", claim.name, claim.address, mechanism.name());
-        self.told.lock().unwrap().push(told);
+        let reported = format!("{} from {} by {}: {why}", claim.name, claim.address, mechanism.name());
+        self.reported.lock().unwrap().push(reported);
         DELAY_MS
     }
 
     fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism) {
-        self.told.lock().unwrap().push(format!("{} by {}", claim.name, mechanism.name()));
+        self.reported.lock().unwrap().push(format!("{} by {}", claim.name, mechanism.name()));
     }
 }

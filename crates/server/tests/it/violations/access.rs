@@ -118,15 +118,15 @@ fn who_has_not_logged_in_is_told_nothing() {
 #[test]
 fn whom_no_virtual_host_lets_in_is_told_nothing() {
     let rabbit = Rabbit::with_things();
-    is_closed_to(|| Client::opening(rabbit.amqp, "nobody"), &["connection.open"]);
+    is_closed_to(|| Client::opening(rabbit.amqp, "absent"), &["connection.open"]);
     let open = |name: &'static str| ConnectionOpen { virtual_host: name.into(), ..Default::default() };
-    for (name, told) in [
-        ("/", "connection 530 10.40 NOT_ALLOWED - access to vhost '/' refused for user 'nobody'"),
-        ("other", "connection 530 10.40 NOT_ALLOWED - access to vhost 'other' refused for user 'nobody'"),
+    for (name, reported) in [
+        ("/", "connection 530 10.40 NOT_ALLOWED - access to vhost '/' refused for user 'absent'"),
+        ("other", "connection 530 10.40 NOT_ALLOWED - access to vhost 'other' refused for user 'absent'"),
     ] {
-        let mut client = Client::opening(rabbit.amqp, "nobody");
+        let mut client = Client::opening(rabbit.amqp, "absent");
         client.say(0, open(name));
-        assert_eq!(client.closed(), told);
+        assert_eq!(client.closed(), reported);
     }
 }
 
@@ -135,7 +135,7 @@ fn whom_no_virtual_host_lets_in_is_told_nothing() {
 fn each_method_is_refused_or_ones_own() {
     let is_refused = |id: &&MethodId| {
         let blamed = format!("channel 403 {}.{} ", id.class, id.method);
-        REFUSED.iter().any(|(_, _, told)| told.starts_with(&blamed))
+        REFUSED.iter().any(|(_, _, reported)| reported.starts_with(&blamed))
     };
     let refused: Vec<&str> = MethodId::ALL.iter().filter(is_refused).filter_map(|id| id.name()).collect();
     let all: BTreeSet<&str> = MethodId::ALL.iter().filter_map(|id| id.name()).collect();

@@ -53,7 +53,7 @@ const PUBLISHING: &[Case] = &[
         "channel 406 60.40 PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,\"BCC\",signedint}",
     ),
     (
-        "with an answer wanted where nobody takes one",
+        "with an answer wanted where no one takes one",
         |c| c.publish("", "q", &BasicProperties { reply_to: Some("amq.rabbitmq.reply-to".into()), ..props() }, b"x"),
         "channel 406 60.40 PRECONDITION_FAILED - fast reply consumer does not exist",
     ),
@@ -89,12 +89,12 @@ const CONSUMING: &[Case] = &[
         "channel 404 60.20 NOT_FOUND - no previously declared queue",
     ),
     (
-        "a queue that somebody consumes alone",
+        "a queue that someone consumes alone",
         |c| c.say(1, consume("taken")),
         "channel 403 60.20 ACCESS_REFUSED - queue 'taken' in vhost '/' in exclusive use",
     ),
     (
-        "alone, where somebody consumes",
+        "alone, where someone consumes",
         |c| {
             c.ask(1, consume("q"));
             c.say(1, BasicConsume { exclusive: true, ..consume("q") });

@@ -87,8 +87,8 @@ fn go_on(client: &mut Client) {
 }
 
 /// The client hears why, and nothing of what it said behind; the message it holds is there again, and it alone.
-fn check(rabbit: &Rabbit, mut client: Client, what: &str, told: &str) {
-    let (code, text) = told.split_once(' ').unwrap();
+fn check(rabbit: &Rabbit, mut client: Client, what: &str, reported: &str) {
+    let (code, text) = reported.split_once(' ').unwrap();
     assert_eq!(client.closed(), format!("channel {code} 60.40 {text}"), "{what}");
     let Method::ChannelClose(close) =
         client.ask(1, QueueDeclare { queue: "own-made".into(), passive: true, ..Default::default() })
@@ -105,13 +105,13 @@ fn check(rabbit: &Rabbit, mut client: Client, what: &str, told: &str) {
 #[test]
 fn nothing_behind_a_refused_publish_has_an_effect() {
     let rabbit = Rabbit::with_things();
-    for (what, user, publish, told) in REFUSED {
+    for (what, user, publish, reported) in REFUSED {
         let mut client = holding(&rabbit, user);
         client.at_once(|client| {
             publish(client);
             go_on(client);
         });
-        check(&rabbit, client, what, told);
+        check(&rabbit, client, what, reported);
     }
 }
 
@@ -119,11 +119,11 @@ fn nothing_behind_a_refused_publish_has_an_effect() {
 #[test]
 fn a_publish_in_a_transaction_is_refused_at_once() {
     let rabbit = Rabbit::with_things();
-    for (what, user, publish, told) in REFUSED {
+    for (what, user, publish, reported) in REFUSED {
         let mut client = holding(&rabbit, user);
         assert!(matches!(client.ask(1, TxSelect {}), Method::TxSelectOk(_)));
         client.at_once(publish);
-        check(&rabbit, client, what, told);
+        check(&rabbit, client, what, reported);
         let mut client = holding(&rabbit, user);
         assert!(matches!(client.ask(1, TxSelect {}), Method::TxSelectOk(_)));
         client.at_once(|client| {
@@ -131,14 +131,14 @@ fn a_publish_in_a_transaction_is_refused_at_once() {
             publish(client);
             go_on(client);
         });
-        check(&rabbit, client, what, told);
+        check(&rabbit, client, what, reported);
     }
 }
 
 #[test]
 fn what_came_before_a_refused_publish_stands() {
     let rabbit = Rabbit::with_things();
-    for (what, user, publish, told) in REFUSED {
+    for (what, user, publish, reported) in REFUSED {
         let mut client = holding(&rabbit, user);
         client.at_once(|client| {
             client.say(1, BasicAck { delivery_tag: 1, multiple: false });
@@ -146,7 +146,7 @@ fn what_came_before_a_refused_publish_stands() {
             publish(client);
             go_on(client);
         });
-        let (code, text) = told.split_once(' ').unwrap();
+        let (code, text) = reported.split_once(' ').unwrap();
         assert_eq!(client.closed(), format!("channel {code} 60.40 {text}"), "{what}");
         let deleted = client.ask(1, QueueDelete { queue: "own-before".into(), ..Default::default() });
         assert!(matches!(deleted, Method::QueueDeleteOk(_)), "{what}: {deleted:?}");
@@ -159,14 +159,14 @@ fn what_came_before_a_refused_publish_stands() {
 #[test]
 fn a_channel_that_is_closed_behind_a_refused_publish_is_told() {
     let rabbit = Rabbit::with_things();
-    for (what, user, publish, told) in REFUSED {
+    for (what, user, publish, reported) in REFUSED {
         let mut client = holding(&rabbit, user);
         client.at_once(|client| {
             publish(client);
             client.say(1, ChannelClose::default());
         });
-        let (code, _) = told.split_once(' ').unwrap();
-        let Some((1, Method::ChannelClose(close))) = client.method() else { panic!("{what}: it was not told") };
+        let (code, _) = reported.split_once(' ').unwrap();
+        let Some((1, Method::ChannelClose(close))) = client.method() else { panic!("{what}: it was not reported") };
         assert_eq!(close.reply_code.to_string(), code, "{what}");
         assert_eq!(client.method(), Some((1, ChannelCloseOk {}.into())), "{what}");
         client.say(1, ChannelCloseOk {});

@@ -194,9 +194,9 @@ const QUEUES: &[Case] = &[
         "channel 404 50.10 NOT_FOUND - no queue 'nope' in vhost '/'",
     ),
     (
-        "looking for a reply queue of nobody",
-        |c| c.say(1, passive("amq.rabbitmq.reply-to.nobody")),
-        "channel 404 50.10 NOT_FOUND - no queue 'amq.rabbitmq.reply-to.nobody' in vhost '/'",
+        "looking for a reply queue of no one",
+        |c| c.say(1, passive("amq.rabbitmq.reply-to.absent")),
+        "channel 404 50.10 NOT_FOUND - no queue 'amq.rabbitmq.reply-to.absent' in vhost '/'",
     ),
     (
         "a type that there is not",

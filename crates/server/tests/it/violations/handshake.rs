@@ -133,7 +133,7 @@ const OPENING: &[Case] = &[
     (
         "a virtual host that the user may not open",
         |c| c.say(0, ConnectionOpen { virtual_host: "/".into(), ..Default::default() }),
-        "connection 530 10.40 NOT_ALLOWED - access to vhost '/' refused for user 'nobody'",
+        "connection 530 10.40 NOT_ALLOWED - access to vhost '/' refused for user 'absent'",
     ),
 ];
 
@@ -195,7 +195,7 @@ fn virtual_hosts() {
     let rabbit = Rabbit::with_things();
     let (missing, refused) = OPENING.split_at(1);
     rabbit.check(|to| Client::opening(to, "guest"), missing);
-    rabbit.check(|to| Client::opening(to, "nobody"), refused);
+    rabbit.check(|to| Client::opening(to, "absent"), refused);
 }
 
 #[test]
