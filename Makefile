@@ -25,12 +25,14 @@ endif
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-build: ## Build the release binaries
+build: ## Build the release binaries: what is measured and packaged
 	@tests/install.sh build
 	$(CARGO) build --release --locked -p polylogue-server -p polylogue-sim
 
-run: build ## Build and start the broker, ready to use (data in DATA=.data)
-	exec $(RELEASE)/polylogue serve --data $(DATA)
+run: ## Build and start the broker, ready to use (data in DATA=.data)
+	@tests/install.sh build
+	$(CARGO) build --profile run --locked -p polylogue-server
+	exec target/run/polylogue serve --data $(DATA)
 
 demo: build ## Stream a real data set through the broker into two consumer groups
 	demo/run.sh
