@@ -1,4 +1,4 @@
-//! Records and chunks of the declared world from a damaged disk: nothing panics, and what was taken makes a checkpoint that
+//! Records and chunks of the AMQP metadata from a damaged disk: nothing panics, and what was taken makes a checkpoint that
 //! is the same state again.
 
 #![no_main]

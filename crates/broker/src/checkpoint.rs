@@ -1,7 +1,7 @@
 //! Contents of a shard's checkpoint: chunks of the applied state of machines and partitions.
 //!
 //! ```text
-//! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups, 3 RabbitMQ's declared world), the machine's own chunk id
+//! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups, 3 RabbitMQ's metadata), the machine's own chunk id
 //!        'p'  id: u64 partition (big endian, so that keys sort by it)
 //!        'q'  id: u64 partition (big endian), the lease engine's own chunk id
 //!        'o'  id: 16 bytes topic, or none for the level of the shard's records

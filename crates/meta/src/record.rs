@@ -41,7 +41,7 @@ use std::sync::Arc;
 pub const META_PARTITION: PartitionId = PartitionId(1);
 /// The partition under which Kafka's group coordinator's records stand in the log.
 pub const KAFKA_GROUPS_PARTITION: PartitionId = PartitionId(2);
-/// The partition under which the records of RabbitMQ's declared world stand in the log.
+/// The partition under which the records of RabbitMQ's metadata stand in the log.
 pub const AMQP_PARTITION: PartitionId = PartitionId(4);
 /// The version of a config without a queue.
 const TOPIC_VERSION: u8 = 1;

@@ -1,4 +1,4 @@
-//! Asking the broker about RabbitMQ's declared world, for both http listeners.
+//! Asking the broker about RabbitMQ's metadata, for both http listeners.
 
 use crate::Shared;
 use crate::Visit;
@@ -27,7 +27,7 @@ const COUNTED_MAX: usize = 1_000;
 /// Why something was not done.
 #[derive(Debug)]
 pub enum Fault {
-    /// The declared world says no.
+    /// The AMQP metadata says no.
     Refused(Refused),
     /// The broker cannot.
     Unavailable(Unavailable),

@@ -1,6 +1,6 @@
 //! Users as the sessions of all protocols know them, and the first administrator.
 //!
-//! What is kept of users is in the declared world ([`Directory`]); here are the clock, the randomness and the books of failures that sessions
+//! What is kept of users is in the AMQP metadata ([`Directory`]); here are the clock, the randomness and the books of failures that sessions
 //! have not. Failed logins are slowed ([`Attempts`]), counted (`polylogue_logins_total`) and written down, at most [`LINES_PER_SECOND_MAX`]
 //! a second; a line has the name, the address and the reason, and never a password.
 

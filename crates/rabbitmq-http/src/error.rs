@@ -120,7 +120,7 @@ impl Failure {
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
     }
 
-    /// What the declared world refuses to a manager.
+    /// What the AMQP metadata refuses to a manager.
     pub(super) fn refused(refused: &Refused) -> Failure {
         match refused.code {
             ModelCode::NotFound => Failure::not_found(),
