@@ -31,8 +31,8 @@ build: ## Build the release binaries: what is measured and packaged
 
 run: ## Build and start the broker, ready to use (data in DATA=.data)
 	@tests/install.sh build
-	$(CARGO) build --profile run --locked -p polylogue-server
-	exec target/run/polylogue serve --data $(DATA)
+	$(CARGO) build --profile quick --locked -p polylogue-server
+	exec target/quick/polylogue serve --data $(DATA)
 
 demo: build ## Stream a real data set through the broker into two consumer groups
 	demo/run.sh
