@@ -30,7 +30,7 @@ use bytes::Bytes;
 use polylogue_types::{Offset, PartitionId, SharedLimit, TimestampMs};
 use std::sync::Arc;
 
-/// Names one request of one session; the session chooses it and never has two alike in flight.
+/// Identifies a request of a session. The session chooses it; it is unique among the session's requests in flight.
 pub type Token = u64;
 
 /// The time that a session or machine receives with each call; it has no clock of its own.
@@ -42,7 +42,7 @@ pub struct Now {
     pub monotonic_ms: u64,
 }
 
-/// What a session asks for.
+/// A request of a session.
 #[derive(Debug)]
 pub enum Request {
     /// Write entries.
@@ -52,11 +52,11 @@ pub enum Request {
     /// Registers for one [`Event::Changed`] under the same token when something becomes readable.
     /// It has no reply of its own.
     Watch(WatchRequest),
-    /// Forget a watch. No reply, and no event afterwards.
+    /// Cancels a watch. No reply, and no event afterwards.
     Unwatch(Token),
     /// Ask which partitions of a followed set have changed.
     Follow(FollowRequest),
-    /// Forget a followed set, by its number. No reply.
+    /// Drops a followed set, by its number. No reply.
     Unfollow(u64),
     /// Find offsets by position or time.
     FindOffsets(Vec<FindOffset>),
@@ -72,64 +72,65 @@ pub enum Request {
     AlterTopics(AlterTopics),
     /// Replace documents of settings.
     AlterSettings(AlterSettings),
-    /// Take the oldest messages of partitions away.
+    /// Move the log start of partitions forward.
     TrimPartitions(Vec<TrimPartition>),
-    /// What partitions hold.
+    /// Sizes of partitions.
     DescribePartitions(Vec<PartitionId>),
-    /// Which idempotent producers partitions remember.
+    /// The idempotent producers of partitions.
     DescribeProducers(Vec<PartitionId>),
-    /// How the log of the metadata stands.
+    /// Positions of the metadata's log.
     DescribeMetadataLog,
-    /// A command for a state machine that a protocol brought along (groups, ...).
+    /// A command for a protocol's state machine (groups, for example).
     Machine(MachineId, machine::Command),
     /// Write messages to queues.
     Publish(PublishRequest),
-    /// A consumer comes to a queue. What it gets comes as [`Event::Deliver`].
+    /// Attaches a consumer to a queue. Messages are delivered by [`Event::Deliver`].
     Attach(Attach),
-    /// A reader comes to a stream: a consumer that gets all messages from a place of its own, as [`Event::Deliver`]. It leaves, stops and
-    /// gets credit as others do. Answered by [`Reply::Attach`].
+    /// Attaches a reader to a stream: a consumer that receives all messages from an offset of its own, by [`Event::Deliver`]. Detaching,
+    /// stopping and credit are those of consumers. Answered by [`Reply::Attach`].
     AttachReader(AttachReader),
-    /// A consumer leaves: what it holds goes back. No reply, and no delivery afterwards but what is on its way.
+    /// Detaches a consumer: the messages that it holds are requeued. No reply, and no delivery afterwards except those already sent.
     Detach(ConsumerId),
-    /// A consumer gets no more messages, and keeps those that it holds until it is detached. Answered when what was on its way to it is
-    /// sent; not at all when its queue goes before ([`Event::Detached`]).
+    /// Stops deliveries to a consumer, which keeps the messages that it holds until it is detached. Answered when deliveries in progress
+    /// are sent; not answered if its queue is deleted before ([`Event::Detached`]).
     Stop(ConsumerId),
-    /// A consumer may get so many more messages. No reply.
+    /// Gives a consumer credit for more messages. No reply.
     Credit(ConsumerId, Credit),
-    /// A consumer shares a limit of what is held from now on ([`ConsumerSpec::shared`]). No reply.
+    /// Puts a consumer under a shared limit of held messages ([`ConsumerSpec::shared`]). No reply.
     Share(ConsumerId, Arc<SharedLimit>),
-    /// There may be room under a limit for consumers that wait for it. No reply.
+    /// A shared limit may have room for consumers that wait for it. No reply.
     Offer(Arc<SharedLimit>),
-    /// Settle, return or keep messages that were handed out.
+    /// Settle, requeue or extend delivered messages.
     Settle(SettleRequest),
-    /// Messages for a consumer at once, whatever its credit.
+    /// Deliver messages to a consumer immediately, whatever its credit (basic.get).
     Take(Take),
     /// Removes all messages that no consumer holds.
     Purge(PartitionId),
-    /// What queues hold.
+    /// Message counts of queues.
     DescribeQueues(Vec<PartitionId>),
-    /// The oldest message of each of these queues that is not settled.
+    /// The oldest unsettled message of each of these queues.
     PeekQueues(PeekQueues),
-    /// This session moves dead messages from now on, in place of whichever did: they come as [`Event::Dead`]. No reply.
+    /// Makes this session the dead-letter mover, in place of the one before: dead messages come as [`Event::Dead`]. No reply.
     MoveDead,
-    /// What became of dead messages that came. No reply.
+    /// Outcomes of dead messages that were received. No reply.
     DeadMoved(Vec<DeadOutcome>),
-    /// A consumer without a queue comes: what is sent to it comes as [`Event::Deliver`], is settled by that, and is not in the log. It
-    /// leaves by [`Request::Detach`]; [`Request::Credit`] says how many messages it has taken.
+    /// Attaches a consumer without a queue (direct reply-to): messages for it come as [`Event::Deliver`], are settled by that, and are not in
+    /// the log. [`Request::Detach`] detaches it; [`Request::Credit`] returns the messages that it has taken.
     AttachDirect,
-    /// Messages for consumers without a queue: each reaches its consumer now or never.
+    /// Messages for consumers without a queue: each is delivered now or dropped.
     SendDirect(Vec<Direct>),
 }
 
-/// What the broker answers.
+/// A reply of the broker.
 #[derive(Debug)]
 pub enum Reply {
     /// To [`Request::Append`]: one result an entry, in the same order. Comes when the entries are committed in
-    /// their durability class, or at once for [`Ack::None`].
+    /// their durability class, or immediately for [`Ack::None`].
     Append(Vec<Result<Appended, AppendError>>),
     /// To [`Request::Read`]: one result a part, in the same order.
     Read(Vec<Result<ReadData, ReadError>>),
-    /// To [`Request::Follow`]: what went past its high watermark or log start, or is gone, since this was asked last. Comes at once.
+    /// To [`Request::Follow`]: partitions whose high watermark or log start has moved, or that were deleted, since the last request. Comes
+    /// immediately.
     Follow(Vec<PartitionId>),
     /// To [`Request::Stop`].
     Stopped,
@@ -165,44 +166,44 @@ pub enum Reply {
     Settle(Vec<Result<(), SettleError>>),
     /// To [`Request::Take`].
     Take(Result<Taken, SettleError>),
-    /// To [`Request::Purge`]: how many messages that were. Comes when it is committed.
+    /// To [`Request::Purge`]: the number of removed messages. Comes when the removal is committed.
     Purge(Result<u64, SettleError>),
     /// To [`Request::DescribeQueues`]: in the same order; `None` for what is no queue.
     DescribeQueues(Vec<Option<QueueCounts>>),
-    /// To [`Request::PeekQueues`]: in the same order, each as it is stored; `None` where there is none, or it was not read.
+    /// To [`Request::PeekQueues`]: in the same order, each as stored; `None` where there is none, or it was not read.
     PeekQueues(Vec<Option<Bytes>>),
     /// To [`Request::AttachDirect`].
     AttachDirect(DirectAddress),
-    /// To [`Request::SendDirect`]: in the same order, whether the consumer is there and had room for it.
+    /// To [`Request::SendDirect`]: in the same order, whether the consumer is attached and had room.
     SendDirect(Vec<bool>),
 }
 
-/// What the broker says unasked (or, for a watch, later).
+/// An event that is no reply (or, for a watch, comes later).
 #[derive(Debug)]
 pub enum Event {
-    /// A watched partition went past the offset that the watcher had seen, or is gone, or something changed in a watched set.
+    /// A watched partition's high watermark passed the offset that the watcher had seen, the partition was deleted, or a watched set changed.
     Changed(Token),
     /// Messages for consumers of this session, in the order of each queue.
     Deliver(Vec<Delivery>),
-    /// A consumer gets no more: its queue is gone.
+    /// A consumer is detached because its queue was deleted.
     Detached(ConsumerId),
     /// Dead messages for the session that moves them, in the order of each queue. Each is answered once in [`Request::DeadMoved`], or delivered
     /// to another session when this one is gone.
     Dead(Vec<DeadMessage>),
 }
 
-/// Why nothing could be done just now. The request may have taken effect when `Unknown`.
+/// Why a request failed for now. With `Unknown` it may have taken effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unavailable {
     /// No room on the disk.
     StorageFull,
-    /// The outcome is not known; ask again or look.
+    /// The outcome is unknown; retry or look.
     Unknown,
-    /// It did not take effect; the writer changed. Try again.
+    /// It did not take effect: this node is not the writer, or the writer changed. Retry.
     NotCommitted,
-    /// Too much is in flight. Try again.
+    /// Too much is in flight. Retry.
     Busy,
-    /// It is larger than a record of the log may be. Trying again does not help.
+    /// It is larger than a record of the log may be. A retry fails too.
     TooLarge,
     /// The broker is shutting down.
     Stopping,

@@ -11,9 +11,10 @@ pub enum Ack {
     None,
     /// When committed in the topic's durability class.
     Committed,
-    /// When the queues that have waiting consumers keep up with what comes, or after a bounded time. Of an append it is as without it.
+    /// When the queues with waiting consumers keep up with the publishers, or after a bounded time (credit). For an append as [`Ack::None`] or
+    /// [`Ack::Committed`].
     KeptUp {
-        /// And not before it is committed; else no flush is started for it.
+        /// Also wait for the commit; else no flush is started for it.
         committed: bool,
     },
 }
@@ -26,12 +27,12 @@ impl Ack {
     }
 }
 
-/// A producer's stamp on a batch.
+/// The producer id, epoch and sequence of a batch (KIP-98).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProducerStamp {
     /// The producer.
     pub id: ProducerId,
-    /// Its incarnation.
+    /// The producer's epoch.
     pub epoch: i16,
     /// The sequence of the batch's first message; wraps from `i32::MAX` to 0.
     pub base_sequence: i32,
@@ -40,11 +41,11 @@ pub struct ProducerStamp {
 /// One entry to write: native bytes that the session has validated.
 #[derive(Clone, Debug)]
 pub struct AppendEntry {
-    /// Where to.
+    /// The partition.
     pub partition: PartitionId,
     /// The native form; must be the partition's.
     pub form: Form,
-    /// What the envelope shall say of it.
+    /// Flags of its envelope.
     pub flags: EntryFlags,
     /// Native bytes. Offsets and leader epoch inside are filled in by the broker.
     pub bytes: Bytes,
@@ -54,7 +55,7 @@ pub struct AppendEntry {
     pub max_timestamp: TimestampMs,
     /// CRC32C of the bytes from [`AppendEntry::summed_from`] to the end, already verified by the session.
     pub body_crc: u32,
-    /// Where the bytes begin that `body_crc` covers; what stands before may still be patched.
+    /// The start of the bytes that `body_crc` covers; bytes before it may still be patched.
     pub summed_from: u32,
     /// The producer's stamp, for idempotence.
     pub producer: Option<ProducerStamp>,
@@ -69,7 +70,7 @@ pub struct AppendRequest {
     pub ack: Ack,
 }
 
-/// An entry is written (or was before: a duplicate gets its first answer).
+/// The result of an append. A duplicate gets the result of the first one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Appended {
     /// Offset of its first message.
@@ -78,7 +79,7 @@ pub struct Appended {
     pub log_start: Offset,
     /// It was a duplicate of an entry written before.
     pub duplicate: bool,
-    /// The largest timestamp of what is stored: the entry's own, or of a duplicate the one of the entry written before.
+    /// The largest timestamp of the stored entry; for a duplicate that of the entry written before.
     pub max_timestamp: TimestampMs,
 }
 
@@ -93,18 +94,18 @@ pub enum AppendError {
     InvalidProducerEpoch,
     /// The partition's range is fenced by damage, or the disk is full.
     Storage,
-    /// See [`crate::Unavailable`]; the entry may be there after `Unknown`.
+    /// See [`crate::Unavailable`]; with `Unknown` the entry may be stored.
     Unavailable(crate::Unavailable),
 }
 
 /// One part of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadPart {
-    /// Where from.
+    /// The partition.
     pub partition: PartitionId,
-    /// The first offset wanted; may lie inside an entry, which then comes whole.
+    /// The first offset. If it lies inside an entry, the whole entry is returned.
     pub offset: Offset,
-    /// Bytes at most from this partition.
+    /// The most bytes from this partition.
     pub bytes_max: u32,
 }
 
@@ -113,16 +114,16 @@ pub struct ReadPart {
 pub struct ReadRequest {
     /// What to read.
     pub parts: Vec<ReadPart>,
-    /// Bytes at most over all parts.
+    /// The most bytes over all parts.
     pub bytes_max: u32,
-    /// Whether the first entry found comes even if it is larger than the bounds (KIP-74).
+    /// Whether the first entry found is returned even if it exceeds the bounds (KIP-74).
     pub at_least_one: bool,
 }
 
 /// What was read of one part.
 #[derive(Clone, Debug)]
 pub struct ReadData {
-    /// Whole entries, as stored, those of queues as their [`crate::LogView`] shows them; empty when nothing is there yet.
+    /// Whole entries as stored, those of queues as their [`crate::LogView`] shows them; empty at the end of the log.
     pub chunks: Vec<Chunk>,
     /// The offset after the last committed message.
     pub high_watermark: Offset,
@@ -149,9 +150,9 @@ pub enum ReadError {
 /// See [`crate::Request::Watch`].
 #[derive(Clone, Debug)]
 pub struct WatchRequest {
-    /// Partitions and the high watermark that the watcher has seen of each.
+    /// Partitions, each with the high watermark that the watcher has seen.
     pub seen: Vec<(PartitionId, Offset)>,
-    /// A set that the session follows: something of it has changed since it was asked last.
+    /// A followed set: the event also comes when one of its partitions has changed since the last request.
     pub followed: Option<u64>,
 }
 
@@ -159,30 +160,29 @@ pub struct WatchRequest {
 /// instead of looking at each.
 #[derive(Clone, Debug, Default)]
 pub struct FollowRequest {
-    /// Names the set among those of the session, which chooses it. The first request of that number begins it.
+    /// The number of the set, chosen by the session. The first request with a number creates the set.
     pub set: u64,
-    /// Belong to the set from now on; one that does already stays as it is. One that is not there is not taken in, and counts as
-    /// changed.
+    /// Partitions to add; members stay as they are. An unknown partition is not added, and counts as changed.
     pub add: Vec<PartitionId>,
-    /// Belong to it no longer.
+    /// Partitions to remove.
     pub remove: Vec<PartitionId>,
 }
 
-/// One question for an offset.
+/// A look-up of an offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FindOffset {
-    /// Where.
+    /// The partition.
     pub partition: PartitionId,
-    /// Which.
+    /// Which offset.
     pub at: OffsetSpec,
-    /// By time: entries that end at or below it are not looked at. They were before.
+    /// For look-ups by time: entries that end at or below it were looked at before, and are skipped.
     pub from: Offset,
 }
 
 /// Which offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OffsetSpec {
-    /// The first there is.
+    /// The first one.
     Earliest,
     /// The one after the last committed.
     Latest,
@@ -198,18 +198,18 @@ pub struct FoundOffset {
     /// For `Earliest` and `Latest` the offset; else the base offset of `entry`, `None` when no entry qualifies. It may be below
     /// `log_start`.
     pub offset: Option<Offset>,
-    /// The first offset that can be read: what stands before it in `entry` is deleted, and may be why it qualifies.
+    /// The first readable offset: messages before it in `entry` are deleted, and may be the ones that qualify.
     pub log_start: Offset,
     /// The leader epoch in which the entry (or the next one) was written.
     pub leader_epoch: i32,
-    /// The entry in which the session looks for the exact message.
+    /// The entry in which the session finds the exact message.
     pub entry: Option<Bytes>,
 }
 
-/// Where does a leader epoch end?
+/// A look-up of a leader epoch's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EpochEndQuery {
-    /// Where.
+    /// The partition.
     pub partition: PartitionId,
     /// The epoch that the client knows.
     pub epoch: i32,

@@ -1,7 +1,7 @@
-//! Queues: partitions whose messages are handed out, settled one by one, and handed out again when they were not settled.
+//! Queues: partitions whose messages are delivered, settled one by one, and redelivered when they were not settled.
 //!
 //! A queue is a partition like any other, of a topic whose settings have [`QueueSettings`]: it can be read by offset, and its offsets
-//! never change. Beside that the broker keeps what became of each message, and hands messages to consumers that have credit.
+//! never change. Beside that the broker keeps the state of each message, and delivers messages to consumers that have credit.
 
 use bytes::Bytes;
 use polylogue_record::envelope::{EntryFlags, Form};
@@ -9,69 +9,69 @@ use polylogue_types::{Offset, PartitionId, Retry, SharedLimit, TimestampMs};
 use std::fmt;
 use std::sync::Arc;
 
-/// Messages of one publish at the most.
+/// The most messages of one publish.
 pub const PUBLISH_MESSAGES_MAX: usize = 10_000;
 
-/// Who of the consumers of a queue gets messages.
+/// Which consumers of a queue receive messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ConsumerMode {
-    /// All that want some.
+    /// All with credit, in turns.
     #[default]
     Competing,
-    /// One at a time; another one when it goes.
+    /// One at a time; the next one when it is detached.
     SingleActive,
-    /// One at a time; a better one takes over at once.
+    /// One at a time; one of higher priority takes over immediately.
     Preempting,
-    /// All of them get all messages, each from a place of its own ([`crate::Request::AttachReader`]): a stream. Nothing is settled, and
-    /// what goes is up to the topic's retention; of the other settings of a queue none applies.
+    /// All receive all messages, each from an offset of its own ([`crate::Request::AttachReader`]): a stream. Nothing is settled; the
+    /// topic's retention removes messages; no other setting of a queue applies.
     Readers,
 }
 
-/// What happens to messages that a queue has no room for.
+/// What happens to messages beyond a queue's limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overflow {
-    /// The ones that would be handed out next go instead.
+    /// The oldest ready messages are dropped instead.
     #[default]
     DropHead,
-    /// They are refused.
+    /// They are rejected.
     Reject,
-    /// They are refused, and delivered to the dead-letter mover ([`DeadMessage::refused`]).
+    /// They are rejected, and delivered to the dead-letter mover ([`DeadMessage::refused`]).
     RejectDead,
 }
 
 /// What makes a partition a queue. The mode, the order of keys and whether entries are kept whole never change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueSettings {
-    /// Who gets messages.
+    /// Which consumers receive messages.
     pub mode: ConsumerMode,
     /// Messages of one key go to one consumer at a time, in their order.
     pub key_order: bool,
-    /// An entry goes to one consumer as a whole.
+    /// An entry is delivered to one consumer as a whole.
     pub whole_entries: bool,
-    /// A waiting consumer gets a message before it is flushed. What a confirm means does not change by it.
+    /// Early delivery: waiting consumers may receive a message before its commit. The meaning of a confirm is unchanged.
     pub early: bool,
-    /// Dead messages wait until they are moved ([`crate::Event::Dead`]); else they are settled at once.
+    /// Dead messages wait until they are moved ([`crate::Event::Dead`]); else they are settled immediately.
     pub dead_letters: bool,
-    /// A message that failed so often is dead.
+    /// The delivery limit: a message that failed so often is dead.
     pub failures_max: Option<u16>,
     /// How long returned messages wait by default; `None`: not at all.
     pub retry: Option<Retry>,
-    /// Messages that are ready, at the most.
+    /// The most ready messages.
     pub length_max: Option<u64>,
-    /// Their bytes, at the most.
+    /// Their most bytes.
     pub bytes_max: Option<u64>,
-    /// What happens to more.
+    /// What happens beyond these limits.
     pub overflow: Overflow,
-    /// Settled messages stay for those who read by offset, until retention takes them.
+    /// Settled messages stay readable by offset until retention removes them.
     pub keeps_settled: bool,
 }
 
-/// A queue that a message goes to, and how it stands there.
+/// A destination queue of a message, with the message's properties in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
     /// The queue.
     pub queue: PartitionId,
-    /// Higher ones are handed out first.
+    /// Higher ones are delivered first.
     pub priority: Option<u8>,
     /// When the message expires. Wall time.
     pub expires_at: Option<TimestampMs>,
@@ -82,25 +82,25 @@ pub struct Target {
 /// A message for any number of queues. Its bytes are stored once for each shard that has one of them.
 #[derive(Clone, Debug)]
 pub struct PublishMessage {
-    /// The queues, each once; none: the message goes nowhere, and that is fine.
+    /// The queues, each once. Without any, the message is dropped without an error.
     pub queues: Vec<Target>,
     /// The native form; must be that of the queues.
     pub form: Form,
-    /// What the envelope shall say of it.
+    /// Flags of its envelope.
     pub flags: EntryFlags,
     /// Native bytes.
     pub bytes: Bytes,
     /// When it was made, -1 if unknown.
     pub timestamp: TimestampMs,
-    /// The hash that orders and spreads it.
+    /// The hash of its key, for ordering and distribution.
     pub key_hash: Option<u32>,
-    /// The publisher keeps it until it is in all of its queues: one that is full keeps it out of the others as well, and does not
-    /// make a dead message of it.
+    /// All or none: a full queue keeps the message out of the others as well, without dead-lettering it. The publisher keeps it until it
+    /// is in all of its queues.
     pub all_or_none: bool,
 }
 
 impl PublishMessage {
-    /// What it takes in memory while it is on its way, with its queues: many small ones to many queues are much. Bytes.
+    /// Its size in memory while in flight, with its list of queues. Bytes.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {
         size_of::<PublishMessage>() + self.bytes.len() + self.queues.len() * size_of::<Target>()
@@ -114,47 +114,47 @@ pub struct PublishRequest {
     pub messages: Vec<PublishMessage>,
     /// When to answer.
     pub ack: crate::Ack,
-    /// Who waits for the answer has more on its way and loses nothing by a millisecond: it is flushed with what comes until then, as long as
-    /// consumers get it before ([`QueueSettings::early`]).
+    /// The publisher continues while it waits for confirms, so that the flush may wait up to a millisecond for more messages, as long as
+    /// consumers receive them before ([`QueueSettings::early`]).
     pub patient: bool,
 }
 
-/// Why a message did not reach all of its queues. It may be in some of them. Of several reasons it is the last one of these.
+/// Why a message did not reach all of its queues; it may be in some of them. Of several reasons the last one in this list is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PublishError {
-    /// A queue of it is gone. It is in all the others.
+    /// One of its queues was deleted. The message is in all the others.
     UnknownQueue,
-    /// A queue of it is full and refuses ([`Overflow::Reject`], [`Overflow::RejectDead`]).
+    /// One of its queues is full and rejects ([`Overflow::Reject`], [`Overflow::RejectDead`]).
     QueueFull,
-    /// See [`crate::Unavailable`]; it may be there after `Unknown`.
+    /// See [`crate::Unavailable`]; with `Unknown` the message may be stored.
     Unavailable(crate::Unavailable),
 }
 
-/// A consumer, for as long as the process lives. Never reused.
+/// The id of a consumer, unique for the life of the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConsumerId(pub u64);
 
-/// A consumer that wants messages of a queue.
+/// The settings of a consumer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConsumerSpec {
-    /// Higher ones get messages first, as long as they have credit.
+    /// Consumers of higher priority receive messages first, as long as they have credit.
     pub priority: i32,
-    /// Messages that it holds at the most; 0 for any number.
+    /// The most messages that it holds unacknowledged; 0 for no limit.
     pub prefetch: u32,
-    /// Bytes that it holds at the most, unless one message has more; 0 for any number.
+    /// The most bytes that it holds unacknowledged, except for a single larger message; 0 for no limit.
     pub prefetch_bytes: u64,
-    /// Messages that it may get before it is given more credit; `Some(0)` for one that only takes.
+    /// Initial credit in messages; `None` for no limit, `Some(0)` for a consumer that only takes ([`crate::Request::Take`]).
     pub credit: Option<u64>,
     /// Bytes that it may get before it is given credit for them, unless one message has more; 0 for any number.
     pub window_bytes: u64,
-    /// How long it holds messages; `None`: until it settles or returns them, or leaves. Milliseconds.
+    /// How long it holds messages; `None`: until they are settled or requeued, or it is detached. Milliseconds.
     pub lease_ms: Option<u64>,
-    /// Messages are settled when they are handed out.
+    /// Automatic acknowledgement: messages are settled on delivery.
     pub settles: bool,
-    /// There may be no other consumer.
+    /// It is exclusive: no other consumer may attach.
     pub exclusive: bool,
-    /// What it holds is limited together with what others hold, also of other queues. One that settles its messages holds none, but gets
-    /// none either while there is no room.
+    /// A limit of held messages shared with other consumers, also of other queues. A consumer with automatic acknowledgement holds none, but
+    /// receives none either while the limit has no room.
     pub shared: Option<Arc<SharedLimit>>,
 }
 
@@ -163,23 +163,23 @@ pub struct ConsumerSpec {
 pub struct Attach {
     /// The queue.
     pub queue: PartitionId,
-    /// Who comes.
+    /// The consumer.
     pub consumer: ConsumerSpec,
 }
 
-/// Where a reader of a stream begins.
+/// The start position of a stream's reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadFrom {
-    /// At the oldest message there is.
+    /// At the oldest message.
     First,
-    /// At the newest message there is.
+    /// At the newest message.
     Last,
-    /// After what is there.
+    /// After the newest message.
     #[default]
     Next,
-    /// At this offset, or at the next one there is: nothing below it comes, even if it is not written yet.
+    /// At this offset, or at the next existing one; it may lie in the future.
     Offset(Offset),
-    /// At the first message that was made at this time or later; after what is there when there is none.
+    /// At the first message with this timestamp or a later one; after the newest message when there is none.
     Time(TimestampMs),
 }
 
@@ -194,19 +194,19 @@ pub trait EntryFilter: Send + Sync + fmt::Debug {
 pub struct AttachReader {
     /// The stream.
     pub queue: PartitionId,
-    /// Where it begins.
+    /// Its start position.
     pub from: ReadFrom,
-    /// Entries that it wants; `None` for all.
+    /// A filter of entries; `None` for all.
     pub filter: Option<Arc<dyn EntryFilter>>,
-    /// Messages that it holds at the most; 0 for any number. Settling them makes room, however they are settled.
+    /// The most messages that it holds unacknowledged; 0 for no limit. Any settlement makes room.
     pub prefetch: u32,
-    /// Messages that it may get before it is given more credit; `None` for any number.
+    /// Initial credit in messages; `None` for no limit.
     pub credit: Option<u64>,
     /// Bytes that it may get before it is given credit for them, unless one message has more; 0 for any number.
     pub window_bytes: u64,
 }
 
-/// Why a consumer cannot come.
+/// Why a consumer cannot be attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttachError {
     /// No such queue (any more).
@@ -217,86 +217,86 @@ pub enum AttachError {
     Unavailable(crate::Unavailable),
 }
 
-/// What a consumer may get beyond what it got before.
+/// Additional credit of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credit {
     /// Messages.
     pub messages: u64,
-    /// What they took of its window ([`Delivery::weight`]). Bytes.
+    /// Returned room of its window ([`Delivery::weight`]). Bytes.
     pub bytes: u64,
 }
 
-/// Messages that are handed out: all of one entry, or some of them.
+/// A delivery: all messages of one entry, or some of them.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// To whom.
+    /// The consumer.
     pub consumer: ConsumerId,
-    /// Of which queue.
+    /// The queue.
     pub queue: PartitionId,
     /// The first message.
     pub first: Offset,
     /// How many messages.
     pub count: u32,
-    /// What is shown to settle them; of no meaning after a restart.
+    /// The lease by which they are settled; invalid after a restart.
     pub lease: u64,
-    /// In which life of the queue's writer they were handed out. In another one a consumer of the same number holds nothing of it, and an
-    /// offset may be another message's.
+    /// The life of the queue's writer in which they were delivered. In another life this lease is void, and the offset may belong to another
+    /// message.
     pub life: u16,
     /// What they take of the consumer's window ([`ConsumerSpec::window_bytes`]), to be given back by [`crate::Request::Credit`]. Bytes.
     pub weight: u64,
-    /// They were handed out before, or may have been.
+    /// They were delivered before, or may have been.
     pub redelivered: bool,
-    /// Times that each of them came back.
+    /// Times that each of them was requeued.
     pub returned: u16,
     /// Times that count against [`QueueSettings::failures_max`].
     pub failed: u16,
     /// The entry's first message: the offsets inside `bytes` count from here.
     pub entry: Offset,
-    /// The entry as it is stored.
+    /// The entry as stored.
     pub bytes: Bytes,
 }
 
-/// What becomes of messages that a consumer holds.
+/// The settlement of held messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settle {
-    /// They are done with.
+    /// Acknowledge.
     Accept,
-    /// They are dead.
+    /// Reject: they are dead-lettered or dropped.
     Reject,
-    /// They go back to their place.
+    /// Requeue at their original position.
     Return {
         /// It counts as a failure.
         counts: bool,
-        /// They wait so long; 0: as the queue has it ([`QueueSettings::retry`]). Milliseconds.
+        /// The delay before redelivery; 0: the queue's ([`QueueSettings::retry`]). Milliseconds.
         delay_ms: u64,
     },
-    /// They were never sent: they go back to their place as if they had not been handed out.
+    /// They were never sent: requeue as if they had not been delivered.
     Unsent,
-    /// They are held so much longer, from now on. Milliseconds.
+    /// Extend the lease by so much, from now on. Milliseconds.
     Extend(u64),
 }
 
-/// On whose word messages are settled.
+/// The authority for a settlement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// The caller holds the lease under which they were handed out ([`Delivery::lease`]).
     Lease(u64),
-    /// That of the consumer that holds them, in that life of the queue's writer ([`Delivery::life`]).
+    /// The caller is the consumer that holds them, in that life of the queue's writer ([`Delivery::life`]).
     Consumer(ConsumerId, u16),
 }
 
-/// Some messages, and what becomes of them.
+/// A range of messages, and how to settle it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settlement {
     /// The queue.
     pub queue: PartitionId,
     /// The first message.
     pub first: Offset,
-    /// How many, one after the other.
+    /// The number of consecutive messages.
     pub count: u32,
-    /// By whom.
+    /// The authority.
     pub by: Holder,
-    /// What becomes of them.
+    /// How they are settled.
     pub how: Settle,
 }
 
@@ -305,7 +305,7 @@ pub struct Settlement {
 pub struct SettleRequest {
     /// What to do, in order.
     pub settlements: Vec<Settlement>,
-    /// Whether to answer when it is committed; else at once, and it is committed within milliseconds.
+    /// Whether to answer when it is committed; else the answer is immediate, and it is committed within milliseconds.
     pub wait: bool,
 }
 
@@ -314,13 +314,13 @@ pub struct SettleRequest {
 pub enum SettleError {
     /// No such queue (any more).
     UnknownQueue,
-    /// The lease is not the one that holds them.
+    /// The messages are not held under this lease.
     NotHeld,
     /// See [`crate::Unavailable`].
     Unavailable(crate::Unavailable),
 }
 
-/// Where a consumer without a queue is reached; only a client that received it can know it.
+/// The address of a consumer without a queue; only clients that received it know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectAddress {
     /// The consumer.
@@ -332,9 +332,9 @@ pub struct DirectAddress {
 /// A message for a consumer without a queue.
 #[derive(Clone, Debug)]
 pub struct Direct {
-    /// To whom.
+    /// The receiver.
     pub to: DirectAddress,
-    /// The message, in the form that the consumer's session knows. `None` only asks whether the consumer is there.
+    /// The message, in the form of the consumer's session. `None` only asks whether the consumer is attached.
     pub bytes: Option<Bytes>,
 }
 
@@ -343,7 +343,7 @@ pub struct Direct {
 pub struct PeekQueues {
     /// The queues.
     pub queues: Vec<PartitionId>,
-    /// Messages that may be read from the disk; of further queues only what is in memory is looked at.
+    /// The most messages that may be read from the disk; for further queues only memory is looked at.
     pub reads_max: usize,
 }
 
@@ -352,9 +352,9 @@ pub struct PeekQueues {
 pub struct Take {
     /// The queue.
     pub queue: PartitionId,
-    /// Who takes; it is attached.
+    /// The attached consumer.
     pub consumer: ConsumerId,
-    /// Messages at the most.
+    /// The most messages.
     pub messages_max: u32,
 }
 
@@ -363,32 +363,32 @@ pub struct Take {
 pub struct Taken {
     /// The messages; none when none is ready.
     pub deliveries: Vec<Delivery>,
-    /// Messages that are ready after it.
+    /// Messages that are ready afterwards.
     pub ready: u64,
 }
 
-/// What a queue holds.
+/// The message counts of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QueueCounts {
-    /// Ready messages; in a stream, all that there are.
+    /// Ready messages; in a stream, all messages.
     pub ready: u64,
-    /// Held by consumers.
+    /// Delivered and unacknowledged.
     pub held: u64,
-    /// Waiting for their time.
+    /// Delayed: waiting for their delivery time.
     pub delayed: u64,
-    /// Dead, and to be moved.
+    /// Dead, waiting to be moved.
     pub dead: u64,
     /// Consumers.
     pub consumers: u64,
-    /// Bytes of the bodies of ready messages; of a stream all that it takes on the disk.
+    /// Bytes of the bodies of ready messages; of a stream, its size on the disk.
     pub ready_bytes: u64,
-    /// Bytes of the bodies of messages that consumers hold.
+    /// Bytes of the bodies of unacknowledged messages.
     pub held_bytes: u64,
-    /// Bytes of the bodies of messages that wait for their time.
+    /// Bytes of the bodies of delayed messages.
     pub delayed_bytes: u64,
     /// Bytes of the bodies of dead messages.
     pub dead_bytes: u64,
-    /// Messages, wherever they are, whose publishers do not want them kept over a restart ([`EntryFlags::TRANSIENT`]).
+    /// Transient messages in any of these states, which are not kept over a restart ([`EntryFlags::TRANSIENT`]).
     pub transient: u64,
     /// Bytes of the bodies of these.
     pub transient_bytes: u64,
@@ -426,16 +426,16 @@ impl std::iter::Sum for QueueCounts {
     }
 }
 
-/// A message that is dead and is to be moved to where dead ones go.
+/// A dead message that is to be moved to its dead-letter destination.
 #[derive(Clone, Debug)]
 pub struct DeadMessage {
-    /// The queue where it died.
+    /// The queue in which it died.
     pub queue: PartitionId,
     /// Its offset; see [`DeadMessage::refused`].
     pub offset: Offset,
     /// Why it is dead.
     pub reason: DeadReason,
-    /// The entry as it is stored.
+    /// The entry as stored.
     pub bytes: Bytes,
 }
 
@@ -443,34 +443,34 @@ pub struct DeadMessage {
 const REFUSED_FROM: u64 = 1 << 63;
 
 impl DeadMessage {
-    /// What stands for the offset of the `nth` message that a queue refused: it never was there, and is reported once.
+    /// The pseudo-offset of the `nth` message that a queue rejected: it was never stored, and is delivered once.
     #[must_use]
     pub fn refused(nth: u64) -> Offset {
         Offset(REFUSED_FROM | nth)
     }
 
-    /// Whether a message of this offset was refused.
+    /// Whether a message of this offset was rejected before it was stored.
     #[must_use]
     pub fn was_refused(offset: Offset) -> bool {
         offset.0 >= REFUSED_FROM
     }
 }
 
-/// What became of a message of [`crate::Event::Dead`].
+/// The outcome of a message of [`crate::Event::Dead`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeadOutcome {
     /// The queue where it died.
     pub queue: PartitionId,
     /// Its offset.
     pub offset: Offset,
-    /// What became of it.
+    /// The outcome.
     pub how: DeadFate,
 }
 
-/// What became of a dead message.
+/// The outcome of a dead message's move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadFate {
-    /// It is where it belongs, durably, or belongs nowhere: its queue is done with it.
+    /// It is stored at its destination, or has none: its queue settles it.
     Moved,
     /// It could not be moved: it is delivered again after this time at the earliest, and no other one of its queue before. Milliseconds.
     Later(u64),
@@ -479,12 +479,12 @@ pub enum DeadFate {
 /// Why a message is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadReason {
-    /// A consumer refused it for good.
+    /// A consumer rejected it without requeue.
     Rejected,
-    /// It failed too often.
+    /// Its delivery limit was reached.
     DeliveryLimit,
-    /// Its time was over.
+    /// It expired.
     Expired,
-    /// Too much was waiting.
+    /// The queue's length limit was reached.
     MaxLength,
 }
