@@ -30,50 +30,27 @@
     reason = "a benchmark is a program of its own: it is never simulated, and measures with the real clock on real files"
 )]
 
-pub mod amqp;
 pub mod bare;
-pub mod built;
-pub mod busy;
-pub mod cgroup;
 pub mod cli;
-pub mod clock;
-pub mod contract;
-pub mod drive;
 pub mod engine;
-pub mod error;
 pub mod first;
 pub mod flush;
-pub mod host;
-pub mod how;
-pub mod install;
 pub mod jvm;
-pub mod ladder;
 pub mod lanes;
-pub mod latency;
 pub mod look;
 pub mod machine;
-pub mod matrix;
-pub mod null;
 pub mod omb;
-pub mod peers;
 pub mod perf;
-pub mod pin;
 pub mod plan;
-pub mod process;
 pub mod progress;
-pub mod raw;
 pub mod remote;
-pub mod report;
-pub mod results;
 pub mod run;
-pub mod sample;
 pub mod scenarios;
-pub mod schedule;
-pub mod stamp;
-pub mod steady;
 pub mod steps;
-pub mod target;
-pub mod verify;
 pub mod versus;
-pub mod wire;
-pub mod worker;
+
+pub use polylogue_bench_load::{
+    amqp, built, busy, cgroup, clock, contract, drive, error, host, how, install, ladder, latency, matrix, null, peers,
+    pin, process, raw, results, sample, schedule, stamp, steady, target, verify, wire, worker,
+};
+pub use polylogue_bench_report::report;

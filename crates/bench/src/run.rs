@@ -39,6 +39,7 @@ use crate::perf;
 use crate::pin::Pinned;
 use crate::process::{Folder, Interrupt, Surround};
 use crate::results::{BUSY, ResultLine};
+pub use crate::results::{CLIENT_BUSY, FELL_BEHIND, LADDER_ENDED};
 use crate::sample::{Machine, Sample, wait_idle};
 use crate::target::{Programs, Protocol, Running, Target};
 use crate::wire::Wire;
@@ -72,12 +73,6 @@ const MEDIAN_RATE_MAX: u64 = 100;
 /// What percentiles are called and which they are.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 const MILLION: f64 = 1e6;
-/// The figure that says how busy a client was of which no processor time is known: the share of a core of its busiest thread.
-pub const CLIENT_BUSY: &str = "produce_client_busy";
-/// The figure that says that the highest rate of a ladder was held: there may be more.
-pub const LADDER_ENDED: &str = "ladder_ended";
-/// The figure that says of a run as fast as it goes that its readers did not keep up.
-pub const FELL_BEHIND: &str = "readers_fell_behind";
 
 /// What runs need from their surroundings.
 #[derive(Debug)]

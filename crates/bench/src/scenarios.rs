@@ -407,6 +407,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_report_knows_the_cells_of_the_first_page() {
+        let first: Vec<String> =
+            rows(Length::FULL).into_iter().filter(|row| row.first_page).map(|row| row.cell.name).collect();
+        assert_eq!(first, crate::report::score::FIRST_PAGE_CELLS);
+    }
+
     /// 5,000 a second for 5 s gave no p99.9 of the rows that are published with one.
     #[test]
     fn rows_that_ask_for_the_far_tail_are_long_enough_for_it() {

@@ -14,11 +14,9 @@
 
 use crate::built::Built;
 use crate::matrix::{Cell, Kind, Side, turns};
+pub use crate::results::MACHINE;
 use crate::results::{Conditions, ResultLine, Stamped};
 use crate::run::conditions;
-
-/// The side of a cell without a broker.
-pub const MACHINE: &str = "machine";
 
 /// One side of one round of a cell.
 #[derive(Debug, Clone, PartialEq)]

@@ -358,3 +358,57 @@ pub const NOT_RUN: &[NotRunHere] = &[
         reason: "it speaks Kafka's protocol and AMQP; the other rows ask for something else than latency at one given rate, and B1 steps through its own",
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::front::{CHARTS, HEADLINE, check, pages};
+    use crate::report::latest;
+    use crate::results::read;
+    use std::path::{Path, PathBuf};
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    }
+
+    /// The result lines and texts as the command takes them.
+    fn committed() -> Vec<ResultLine> {
+        let files = (1..=7).map(|part| root().join(format!("benches/results/compare-{part}.jsonl")));
+        let lines = files.map(|file| read(&file)).collect::<crate::error::Result<Vec<_>>>().unwrap().concat();
+        latest(&lines)
+    }
+
+    #[test]
+    fn committed_pages_and_headline_table_are_what_the_result_lines_give() {
+        let lines = committed();
+        let texts = Texts::of(&lines);
+        let texts = texts.borrow();
+        check(texts.input(&lines), Some(&root().join("report")), Some(&root().join("README.md"))).unwrap();
+    }
+
+    #[test]
+    fn a_changed_figure_is_named_with_its_file() {
+        let mut lines = committed();
+        let line = lines
+            .iter_mut()
+            .find(|line| line.cell == HEADLINE[0].0 && line.figures.contains_key("produce_per_s"))
+            .unwrap();
+        *line.figures.get_mut("produce_per_s").unwrap() *= 1_000.0;
+        let texts = Texts::of(&lines);
+        let texts = texts.borrow();
+        let error =
+            check(texts.input(&lines), Some(&root().join("report")), Some(&root().join("README.md"))).unwrap_err();
+        assert!(error.to_string().contains("rate.svg"), "{error}");
+    }
+
+    #[test]
+    fn the_first_page_is_short() {
+        let lines = committed();
+        let texts = Texts::of(&lines);
+        let texts = texts.borrow();
+        let pages = pages(texts.input(&lines));
+        let words = pages.first().unwrap().1.split_whitespace().count();
+        assert!(words < 3_000, "{words} words");
+        assert_eq!(pages.iter().filter(|(name, _)| name.ends_with(".svg")).count(), CHARTS.len());
+    }
+}

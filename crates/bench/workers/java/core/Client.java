@@ -103,7 +103,7 @@ interface Client extends AutoCloseable {
         return spec.has("commit_ms") ? spec.get("commit_ms").asLong() : 5_000;
     }
 
-    /** What a load is like beyond one topic: the rules of crates/bench/src/contract/shape.rs. */
+    /** What a load is like beyond one topic: the rules of crates/bench-load/src/contract/shape.rs. */
     static JsonNode shape(JsonNode spec) {
         return spec.path("shape");
     }

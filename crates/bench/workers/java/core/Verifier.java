@@ -4,7 +4,7 @@ import java.util.TreeMap;
 import java.util.function.LongUnaryOperator;
 
 /**
- * Whether every message of a reader arrived once and in order: the rules of crates/bench/src/verify.rs. Where a client picks the
+ * Whether every message of a reader arrived once and in order: the rules of crates/bench-load/src/verify.rs. Where a client picks the
  * partition, a producer's messages are numbered over all partitions: whether they arrived is looked at over all, and order in each.
  */
 final class Verifier {

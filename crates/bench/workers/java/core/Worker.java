@@ -20,7 +20,7 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 
 /**
- * The official Java clients as a worker. Its contract, and what the fields of the spec mean, stand in crates/bench/src/contract.rs.
+ * The official Java clients as a worker. Its contract, and what the fields of the spec mean, stand in crates/bench-load/src/contract.rs.
  *
  * <p>Here is what is the same for all: the schedule, the stamps, the verification, the histograms. A {@link Client} for each system
  * is compiled and run with the jars of that system alone, because their dependencies do not get along.
@@ -302,7 +302,7 @@ public final class Worker {
         }
     }
 
-    /** One producer, on the schedule of crates/bench/src/schedule.rs. */
+    /** One producer, on the schedule of crates/bench-load/src/schedule.rs. */
     private final class Sender extends Thread {
         private final int number;
         private final Client.Producer producer;

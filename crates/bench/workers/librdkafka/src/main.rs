@@ -1,5 +1,5 @@
 //! librdkafka as a worker of `polylogue-bench`. The contract, and what the fields of the spec mean, stand in
-//! `polylogue_bench::contract`; the schedule, the stamps, the verification and the histograms are the library's.
+//! `polylogue_bench_load::contract`; the schedule, the stamps, the verification and the histograms are the library's.
 //!
 //! ```text
 //!   thread "bench-produce"   schedule -> rd_kafka_produce                 deliveries, timed where they are called back
@@ -10,17 +10,17 @@
 //! Readers are assigned their partitions and offsets by hand: what they would do in a group's join is not measured, and a message
 //! must not be missed because a position was not known yet. They commit their offsets as members do, every five seconds.
 
-use polylogue_bench::clock::{MS_NS, SECOND_NS, unix_ns, wait_until, wake_sharply};
-use polylogue_bench::contract::{From, Spec};
-use polylogue_bench::error::{BenchError, Context, Result};
-use polylogue_bench::raw::producer::Produced;
-use polylogue_bench::raw::reader::ReadOut;
-use polylogue_bench::raw::{Shared, Tally, Times};
-use polylogue_bench::schedule::Schedule;
-use polylogue_bench::stamp::{self, STAMP_BYTES, Stamp};
-use polylogue_bench::verify::{Findings, Verifier};
-use polylogue_bench::wire::Wire;
-use polylogue_bench::worker::{self, Produce, work};
+use polylogue_bench_load::clock::{MS_NS, SECOND_NS, unix_ns, wait_until, wake_sharply};
+use polylogue_bench_load::contract::{From, Spec};
+use polylogue_bench_load::error::{BenchError, Context, Result};
+use polylogue_bench_load::raw::producer::Produced;
+use polylogue_bench_load::raw::reader::ReadOut;
+use polylogue_bench_load::raw::{Shared, Tally, Times};
+use polylogue_bench_load::schedule::Schedule;
+use polylogue_bench_load::stamp::{self, STAMP_BYTES, Stamp};
+use polylogue_bench_load::verify::{Findings, Verifier};
+use polylogue_bench_load::wire::Wire;
+use polylogue_bench_load::worker::{self, Produce, work};
 use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};

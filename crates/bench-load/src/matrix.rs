@@ -21,15 +21,13 @@ use serde::{Deserialize, Serialize};
 pub(crate) const DEFAULT_BATCH: Batching =
     Batching { name: "default", bytes: 16_384, linger_us: 5_000, per_request: 32 };
 /// Batching for throughput.
-pub(crate) const LARGE_BATCH: Batching =
-    Batching { name: "1MB-10ms", bytes: 1_000_000, linger_us: 10_000, per_request: 1 };
+pub const LARGE_BATCH: Batching = Batching { name: "1MB-10ms", bytes: 1_000_000, linger_us: 10_000, per_request: 1 };
 /// Batching where latency is compared.
-pub(crate) const LATENCY_BATCH: Batching =
-    Batching { name: "128KiB-1ms", bytes: 128 << 10, linger_us: 1_000, per_request: 1 };
+pub const LATENCY_BATCH: Batching = Batching { name: "128KiB-1ms", bytes: 128 << 10, linger_us: 1_000, per_request: 1 };
 /// No batching.
-pub(crate) const NO_BATCH: Batching = Batching { name: "none", bytes: 1, linger_us: 0, per_request: 1 };
+pub const NO_BATCH: Batching = Batching { name: "none", bytes: 1, linger_us: 0, per_request: 1 };
 /// Batching of messages of all sizes, one after the other without waiting for answers.
-pub(crate) const PIPELINED: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, linger_us: 0, per_request: 1 };
+pub const PIPELINED: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, linger_us: 0, per_request: 1 };
 /// The message of most cells. Bytes.
 pub(crate) const KIB: u32 = 1_024;
 /// What a cold reader reads a second. Bytes.

@@ -5,7 +5,7 @@ use super::stats::median;
 use crate::busy::{BOUND_SHARE, threads};
 use crate::drive::Driver;
 use crate::results::ResultLine;
-use crate::run::{CLIENT_BUSY, FELL_BEHIND};
+use crate::results::{CLIENT_BUSY, FELL_BEHIND};
 use crate::target::Target;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,14 +15,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// How long a worker may take until it is ready: a JVM that makes a topic and joins ten groups takes a while.
-pub(crate) const READY_PATIENCE: Duration = Duration::from_secs(240);
+pub const READY_PATIENCE: Duration = Duration::from_secs(240);
 /// A worker says something every second; it may be held up.
-pub(crate) const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
+pub const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
 /// How long a worker may tell of seconds after the drain of its run should be over: a client that does not come to its end must not keep
 /// the run. Milliseconds.
-pub(crate) const OVERDUE_MS_MAX: u64 = 60_000;
+pub const OVERDUE_MS_MAX: u64 = 60_000;
 /// From the word to the first message: every worker has heard it by then. Nanoseconds.
-pub(crate) const START_AFTER_NS: u64 = 300 * MS_NS;
+pub const START_AFTER_NS: u64 = 300 * MS_NS;
 /// What a client's JVM gets: memory enough, Kafka's own collector settings, and the quick compiler alone. With the other one, compiling took
 /// most of a core for minutes: of 13 s of CPU for 13 s at 1,000 messages a second 7 were its, and no latency could be compared.
 const CLIENT_JVM: [&str; 5] =
@@ -66,7 +66,7 @@ impl Driver {
     ///
     /// # Errors
     /// When this client is no worker.
-    pub(crate) fn command(self, programs: &Programs, system: System, place: &Path) -> Result<Command> {
+    pub fn command(self, programs: &Programs, system: System, place: &Path) -> Result<Command> {
         match self {
             Driver::Raw | Driver::Amqp => {
                 let mut command = Command::new(&programs.bench);
@@ -141,11 +141,11 @@ pub trait Watch {
 
 /// Until when the workers of a run must have come to their end. Unix nanoseconds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bound(u64);
+pub struct Bound(u64);
 
 impl Bound {
     /// `after_ms` after the window of the longest of these, which start at `start_ns`.
-    pub(crate) fn of(specs: &[Spec], start_ns: u64, after_ms: u64) -> Bound {
+    pub fn of(specs: &[Spec], start_ns: u64, after_ms: u64) -> Bound {
         let longest_ms = specs.iter().map(|spec| spec.warmup_ms.saturating_add(spec.window_ms)).max().unwrap_or(0);
         Bound(start_ns.saturating_add(longest_ms.saturating_add(after_ms).saturating_mul(MS_NS)))
     }
@@ -160,7 +160,7 @@ impl Bound {
     ///
     /// # Errors
     /// When time is over.
-    pub(crate) fn check(self, driver: Driver) -> Result<()> {
+    pub fn check(self, driver: Driver) -> Result<()> {
         if unix_ns() <= self.0 {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! What figures are called, what they are counted in, and whether less or more of them is better.
 
 use super::stats::count;
-use crate::run::{FELL_BEHIND, LADDER_ENDED};
+use crate::results::{FELL_BEHIND, LADDER_ENDED};
 use std::borrow::Cow;
 
 /// What is better.

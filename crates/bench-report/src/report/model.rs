@@ -301,7 +301,7 @@ pub fn slug(name: &str) -> String {
 /// The lines that have a side of a machine, not of a broker: the bare loops.
 #[must_use]
 pub fn is_bare(line: &ResultLine) -> bool {
-    line.conditions.is_none() && line.side == crate::steps::MACHINE
+    line.conditions.is_none() && line.side == crate::results::MACHINE
 }
 
 /// The scenarios of a report: those with a text, in their order, then the others in the order of the lines. The bare loops are

@@ -381,8 +381,8 @@ fn lead<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::FELL_BEHIND;
     use crate::results::ResultLine;
-    use crate::run::FELL_BEHIND;
 
     const P99: &str = "publish_p99_ms";
     fn rounds(cell: &str, sides: &[(&str, &[(&str, f64)])], rounds: u32) -> Vec<ResultLine> {

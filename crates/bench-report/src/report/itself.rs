@@ -134,8 +134,8 @@ mod tests {
     use super::*;
     use crate::report::model::scenarios;
     use crate::report::scenario::Input;
+    use crate::results::CLIENT_BUSY;
     use crate::results::ResultLine;
-    use crate::run::CLIENT_BUSY;
 
     #[test]
     fn cells_are_told_beside_the_one_with_the_least() {

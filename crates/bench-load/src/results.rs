@@ -14,6 +14,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
+/// The side of a cell without a broker.
+pub const MACHINE: &str = "machine";
+
+/// The figure that says how busy a client was of which no processor time is known: the share of a core of its busiest thread.
+pub const CLIENT_BUSY: &str = "produce_client_busy";
+/// The figure that says that the highest rate of a ladder was held: there may be more.
+pub const LADDER_ENDED: &str = "ladder_ended";
+/// The figure that says of a run as fast as it goes that its readers did not keep up.
+pub const FELL_BEHIND: &str = "readers_fell_behind";
+
 /// The machine. Nothing here names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
@@ -223,10 +233,10 @@ impl ResultLine {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl ResultLine {
     /// A line that counts, of a run "r" with the raw driver as fast as it goes.
-    pub(crate) fn example(cell: &str, side: &str, round: u32, figures: &[(&str, f64)]) -> ResultLine {
+    pub fn example(cell: &str, side: &str, round: u32, figures: &[(&str, f64)]) -> ResultLine {
         let conditions = Conditions {
             target: side.to_owned(),
             durability: "flushed".to_owned(),

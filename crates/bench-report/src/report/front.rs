@@ -27,7 +27,7 @@ const CPU: &str = "produce_cpu_s_per_million";
 const MEMORY: &str = "anonymous_mib";
 
 /// Cells of the headline table: name, and the load in a few words.
-const HEADLINE: &[(&str, &str)] = &[
+pub const HEADLINE: &[(&str, &str)] = &[
     ("C2/kib=1/pipelined/client=java", "1 KiB, as fast as possible, each system's Java client"),
     ("A4/rate=25000/durability=async/client=raw", "1 KiB at 25,000/s, the same raw Kafka client"),
     ("A4/rate=7500/queue=classic/client=amqp", "1 KiB at 7,500/s through queues, the same AMQP client"),
@@ -36,7 +36,7 @@ const HEADLINE: &[(&str, &str)] = &[
 ];
 
 /// Charts of the first page: file, title, unit, figure, indexes into [`HEADLINE`].
-const CHARTS: &[(&str, &str, &str, &str, &[usize])] = &[
+pub const CHARTS: &[(&str, &str, &str, &str, &[usize])] = &[
     ("rate.svg", "Throughput, writing", "messages a second", RATE, &[0]),
     ("p99.svg", "Publish p99 at a given rate", "ms", P99, &[1, 2, 3]),
     ("cpu.svg", "Broker CPU", "s per million messages", CPU, &[0, 1, 2]),
@@ -324,50 +324,6 @@ pub fn check(input: Input<'_>, folder: Option<&Path>, readme: Option<&Path>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{ResultLine, read};
-    use std::path::PathBuf;
-
-    fn root() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-    }
-
-    /// The result lines and texts as the command takes them.
-    fn committed() -> Vec<ResultLine> {
-        let files = (1..=7).map(|part| root().join(format!("benches/results/compare-{part}.jsonl")));
-        let lines = files.map(|file| read(&file)).collect::<Result<Vec<_>>>().unwrap().concat();
-        super::super::latest(&lines)
-    }
-
-    #[test]
-    fn committed_pages_and_headline_table_are_what_the_result_lines_give() {
-        let lines = committed();
-        let texts = crate::scenarios::Texts::of(&lines);
-        let texts = texts.borrow();
-        check(texts.input(&lines), Some(&root().join("report")), Some(&root().join("README.md"))).unwrap();
-    }
-
-    #[test]
-    fn a_changed_figure_is_named_with_its_file() {
-        let mut lines = committed();
-        let line = lines.iter_mut().find(|line| line.cell == HEADLINE[0].0 && line.figures.contains_key(RATE)).unwrap();
-        *line.figures.get_mut(RATE).unwrap() *= 1_000.0;
-        let texts = crate::scenarios::Texts::of(&lines);
-        let texts = texts.borrow();
-        let error =
-            check(texts.input(&lines), Some(&root().join("report")), Some(&root().join("README.md"))).unwrap_err();
-        assert!(error.to_string().contains("rate.svg"), "{error}");
-    }
-
-    #[test]
-    fn the_first_page_is_short() {
-        let lines = committed();
-        let texts = crate::scenarios::Texts::of(&lines);
-        let texts = texts.borrow();
-        let pages = pages(texts.input(&lines));
-        let words = pages.first().unwrap().1.split_whitespace().count();
-        assert!(words < 3_000, "{words} words");
-        assert_eq!(pages.iter().filter(|(name, _)| name.ends_with(".svg")).count(), CHARTS.len());
-    }
 
     #[test]
     fn a_file_without_markers_is_refused() {

@@ -246,10 +246,10 @@ pub struct Programs {
     pub java: PathBuf,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Programs {
     /// None of them.
-    pub(crate) fn nowhere() -> Programs {
+    pub fn nowhere() -> Programs {
         let nowhere = || PathBuf::from("/nowhere");
         Programs {
             polylogue: nowhere(),

@@ -296,10 +296,10 @@ impl Spec {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 impl Spec {
     /// One that can be run.
-    pub(crate) fn example() -> Spec {
+    pub fn example() -> Spec {
         Spec {
             bootstrap: "127.0.0.1:1".to_owned(),
             topic: "t".to_owned(),
@@ -351,7 +351,7 @@ pub struct Measure {
 }
 
 /// The seconds of a run that are wholly in its window; none of a short one.
-pub(crate) fn whole_seconds(warmup_ms: u64, window_ms: u64) -> Range<u64> {
+pub fn whole_seconds(warmup_ms: u64, window_ms: u64) -> Range<u64> {
     warmup_ms.div_ceil(1_000)..(warmup_ms + window_ms) / 1_000
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 /// User and system time, and the number of threads, of a line of /proc/PID/stat. The name in it, in brackets, may hold anything.
-pub(crate) fn parse_stat(text: &str) -> Option<(u64, u64)> {
+pub fn parse_stat(text: &str) -> Option<(u64, u64)> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some((number(11)? + number(12)?, number(17)?))
