@@ -90,7 +90,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "broker",
         ],
     ),
-    ("bench", &["types", "env", "record", "kafka", "amqp", "bench-load", "bench-report"]),
+    ("bench", &["env", "record", "bench-load", "bench-report"]),
     ("bench-load", &["types", "env", "record", "kafka", "amqp"]),
     ("bench-report", &["bench-load"]),
     ("bench-flushes", &["interpose"]),
