@@ -52,7 +52,7 @@ fn wanted(args: &AclArgs) -> Result<Acls, Failure> {
     resources.extend(of("transactional-id", &args.transactional_id));
     resources.extend(args.cluster.then(|| ("cluster", CLUSTER.to_owned())));
     if resources.is_empty() {
-        let text = "say on what: --topic NAME, --group NAME, --transactional-id NAME or --cluster";
+        let text = "name a resource: --topic NAME, --group NAME, --transactional-id NAME or --cluster";
         return Err(Failure::Usage(text.to_owned()));
     }
     let acl = |resource: &str, name: &str, operation: &str| Acl {
@@ -75,7 +75,7 @@ fn done(did: &str, acls: &Acls, out: &Out) -> Result<(), Failure> {
         return out.value(acls);
     }
     match acls.acls.len() {
-        0 => out.line("there was nothing of that"),
+        0 => out.line("no matching rule"),
         1 => out.line(&format!("{did} 1 ACL")),
         count => out.line(&format!("{did} {count} ACLs")),
     }

@@ -66,7 +66,7 @@ fn on(path: &Path, e: &io::Error) -> Failure {
 
 pub(super) fn backup(args: &BackupArgs, out: &Out) -> Result<(), Failure> {
     let dir = &args.dir;
-    let partial = partial_of(dir).ok_or_else(|| Failure::Usage("say a directory to be made".to_owned()))?;
+    let partial = partial_of(dir).ok_or_else(|| Failure::Usage("name the directory to create".to_owned()))?;
     let env = Env::real_within(&[&partial]);
     if env.disk.exists(dir) {
         return Err(Failure::Usage(format!("{} is there already: a backup makes a new directory", dir.display())));
@@ -186,7 +186,8 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
     // A process that writes to it meanwhile would corrupt it.
     let _held = hold_directory_to_read(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
     if !checked(&env, from).is_sound() {
-        let text = format!("{} is damaged, and nothing was written: `polylogue check` says how", from.display());
+        let text =
+            format!("{} is damaged, and nothing was written: `polylogue check` shows the damage", from.display());
         return Err(Failure::Other(text));
     }
     let mut files = Vec::new();

@@ -110,7 +110,7 @@ pub(super) fn repair(args: &RepairArgs, out: &Out) -> Result<(), Failure> {
     let _held = hold_directory(&env, dir).map_err(other)?;
     let machines = || machines(GroupSettings::default(), GuestRule::default()).0;
     let repaired = repair_directory(&env, &config(dir), &machines, args.fence).map_err(|e| match e.kind {
-        ErrorKind::Config => Failure::Usage(format!("{e}; say --fence to agree")),
+        ErrorKind::Config => Failure::Usage(format!("{e}; pass --fence to agree")),
         _ => other(e),
     })?;
     let mut done = Vec::new();

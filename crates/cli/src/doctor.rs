@@ -57,8 +57,7 @@ pub(super) fn run(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
             (server(&client, &status, args.names)?, findings)
         }
         Err(error) => {
-            let advice =
-                "see whether it runs, where its http listener is (--server), and whether a login is asked for (--user)";
+            let advice = "check that it runs, the address of its http listener (--server), and whether it requires a login (--user)";
             (Value::Null, vec![Finding::new(Level::Bad, error.message, advice)])
         }
     };
@@ -72,7 +71,7 @@ pub(super) fn run(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
         .write(true)
         .create_new(true)
         .open(&args.out)
-        .map_err(|e| Failure::Other(format!("{}: {e}; say another file with --out", args.out.display())))?;
+        .map_err(|e| Failure::Other(format!("{}: {e}; choose another file with --out", args.out.display())))?;
     writeln!(file, "{report:#}")?;
     let is_bad = findings.iter().any(|finding| finding.level == Level::Bad);
     if out.json {
@@ -155,7 +154,7 @@ fn findings_of(status: &Status) -> Vec<Finding> {
     let figure = |name: &str| status.figures.get(name).copied().unwrap_or(0);
     let mut add = |level, text: String, advice: &str| all.push(Finding::new(level, text, advice));
     if !status.ready {
-        add(Level::Bad, "it does not serve: it starts, or stops".to_owned(), "see what its log says last");
+        add(Level::Bad, "it is not ready: it is starting or stopping".to_owned(), "see the end of its log");
     }
     if let Some(why) = &status.refuses_writes {
         add(Level::Bad, format!("messages are refused: {why}"), "make room, or shorten the retention of topics");
@@ -278,7 +277,7 @@ mod tests {
         };
         let bad = |text: &str| (Level::Bad, text.to_owned());
         let warning = |text: &str| (Level::Warning, text.to_owned());
-        assert_eq!(found(|s| s.ready = false), bad("it does not serve: it starts, or stops"));
+        assert_eq!(found(|s| s.ready = false), bad("it is not ready: it is starting or stopping"));
         assert_eq!(found(|s| s.refuses_writes = Some("full".into())), bad("messages are refused: full"));
         assert_eq!(found(|s| s.disk_alarm = Some("low".into())), bad("publishers to queues are waiting: low"));
         assert_eq!(found(|s| s.memory_alarm = Some("much".into())), bad("publishers to queues are waiting: much"));

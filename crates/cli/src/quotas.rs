@@ -46,7 +46,7 @@ fn of(args: &QuotaOfArgs) -> Result<QuotaOf, Failure> {
         other_client_ids: args.other_client_ids,
     };
     if of == QuotaOf::default() {
-        let text = "say whose: --of USER, --other-users, --client-id ID or --other-client-ids";
+        let text = "name the clients: --of USER, --other-users, --client-id ID or --other-client-ids";
         return Err(Failure::Usage(text.to_owned()));
     }
     Ok(of)

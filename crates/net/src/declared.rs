@@ -56,7 +56,7 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, Fault>>) -> Result<T,
 }
 
 fn something_else() -> Fault {
-    Fault::Internal("the broker said something else than was asked".to_owned())
+    Fault::Internal("the broker returned a reply of the wrong kind".to_owned())
 }
 
 /// Asks one thing.

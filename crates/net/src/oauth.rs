@@ -159,7 +159,7 @@ impl OAuth {
         let (found, whence) = match (&self.config.source, &self.agent) {
             (KeySource::Url(url), Some(agent)) => (fetch(agent, url), url.clone()),
             (KeySource::File(path), _) => (read(path), path.display().to_string()),
-            (KeySource::Url(url), None) => (Err("there is nothing to fetch with".to_owned()), url.clone()),
+            (KeySource::Url(url), None) => (Err("no HTTP client is set up to fetch them".to_owned()), url.clone()),
         };
         let parse = |bytes: Vec<u8>| TokenKeys::parse(&bytes).map_err(|e| format!("{whence} cannot be used: {e}"));
         let (outcome, result) = match found.and_then(parse) {
@@ -171,7 +171,7 @@ impl OAuth {
             }
             Err(why) => {
                 let keys = self.keys.load().len();
-                tracing::error!(keys, "tokens are held against the keys that there are: {why}");
+                tracing::error!(keys, "tokens are still verified with the keys loaded before: {why}");
                 ("failed", Err(why))
             }
         };

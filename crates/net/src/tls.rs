@@ -163,11 +163,11 @@ impl Tls {
         let outcome = match config(&self.files) {
             Ok(config) => {
                 self.config.store(Arc::new(config));
-                tracing::info!("TLS goes on with the files that have changed");
+                tracing::info!("TLS uses the changed files");
                 "done"
             }
             Err(why) => {
-                tracing::error!("TLS goes on with what it had: {why}");
+                tracing::error!("TLS keeps the certificates it has loaded: {why}");
                 "failed"
             }
         };
@@ -227,7 +227,7 @@ fn verifier(files: &TlsFiles) -> Result<Option<Arc<dyn ClientCertVerifier>>, Str
     let ca = match (&files.client_ca, files.client_auth) {
         (_, ClientAuth::None) => return Ok(None),
         (None, _) => {
-            return Err("tls.client_auth wants tls.client_ca: who signs the certificates of clients".to_owned());
+            return Err("tls.client_auth needs tls.client_ca, the authorities that sign client certificates".to_owned());
         }
         (Some(ca), _) => ca,
     };

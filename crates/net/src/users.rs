@@ -155,7 +155,10 @@ impl Authority for Users {
         };
         let bearer = tokens.bearer(token, self.broker.now().wall_ms)?;
         if bearer.name == FIRST_USER {
-            return Err(refused(AuthErrorKind::Refused, "the token is of guest, who logs in by no token"));
+            return Err(refused(
+                AuthErrorKind::Refused,
+                "the token names the user guest, who cannot log in with a token",
+            ));
         }
         if !bearer.grants.is_administrator() && self.directory.is_administrator(&bearer.name) {
             let text = "the token has the name of an administrator, and not the scope of one";

@@ -404,7 +404,7 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
                         let (used_bytes, limit_bytes) = (net.memory.used_bytes(), net.memory.limit_bytes());
                         match net.memory.is_alarm() {
                             true => tracing::warn!(used_bytes, limit_bytes, "publishers to queues wait: too much memory is taken"),
-                            false => tracing::info!(used_bytes, limit_bytes, "publishers to queues go on: memory suffices"),
+                            false => tracing::info!(used_bytes, limit_bytes, "publishers to queues continue: memory suffices"),
                         }
                     }
                     disk || memory

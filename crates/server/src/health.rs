@@ -88,16 +88,16 @@ impl News {
             News::Refuses(why) => tracing::error!("messages are refused: {why}"),
             News::Takes => tracing::info!("messages are taken again"),
             News::Waits(why) => tracing::warn!("publishers to queues wait: {why}"),
-            News::GoesOn => tracing::info!("publishers to queues go on: the disk has room"),
+            News::GoesOn => tracing::info!("publishers to queues continue: the disk has room"),
             News::WritersLost(count) => {
                 tracing::error!(
                     count,
-                    "journals have lost their writer; they get a new one when what was on its way is settled"
+                    "journals have lost their writer; they get a new one when the pending writes are settled"
                 );
             }
             News::WritersBack => tracing::info!("all journals have a writer again"),
             News::Failed(what, count, last) => {
-                tracing::error!(count, "work in the background has failed: {what}: {last}")
+                tracing::error!(count, "background work has failed: {what}: {last}")
             }
         }
     }

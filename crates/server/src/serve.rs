@@ -264,10 +264,12 @@ fn open_and_serve(
     }
     front.registry.register_collector(Box::new(GroupCensus(groups)));
     for ignored in live.ignored() {
-        tracing::warn!("a setting that is stored does not hold: {ignored}");
+        tracing::warn!("a stored setting is ignored: {ignored}");
     }
     for lost in broker.lost_segments() {
-        tracing::error!("{lost}; its messages cannot be read, `polylogue check` of a stopped broker tells which");
+        tracing::error!(
+            "{lost}; its messages cannot be read, run `polylogue check` on the stopped broker to list them"
+        );
     }
     let started = broker.start().map_err(|e| StartError(e.to_string())).and_then(|()| start_workers(env, front));
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
@@ -417,7 +419,7 @@ async fn begun(directory: &Directory) {
         }
         tokio::time::sleep(FIRST_USER_LOOK).await;
     }
-    tracing::warn!("the first user of RabbitMQ's clients is not there yet");
+    tracing::warn!("the initial AMQP user is not created yet");
 }
 
 /// Bounds the connections, by what is set while it runs.
@@ -479,7 +481,7 @@ fn serve(
     let (broker, listeners, setup) = (app.broker.clone(), app.listeners.clone(), app.rabbitmq.clone());
     let management = Management::new(broker, directory, amqp_settings, net.clone(), listeners, rng);
     if let Err(why) = runtime.block_on(polylogue_rabbitmq_http::make_topics(&management)) {
-        tracing::warn!("some queues cannot be used until they are declared again: {why}");
+        tracing::warn!("some queues are unusable until they are declared again: {why}");
     }
     start_links(runtime, around, &shovels, &federation);
     let management = management.with_movers(shovels, federation).with_users(users).with_audit(audit);

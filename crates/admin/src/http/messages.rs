@@ -141,11 +141,13 @@ pub(super) async fn list(
             vec![partition]
         }
         None if query.offset.is_some() || query.whole => {
-            return Err(Failure::invalid("offset and whole are about one partition: say which".to_owned()));
+            return Err(Failure::invalid("offset and whole need one partition: name it with partition".to_owned()));
         }
         None if topic.partitions.len() > PARTITIONS_MAX => {
             let count = topic.partitions.len();
-            let text = format!("topic {name} has {count} partitions, more than are looked at together: say which");
+            let text = format!(
+                "topic {name} has {count} partitions, too many to be read in one request: name one with partition"
+            );
             return Err(Failure::invalid(text));
         }
         None => (0..topic.partitions.len()).map(number).collect(),

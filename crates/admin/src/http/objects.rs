@@ -73,7 +73,7 @@ pub(super) async fn metrics(
             "topics" => topics(&app, &mut registry),
             "queues" => queues(&app, &mut registry).await?,
             other => {
-                return Err(Failure::invalid(format!("there are no metrics of {other}: say groups, topics or queues")));
+                return Err(Failure::invalid(format!("there are no metrics of {other}: use groups, topics or queues")));
             }
         };
     }

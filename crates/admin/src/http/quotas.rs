@@ -94,7 +94,7 @@ pub(super) async fn put(
         (QuotaKind::Requests, wanted.request_percent),
     ];
     if values.iter().all(|(_, value)| value.is_none()) {
-        return Err(Failure::invalid("say at least one limit".to_owned()));
+        return Err(Failure::invalid("at least one limit is required".to_owned()));
     }
     set(&app, &entity(wanted.of)?, values).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -159,7 +159,7 @@ async fn show(app: &App, Resource(resource_type, name): Resource) -> Result<Json
 }
 
 fn no_answer() -> Failure {
-    Failure::internal("the broker answered about nothing".to_owned())
+    Failure::internal("the broker returned an empty result".to_owned())
 }
 
 fn outcome(code: i16, message: Option<&str>) -> Result<StatusCode, Failure> {

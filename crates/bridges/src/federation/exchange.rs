@@ -166,7 +166,7 @@ async fn ensure_queue(worker: &Worker, source: &mut Link, queue: &str) -> Result
     match source.ask_aside(delete).await {
         Ok(_) => source.ask_aside(declare).await.map(drop),
         Err(Failure::Channel(..)) => {
-            tracing::warn!(queue, %why, "the queue of a federation link was declared otherwise and is not empty: it is used as it is");
+            tracing::warn!(queue, %why, "the queue of a federation link exists with other arguments and is not empty: it is used unchanged");
             let look = QueueDeclare { queue: short(queue), passive: true, ..Default::default() };
             source.ask_aside(look).await.map(drop)
         }
@@ -287,6 +287,6 @@ pub(super) async fn clean_up(worker: &Worker) {
     };
     if let Ok(Err(why)) = tokio::time::timeout(CLEANING, cleaning).await {
         let (name, upstream) = (&*worker.key.name, &*worker.key.upstream);
-        tracing::warn!(name, upstream, %why, "what a federation link made at its upstream is still there");
+        tracing::warn!(name, upstream, %why, "a federation link could not delete its queue or exchange at the upstream");
     }
 }

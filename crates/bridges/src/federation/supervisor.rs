@@ -67,7 +67,7 @@ impl Supervisor {
             }
             tokio::time::sleep(GATHERING).await;
             while let Err(fault) = self.look().await {
-                tracing::debug!(?fault, "federation is looked at again");
+                tracing::debug!(?fault, "the federation's definitions will be read again");
                 tokio::time::sleep(AGAIN).await;
             }
         }

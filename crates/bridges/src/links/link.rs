@@ -166,7 +166,7 @@ async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn S
     // The author of an address must not learn what files there are.
     let config = config.map_err(|why| {
         tracing::warn!("TLS of a shovel or of a link of federation: {why}");
-        "cacertfile, certfile or keyfile cannot be used: the server's log says why".to_owned()
+        "cacertfile, certfile or keyfile cannot be used: see the server's log for the reason".to_owned()
     })?;
     let secured = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
     Ok(Box::new(secured.map_err(|error| error.to_string())?))

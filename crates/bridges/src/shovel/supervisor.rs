@@ -57,7 +57,7 @@ impl Supervisor {
         loop {
             self.shovels.knock.notified().await;
             while let Err(fault) = self.look().await {
-                tracing::debug!(?fault, "shovels are looked at again");
+                tracing::debug!(?fault, "the shovels' definitions will be read again");
                 tokio::time::sleep(AGAIN).await;
             }
         }
@@ -119,7 +119,11 @@ impl Supervisor {
                 continue;
             }
             let (vhost, name) = key.clone();
-            tracing::info!(shovel = &*name, vhost = &*vhost, "a shovel has moved what it was to move, and is deleted");
+            tracing::info!(
+                shovel = &*name,
+                vhost = &*vhost,
+                "a shovel has moved all the messages it was to move, and is deleted"
+            );
             // What is set meanwhile under its name has not run yet.
             let clear = Command::ClearParameterIf(vhost, SHOVEL.into(), name, value);
             declared::change(&self.around.broker, clear).await?;

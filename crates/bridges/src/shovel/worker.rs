@@ -214,7 +214,7 @@ impl Worker {
                 let arguments = table(&from.queue_arguments)?;
                 let declare = QueueDeclare { exclusive: true, arguments, ..Default::default() };
                 let Method::QueueDeclareOk(declared) = source.ask(CHANNEL, declare).await? else {
-                    return Err(failed("the server says nothing of a queue"));
+                    return Err(failed("the server's reply has no queue"));
                 };
                 let queue = declared.queue.to_owned_bytes();
                 let (exchange, routing_key) = (short(exchange), short(key));

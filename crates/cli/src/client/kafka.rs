@@ -36,7 +36,7 @@ const PRODUCE_BY_ID: i16 = 13;
 const FETCH_BY_ID: i16 = 13;
 /// The hint where a connection without a login is ended.
 const HOW_TO_LOG_IN: &str =
-    "; a listener that asks for a login ends connections of those who do not: --user NAME and POLYLOGUE_PASSWORD";
+    "; a listener that requires a login closes connections without one: pass --user NAME and set POLYLOGUE_PASSWORD";
 /// How this client calls itself.
 const CLIENT: &str = "polylogue-cli";
 

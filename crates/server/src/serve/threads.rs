@@ -33,7 +33,7 @@ impl Signals {
         self.one().await;
         tokio::spawn(async move {
             self.one().await;
-            eprintln!("polylogue: ended at once");
+            eprintln!("polylogue: ended immediately");
             std::process::exit(EXIT_AT_ONCE);
         });
     }

@@ -146,8 +146,7 @@ async fn plan(app: &App, to: ResetTo, places: &Places, before: &Offsets) -> Resu
     for (name, (_, numbers)) in places {
         for number in numbers {
             let place = (name.clone(), *number);
-            let missing =
-                || Failure::internal(format!("the broker does not say where {name}-{number} begins and ends"));
+            let missing = || Failure::internal(format!("the broker returned no offsets for {name}-{number}"));
             let first = *earliest.get(&place).ok_or_else(missing)?;
             let end = *latest.get(&place).ok_or_else(missing)?;
             let current = before.get(&place).copied();

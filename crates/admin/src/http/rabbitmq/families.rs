@@ -146,7 +146,7 @@ fn node(app: &App, text: &mut Text, prefix: &str) {
         known(text, prefix, name, help, value);
     }
     let seconds = app.broker.now().monotonic_ms as f64 / 1_000.0;
-    let help = "How long the server runs, which is no Erlang: the dashboard asks for it by this name";
+    let help = "Time since the server started (not an Erlang runtime: the name is the one that the dashboard queries)";
     text.one(Kind::Gauge, &format!("{prefix}erlang_uptime_seconds"), help, seconds);
 }
 
