@@ -1,15 +1,15 @@
 //! The http listener: health, metrics, and polylogue's own API. On a runtime of its own, so that it cannot stall clients
 //! of the broker.
 //!
-//! | path | what |
+//! | path | content |
 //! | --- | --- |
-//! | `GET /healthz` | the process lives |
-//! | `GET /readyz` | it serves |
+//! | `GET /healthz` | liveness |
+//! | `GET /readyz` | readiness |
 //! | `GET /metrics` | Prometheus |
-//! | `GET /metrics/objects` | the same, of single groups, topics and queues |
+//! | `GET /metrics/objects` | the same, for single groups, topics and queues |
 //! | `GET /metrics/rabbitmq` | the same, under RabbitMQ's names |
 //! | `/api/v1/...` | see [`crate::api`] |
-//! | `/console/...` | pages for people, which use the API |
+//! | `/console/...` | the web console, which uses the API |
 
 mod acls;
 mod ask;
@@ -73,36 +73,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the handlers see.
+/// State shared by the handlers.
 #[derive(Debug)]
 pub struct App {
     /// The broker.
     pub broker: Arc<dyn BrokerHandle>,
-    /// The Kafka protocol, whose rules for topics are everyone's.
+    /// The Kafka protocol, whose rules for topics apply to all protocols.
     pub kafka: Arc<KafkaShared>,
-    /// What is declared for RabbitMQ's clients.
+    /// The AMQP metadata.
     pub directory: Arc<Directory>,
     /// The connections of clients.
     pub net: Arc<Shared>,
-    /// The options that hold.
+    /// The effective options.
     pub settings: Vec<Setting>,
-    /// Where it listens.
+    /// The listeners' addresses.
     pub listeners: Vec<ListenerStatus>,
-    /// What is counted.
+    /// The metrics registry.
     pub registry: Registry,
-    /// Whether it serves.
+    /// Whether the server is ready.
     pub ready: Ready,
-    /// Who may use it where that is asked.
+    /// Users, if a login is required.
     pub users: Arc<dyn Authority>,
-    /// What salts are made of.
+    /// Randomness for salts.
     pub rng: Arc<dyn Rng>,
-    /// Where reports for the console are.
+    /// Directory of the reports shown by the console.
     pub reports: Option<PathBuf>,
     /// The audit log.
     pub audit: Arc<Audit>,
-    /// Who has logged in at the console.
+    /// Session tokens of the console.
     pub tokens: Mutex<Tokens>,
-    /// What RabbitMQ's metrics tell of how it was set up.
+    /// Configuration values shown in RabbitMQ's metrics.
     pub rabbitmq: RabbitmqSetup,
 }
 
@@ -111,19 +111,19 @@ pub struct App {
 pub struct Ready(AtomicBool);
 
 impl Ready {
-    /// Says so.
+    /// Sets readiness.
     pub fn set(&self, ready: bool) {
         self.0.store(ready, Ordering::Relaxed);
     }
 
-    /// Whether it does.
+    /// Returns readiness.
     #[must_use]
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What is served before there is a broker.
+/// The routes served before the broker has recovered.
 pub fn starting() -> Router {
     Router::new()
         .route("/healthz", get(status::healthz))
@@ -132,8 +132,8 @@ pub fn starting() -> Router {
         .fallback(|| async { Failure::starting() })
 }
 
-/// A change is brought to its end even when its client is gone: what was declared must be made, and what was moved
-/// must leave. To get messages is no such change: what is not received must stay.
+/// Runs a change to its end even if its client disconnects: a declaration must take effect, and moved messages must
+/// leave their source. Getting messages is cancelled instead: messages that were not received must stay.
 async fn to_its_end(request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
@@ -142,12 +142,12 @@ async fn to_its_end(request: Request, next: Next) -> Response {
     tokio::spawn(next.run(request)).await.unwrap_or_else(stops)
 }
 
-/// All paths.
+/// The router with all routes.
 pub fn router(app: Arc<App>) -> Router {
     let api = routes::router(routes::routes(&mut openapi::schemas()));
     let session = get(login::session).post(login::log_in).delete(login::log_out);
     let admit = from_fn_with_state(app.clone(), login::admit);
-    // By whatever name these are asked for: they are read by programs, and change nothing.
+    // Exempt from the host check: programs read them, and they change nothing.
     let metrics = Router::new()
         .route("/metrics", get(metrics::metrics))
         .route("/metrics/objects", get(objects::metrics))
@@ -159,7 +159,7 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(admit)
         .layer(from_fn(origin::check))
         .merge(metrics)
-        // Outside of these: refused logins are logged as well.
+        // Outside of the login check, so that refused logins are logged too.
         .layer(from_fn_with_state(app.clone(), login::tell))
         .route(&format!("{PREFIX}/session"), session.layer(from_fn(origin::check)))
         .route(&format!("{PREFIX}/openapi.json"), get(openapi::serve).layer(from_fn(origin::check)))
@@ -172,13 +172,13 @@ pub fn router(app: Arc<App>) -> Router {
     without_gaps(all).with_state(app)
 }
 
-/// All paths of the listener that is only there to be scraped for RabbitMQ's metrics: those of RabbitMQ's own.
+/// Routes of the listener for RabbitMQ's Prometheus metrics: the paths of RabbitMQ's own exporter.
 pub fn rabbitmq_router(app: Arc<App>) -> Router {
     let admit = from_fn_with_state(app.clone(), login::admit);
     without_gaps(rabbitmq::routes("/metrics").layer(admit)).with_state(app)
 }
 
-/// Says of all other paths and methods that they are not there.
+/// Answers all other paths and methods with 404.
 fn without_gaps(router: Router<Arc<App>>) -> Router<Arc<App>> {
     router
         .fallback(|uri: Uri| async move { Failure::not_found(format!("there is nothing at {}", uri.path())) })

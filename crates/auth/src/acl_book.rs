@@ -22,32 +22,31 @@ const IMPLY_DESCRIBE: u32 =
 /// Every operation.
 const EVERY_OPERATION: u32 = u32::MAX;
 
-/// What is said of a question.
+/// Result of an authorization.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// It may be done.
+    /// Allowed.
     Allowed,
-    /// It may not be done.
+    /// Denied.
     Denied,
-    /// There is no binding for the resource, for any principal: it may not be done unless the operator says so
-    /// (`allow.everyone.if.no.acl.found`).
+    /// No binding exists for the resource, for any principal: denied unless `allow.everyone.if.no.acl.found` is set.
     Unknown,
 }
 
-/// What bindings say, a bit an operation, those included that follow from others.
+/// Allowed and denied operations, one bit each, implied operations included.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Said {
+struct Verdict {
     allowed: u32,
     denied: u32,
 }
 
-impl Said {
+impl Verdict {
     fn add(&mut self, rule: &Rule) {
         self.allowed |= rule.allow;
         self.denied |= rule.deny;
     }
 
-    /// The operations that may be done.
+    /// The operations that are allowed and not denied.
     fn operations(self) -> u32 {
         let all = |bits: u32| if bits & Operation::All.bit() != 0 { EVERY_OPERATION } else { bits };
         let mut allowed = all(self.allowed);
@@ -65,7 +64,7 @@ impl Said {
     }
 }
 
-/// From where a rule holds.
+/// The client hosts to which a rule applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum From {
     Anywhere,
@@ -86,7 +85,7 @@ impl From {
     }
 }
 
-/// What the bindings of one pattern, principal and host say: a bit each.
+/// Operations allowed and denied by the bindings of one pattern, principal and host, one bit each.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     from: From,
@@ -94,7 +93,7 @@ struct Rule {
     deny: u32,
 }
 
-/// Those of one pattern and principal, one a host.
+/// The rules of one pattern and principal, one for each host.
 #[derive(Clone, Default, Debug)]
 struct Rules(Vec<Rule>);
 
@@ -116,7 +115,7 @@ impl Rules {
         }
     }
 
-    fn say(&self, address: IpAddr, said: &mut Said) {
+    fn say(&self, address: IpAddr, said: &mut Verdict) {
         self.0.iter().filter(|rule| rule.from.has(address)).for_each(|rule| said.add(rule));
     }
 }
@@ -201,24 +200,24 @@ pub struct AclBook {
     users: BTreeMap<Box<str>, Kinds<Rules>>,
     /// How many bindings each pattern has, for all principals.
     patterns: Kinds<u32>,
-    /// Who may do everything.
+    /// The super users.
     administrators: BTreeSet<Box<str>>,
 }
 
 impl AclBook {
-    /// How many bindings there are.
+    /// Number of bindings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no bindings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// A binding is there from now on. Whether it was not before.
+    /// Adds a binding. Returns whether it was new.
     pub fn insert(&mut self, acl: Arc<Acl>) -> bool {
         if !self.all.insert(acl.clone()) {
             return false;
@@ -228,7 +227,7 @@ impl AclBook {
         true
     }
 
-    /// A binding is gone. Whether it was there.
+    /// Removes a binding. Returns whether it existed.
     pub fn remove(&mut self, acl: &Acl) -> bool {
         if !self.all.remove(acl) {
             return false;
@@ -266,7 +265,7 @@ impl AclBook {
         }
     }
 
-    /// Whether a user may do everything.
+    /// Whether a user is a super user.
     #[must_use]
     pub fn is_administrator(&self, user: &str) -> bool {
         self.administrators.contains(user)
@@ -281,7 +280,7 @@ impl AclBook {
         if self.has_any(resource) { Decision::Denied } else { Decision::Unknown }
     }
 
-    /// All operations that a principal may perform on a resource, a bit an operation; `None` where nothing is said of the resource at all.
+    /// Returns all operations that a principal may perform on a resource, one bit each; `None` if no binding applies to the resource.
     #[must_use]
     pub fn operations(&self, user: &str, address: IpAddr, resource: Resource<'_>) -> Option<u32> {
         if self.is_administrator(user) {
@@ -299,15 +298,15 @@ impl AclBook {
             return Decision::Allowed;
         }
         let mine = || self.patterns_of(user, kind);
-        let is_denied = |named: &dyn Fn(&Patterns<Rules>, &mut Said)| {
-            let mut said = Said::default();
+        let is_denied = |named: &dyn Fn(&Patterns<Rules>, &mut Verdict)| {
+            let mut said = Verdict::default();
             mine().for_each(|patterns| named(patterns, &mut said));
             said.denied & (operation.bit() | Operation::All.bit()) != 0
         };
         let allows = |rules: &Rules| {
-            let mut said = Said::default();
+            let mut said = Verdict::default();
             rules.say(address, &mut said);
-            Said { denied: 0, ..said }.allows(operation)
+            Verdict { denied: 0, ..said }.allows(operation)
         };
         if is_denied(&|patterns, said| patterns.every.say(address, said)) {
             return Decision::Denied;
@@ -324,13 +323,13 @@ impl AclBook {
         if found { Decision::Allowed } else { Decision::Unknown }
     }
 
-    /// The bindings that are meant, in their order.
+    /// Returns the bindings that match the filter, in order.
     #[must_use]
     pub fn find(&self, filter: &AclFilter) -> Vec<Arc<Acl>> {
         find(&self.all, filter)
     }
 
-    /// The patterns that are about a user: those of its name and those of everybody.
+    /// The patterns that apply to a user: those of its name and those of the wildcard.
     fn patterns_of(&self, user: &str, kind: ResourceKind) -> impl Iterator<Item = &Patterns<Rules>> {
         let of = move |name: &str| self.users.get(name).and_then(|kinds| kinds.get(&kind));
         // A user whose name is the wildcard has no other entry.
@@ -338,15 +337,15 @@ impl AclBook {
         own.into_iter().chain(of(WILDCARD))
     }
 
-    fn said(&self, user: &str, address: IpAddr, resource: Resource<'_>) -> Said {
-        let mut said = Said::default();
+    fn said(&self, user: &str, address: IpAddr, resource: Resource<'_>) -> Verdict {
+        let mut said = Verdict::default();
         for patterns in self.patterns_of(user, resource.kind) {
             patterns.of(resource.name, |rules| rules.say(address, &mut said));
         }
         said
     }
 
-    /// Whether a binding is about the resource, for any principal.
+    /// Whether any binding applies to the resource, for any principal.
     fn has_any(&self, resource: Resource<'_>) -> bool {
         let mut count = 0u32;
         if let Some(patterns) = self.patterns.get(&resource.kind) {
@@ -356,7 +355,7 @@ impl AclBook {
     }
 }
 
-/// The bindings of a set that are meant, in their order.
+/// Returns the bindings of a set that match the filter, in order.
 #[must_use]
 pub fn find(all: &BTreeSet<Arc<Acl>>, filter: &AclFilter) -> Vec<Arc<Acl>> {
     match filter.exactly() {

@@ -1,4 +1,4 @@
-//! What a session may have changed of the users: commands for the machine that keeps them, whose own types it does not know.
+//! Commands by which sessions change users, ACLs and quotas, independent of the types of the state machine that stores them.
 
 use crate::acl::{Acl, AclFilter};
 use crate::quota::{QuotaEntity, QuotaKind};
@@ -8,45 +8,45 @@ use std::sync::Arc;
 /// A command.
 #[derive(Clone, PartialEq, Debug)]
 pub enum UsersAsk {
-    /// Sets and takes away SCRAM credentials. Answered by [`UsersAnswer::Each`], when it is committed.
+    /// Sets and removes SCRAM credentials. Answered with [`UsersAnswer::Each`] after commit.
     AlterScram(Vec<AlterScram>),
-    /// Adds bindings; one that is there stays. Answered by [`UsersAnswer::Each`], when it is committed.
+    /// Adds bindings; existing ones are kept. Answered with [`UsersAnswer::Each`] after commit.
     CreateAcls(Vec<Acl>),
-    /// Takes away the bindings that these mean, each after those before it. Answered by [`UsersAnswer::Deleted`], when it is committed.
+    /// Removes the bindings that match these filters, which are applied in order. Answered with [`UsersAnswer::Deleted`] after commit.
     DeleteAcls(Vec<AclFilter>),
-    /// Sets and takes away quotas. Answered by [`UsersAnswer::Each`], when it is committed.
+    /// Sets and removes quotas. Answered with [`UsersAnswer::Each`] after commit.
     AlterQuotas(Vec<AlterQuotas>),
 }
 
-/// Quotas of one entity.
+/// A change of the quotas of one entity.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AlterQuotas {
-    /// Whose.
+    /// The entity.
     pub entity: QuotaEntity,
-    /// What becomes of which; `None` takes it away, and one that is not there is not missed.
+    /// New values by kind; `None` removes the quota, and is no error if there is none.
     pub changes: Vec<(QuotaKind, Option<f64>)>,
 }
 
-/// A credential of one user.
+/// A change of one user's credential.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AlterScram {
-    /// Whose. Who is not there and gets a credential is there from then on, without any right.
+    /// The user. Setting a credential creates a missing user, without permissions.
     pub user: String,
-    /// What becomes of it.
+    /// The change.
     pub change: ScramChange,
 }
 
 /// A change of one credential.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ScramChange {
-    /// It is this one from now on. A password of RabbitMQ's clients that was kept beside it counts no longer: it may be another one.
+    /// Sets the credential. A password hash stored for RabbitMQ's clients is dropped: it may be of another password.
     Set(ScramCredential),
-    /// There is none any more.
+    /// Removes the credential.
     Remove(ScramMechanism),
 }
 
 impl ScramChange {
-    /// Which one it changes.
+    /// The mechanism of the credential.
     #[must_use]
     pub fn mechanism(&self) -> ScramMechanism {
         match self {
@@ -56,20 +56,20 @@ impl ScramChange {
     }
 }
 
-/// What is answered.
+/// The answer to a [`UsersAsk`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UsersAnswer {
-    /// One result a part of the command, in the same order.
+    /// One result for each part of the command, in the same order.
     Each(Vec<Result<(), UsersRefusal>>),
-    /// What each filter of the command took away, in the same order.
+    /// The bindings that each filter of the command removed, in the same order.
     Deleted(Vec<Result<Vec<Arc<Acl>>, UsersRefusal>>),
 }
 
-/// Why something was not changed.
+/// Why a change was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UsersRefusal {
-    /// There is no such credential.
+    /// The credential does not exist.
     NotFound,
-    /// It cannot be: a name that is too long, more users or bindings than there may be. The caller gets the reason.
+    /// The change is invalid or exceeds a limit: a name too long, too many users or bindings. Holds the reason for the caller.
     Refused(String),
 }

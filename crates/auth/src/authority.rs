@@ -1,4 +1,4 @@
-//! What a session of whatever protocol asks about users.
+//! [`Authority`]: the queries of protocol sessions about users, permissions and quotas.
 
 use crate::acl::{Acl, AclFilter, Operation, Resource, ResourceKind};
 use crate::acl_book::Decision;
@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A claimed user name, and the client's address. Nothing is proven by it.
+/// A claimed, unverified user name and the client's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim<'a> {
     /// The name.
@@ -27,18 +27,18 @@ pub struct Claim<'a> {
 pub enum Mechanism {
     /// `PLAIN`: the password itself.
     Plain,
-    /// A proof that the password is known.
+    /// SCRAM: a proof of knowledge of the password.
     Scram(ScramMechanism),
-    /// `EXTERNAL`: the certificate that was shown when the connection was made.
+    /// `EXTERNAL`: the client certificate of the TLS handshake.
     External,
-    /// `OAUTHBEARER`: a token of an identity provider, in whatever protocol it came.
+    /// `OAUTHBEARER`: a token of an identity provider, in any protocol.
     Bearer,
-    /// `ANONYMOUS`: nothing is proven; the server says who it is.
+    /// `ANONYMOUS`: no proof; the server's configuration sets the user.
     Anonymous,
 }
 
 impl Mechanism {
-    /// Those by a password, in the order in which clients see them.
+    /// The mechanisms with a password, in the order in which clients see them.
     pub const ALL: [Mechanism; 3] =
         [Mechanism::Plain, Mechanism::Scram(ScramMechanism::Sha256), Mechanism::Scram(ScramMechanism::Sha512)];
 
@@ -54,7 +54,7 @@ impl Mechanism {
         }
     }
 
-    /// Those that a client can choose by their names in SASL: by a password, and where tokens are logins by one.
+    /// The SASL mechanisms that a client can choose: those with a password, and `OAUTHBEARER` if token logins are enabled.
     pub fn offered(with_tokens: bool) -> impl Iterator<Item = Mechanism> {
         Mechanism::ALL.into_iter().chain(with_tokens.then_some(Mechanism::Bearer))
     }
@@ -65,75 +65,74 @@ impl Mechanism {
 pub struct ScramUser {
     /// The name.
     pub name: String,
-    /// For which mechanisms there is a credential, with its iterations.
+    /// The mechanisms of the user's credentials, with their iterations.
     pub credentials: Vec<(ScramMechanism, u32)>,
 }
 
-/// Users and what they may do, as sessions know them: what is committed. Its implementation has the clock, the randomness and the books of
-/// failures that this crate has not; who keeps no access control lists allows nothing.
+/// Committed users, permissions and quotas, as sessions query them. The implementation provides the clock, the randomness and the record of
+/// failed logins, which this crate lacks; without access control lists the defaults allow nothing.
 pub trait Authority: Debug + Send + Sync {
-    /// What is kept of a user's password for a mechanism; `None` as well for a user who may not log in so.
+    /// Returns the user's SCRAM credential for a mechanism; `None` also if the user may not log in with it.
     fn scram(&self, claim: &Claim<'_>, mechanism: ScramMechanism) -> Option<ScramCredential>;
 
-    /// Whether this is the user's password, by whatever is kept of it; milliseconds of work where that is a SCRAM credential only. `false` as
-    /// well for a user who may not log in so.
+    /// Whether this is the user's password, by any stored hash; takes milliseconds if only a SCRAM credential is stored. `false` also if the
+    /// user may not log in with a password.
     fn is_password(&self, claim: &Claim<'_>, password: &[u8]) -> bool;
 
-    /// Whether tokens of others are logins here.
+    /// Whether logins with tokens of identity providers are enabled.
     fn takes_tokens(&self) -> bool {
         false
     }
 
-    /// Who a token says that its bearer is. A microsecond, or some hundreds where it is signed by RSA.
+    /// Verifies a token and returns its bearer. A microsecond, or some hundreds where it is signed by RSA.
     ///
     /// # Errors
-    /// Why it is not believed; for the operator.
+    /// The token is invalid; the reason is for the operator.
     fn bearer(&self, _token: &str) -> Result<Bearer, AuthError> {
         Err(AuthError::new(AuthErrorKind::Unsupported, "tokens are no logins here"))
     }
 
-    /// Whether a user may do everything, users and their passwords included.
+    /// Whether the user is an administrator, with all permissions, users and passwords included.
     fn is_administrator(&self, name: &str) -> bool;
 
     /// Users that have SCRAM credentials, by name: those of `names`, or all.
     fn scram_users(&self, names: Option<&[&str]>) -> Vec<ScramUser>;
 
-    /// Whether this authenticated principal may perform an operation on a resource. Asked for every request: it takes no more than some hundred
-    /// nanoseconds.
+    /// Whether this authenticated principal may perform an operation on a resource. Called for every request: it takes no more than some
+    /// hundred nanoseconds.
     fn decide(&self, _who: &Claim<'_>, _operation: Operation, _resource: Resource<'_>) -> Decision {
         Decision::Denied
     }
 
-    /// Whether they may do it to any resource of a kind.
+    /// Whether the principal may perform the operation on at least one resource of a kind.
     fn decide_any(&self, _who: &Claim<'_>, _operation: Operation, _kind: ResourceKind) -> Decision {
         Decision::Denied
     }
 
-    /// Everything that they may do to a resource, a bit an operation; `None` where there is no binding for the resource.
+    /// Returns all operations allowed on a resource, one bit each; `None` if the resource has no binding.
     fn operations(&self, _who: &Claim<'_>, _resource: Resource<'_>) -> Option<u32> {
         Some(0)
     }
 
-    /// The bindings that are meant.
+    /// Returns the bindings that match the filter.
     fn acls(&self, _filter: &AclFilter) -> Vec<Arc<Acl>> {
         Vec::new()
     }
 
-    /// Another number than before where [`Authority::quota`] may say something else than before; 0 where there are no quotas at all. Asked for
-    /// every request.
+    /// A version that changes whenever results of [`Authority::quota`] may change; 0 if no quotas are set. Called for every request.
     fn quota_version(&self) -> u64 {
         0
     }
 
-    /// How much a client may take that calls itself so; one that did not log in has no user.
+    /// Returns the limits of a client with this user and client id; the user is `None` without a login.
     fn quota(&self, _user: Option<&str>, _client_id: &str, _now_ms: u64) -> ClientQuota {
         ClientQuota::default()
     }
 
-    /// A client was throttled by a quota of this kind.
+    /// Counts a client throttled by a quota of this kind.
     fn throttled(&self, _kind: QuotaKind) {}
 
-    /// The quotas that are set.
+    /// Returns the quotas that are set.
     fn quotas(&self) -> QuotaTable {
         QuotaTable::new()
     }
@@ -141,7 +140,7 @@ pub trait Authority: Debug + Send + Sync {
     /// Unpredictable random bytes, for a nonce.
     fn nonce(&self) -> [u8; SERVER_NONCE_BYTES];
 
-    /// The secret from which salts of unknown names are derived. The same for the life of the process, and secret.
+    /// The secret from which salts of unknown names are derived. Constant for the life of the process.
     fn secret(&self) -> &[u8];
 
     /// A password is about to be tried: whether it is to be verified now, and else when this is asked again, with the same ticket.
@@ -149,13 +148,13 @@ pub trait Authority: Debug + Send + Sync {
         Turn::Now
     }
 
-    /// A login failed: returns how long the answer has to wait. Milliseconds. `why` is for the operator and holds no secret.
+    /// Records a failed login. Returns the delay before the answer, in milliseconds. `why` is for the operator and holds no secret.
     fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64;
 
-    /// The password was right, for one request that is no login: what failed before is forgotten.
+    /// Records a correct password of a single request without a session: resets the record of failures.
     fn right(&self, _claim: &Claim<'_>) {}
 
-    /// A login succeeded.
+    /// Records a successful login.
     fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism);
 }
 

@@ -7,17 +7,17 @@ use std::fmt;
 pub enum AuthErrorKind {
     /// The message is not one of its mechanism, or longer than its bound.
     Malformed,
-    /// It is well formed, and asks for what is not there: another authorization identity, channel binding, an extension.
+    /// The message is well-formed but requires an unsupported feature: another authorization identity, channel binding, an extension.
     Unsupported,
-    /// Name, password, proof, token or certificate are not right. Clients learn no more than that.
+    /// Name, password, proof, token or certificate are wrong. Clients get no further detail.
     Refused,
-    /// A credential, list or rule that is to be kept makes no sense.
+    /// A credential, list or rule to be stored is invalid.
     Invalid,
-    /// A record cannot be read.
+    /// A stored record cannot be decoded.
     Corrupt,
 }
 
-/// A kind, and what was wrong, for logs and operators. It never holds a secret.
+/// An error kind with a description for logs and operators. Never contains a secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuthError {
     /// The kind.

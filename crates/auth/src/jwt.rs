@@ -4,8 +4,8 @@
 //!   header . claims . signature        each base64url, without padding
 //! ```
 //!
-//! Nothing of a token counts before its signature is right, and nothing of its header says which key is believed: keys come from
-//! [`TokenKeys`] alone. A claim that is there and is not of its type makes a token none.
+//! No claim is used before the signature is verified, and keys come from [`TokenKeys`] alone, never from the token's header. A claim
+//! of the wrong type makes the token invalid.
 
 use crate::error::{AuthError, AuthErrorKind};
 use crate::grants::{Grants, SCOPES_MAX};
@@ -17,29 +17,29 @@ use std::fmt;
 
 /// The longest token. Bytes.
 pub const JWT_BYTES_MAX: usize = 16 << 10;
-/// The longest name that a token gives. Bytes.
+/// The longest user name in a token. Bytes.
 pub const JWT_NAME_BYTES_MAX: usize = 255;
 
-/// Which tokens are believed, and what of them counts.
+/// Which tokens are accepted, and which of their claims are used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenRules {
-    /// Who has to have given them out (`iss`), where that is asked.
+    /// The required issuer (`iss`), if one is configured.
     pub issuer: Option<String>,
-    /// Whom they have to be for (`aud`), where that is asked.
+    /// The required audience (`aud`), if one is configured.
     pub audience: Option<String>,
-    /// The claim that has the name.
+    /// The claim with the user name.
     pub name_claim: String,
-    /// The claim that has the scopes: a text with spaces between, or a list.
+    /// The claim with the scopes: a string separated by spaces, or a list.
     pub scope_claim: String,
-    /// Scopes count that begin with this, without it.
+    /// Prefix of the scopes that are used; it is removed.
     pub scope_prefix: String,
-    /// The scope that makes its bearer an administrator, without the prefix.
+    /// The scope that makes the bearer an administrator, without the prefix.
     pub administrator_scope: String,
-    /// How far clocks may be apart. Milliseconds.
+    /// Allowed clock skew. Milliseconds.
     pub clock_skew_ms: u64,
 }
 
-/// Anybody's tokens, for whomever they are, by the usual names of claims and a clock like ours.
+/// Any issuer and audience, the usual claim names, and no clock skew.
 impl Default for TokenRules {
     fn default() -> TokenRules {
         TokenRules {
@@ -54,14 +54,14 @@ impl Default for TokenRules {
     }
 }
 
-/// Who a token says that its bearer is.
+/// The verified bearer of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bearer {
     /// The name.
     pub name: String,
-    /// What the bearer may do.
+    /// The bearer's permissions.
     pub grants: Grants,
-    /// Until when that holds. Milliseconds since 1970.
+    /// Expiry of the token. Milliseconds since 1970.
     pub until_ms: i64,
 }
 
@@ -69,7 +69,7 @@ pub struct Bearer {
 pub struct Jwt<'a> {
     algorithm: Algorithm,
     key_id: Option<String>,
-    /// What is signed.
+    /// The signed bytes.
     signed: &'a str,
     claims: &'a str,
     signature: Vec<u8>,
@@ -98,16 +98,16 @@ fn object(part: &str) -> Option<Map<String, Value>> {
     }
 }
 
-/// What a client said, as far as it belongs into a line for the operator.
+/// A value from the client, shortened and escaped for a log line.
 fn shown(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_default).collect()
 }
 
 impl<'a> Jwt<'a> {
-    /// Reads a token, without believing anything of it.
+    /// Parses a token without verifying it.
     ///
     /// # Errors
-    /// When it is none, or is signed in a way that is not believed.
+    /// The text is not a signed token, or its algorithm is not accepted.
     pub fn parse(token: &'a str) -> Result<Jwt<'a>, AuthError> {
         if token.len() > JWT_BYTES_MAX {
             return Err(malformed(format!("a token has at most {JWT_BYTES_MAX} bytes")));
@@ -132,7 +132,7 @@ impl<'a> Jwt<'a> {
         Ok(Jwt { algorithm, key_id, signed, claims, signature })
     }
 
-    /// Whether that is a token rather than a password, whatever is wrong with it.
+    /// Whether the text has the form of a token rather than a password, valid or not.
     #[must_use]
     pub fn is_like(text: &[u8]) -> bool {
         let mut parts = text.split(|byte| *byte == b'.');
@@ -143,16 +143,16 @@ impl<'a> Jwt<'a> {
             && std::str::from_utf8(header).ok().and_then(object).is_some_and(|header| header.contains_key("alg"))
     }
 
-    /// Whether there is a key that it may have been signed with. Where there is none, the keys may have changed.
+    /// Whether a known key may have signed the token. If not, the keys may have changed.
     #[must_use]
     pub fn has_key(&self, keys: &TokenKeys) -> bool {
         keys.has(self.algorithm, self.key_id.as_deref())
     }
 
-    /// Who its bearer is, if one of the keys signed it and it holds now (milliseconds since 1970).
+    /// Returns the bearer if one of the keys signed the token and it is valid now (milliseconds since 1970).
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// The reason why the token is refused.
     pub fn verify(&self, keys: &TokenKeys, rules: &TokenRules, now_ms: i64) -> Result<Bearer, AuthError> {
         let id = self.key_id.as_deref();
         if !self.has_key(keys) {
@@ -175,13 +175,13 @@ impl<'a> Jwt<'a> {
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<i64>, AuthError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let whole = value.as_i64().map(|seconds| seconds.saturating_mul(1_000));
-    // Beyond what fits, a time is as good as the furthest that does.
+    // Times beyond the range saturate.
     let any = || value.as_f64().filter(|seconds| seconds.is_finite()).map(|seconds| (seconds * 1_000.0) as i64);
     let ms = whole.or_else(any).ok_or_else(|| malformed(format!("the token's claim \"{name}\" is no time")))?;
     Ok(Some(ms))
 }
 
-/// Until when the token holds, if it does now.
+/// Returns the expiry if the token is valid now.
 fn holds(claims: &Map<String, Value>, rules: &TokenRules, now_ms: i64) -> Result<i64, AuthError> {
     let skew_ms = i64::try_from(rules.clock_skew_ms).unwrap_or(i64::MAX);
     let end_ms = time(claims, "exp")?.ok_or_else(|| refused("the token has no expiry (\"exp\" is missing)"))?;
@@ -196,7 +196,7 @@ fn holds(claims: &Map<String, Value>, rules: &TokenRules, now_ms: i64) -> Result
     Ok(if now_ms < end_ms { end_ms } else { last_ms })
 }
 
-/// That it comes from whom it has to, for whom it has to.
+/// Checks issuer and audience.
 fn is_meant(claims: &Map<String, Value>, rules: &TokenRules) -> Result<(), AuthError> {
     if let Some(issuer) = &rules.issuer
         && claims.get("iss").and_then(Value::as_str) != Some(issuer)

@@ -1,13 +1,13 @@
-//! Authentication, authorization and quotas for all protocols: SASL mechanisms, stored credentials, tokens that identity providers give
-//! out, how failed logins are slowed, tokens of browsers, access control lists, and quotas.
+//! Authentication, authorization and quotas for all protocols: SASL mechanisms, stored credentials, tokens issued by identity
+//! providers, delays after failed logins, session tokens of browsers, access control lists, and quotas.
 //!
-//! Layer 1, sans-IO. Knows no protocol session, no user store, no clock and no randomness: nonces, salts and the time are handed in, and
-//! the caller keeps credentials on the log.
+//! Layer 1, sans-IO. It has no protocol session, no user store, no clock and no randomness: nonces, salts and the time are arguments, and
+//! the caller stores credentials in the log.
 //!
-//! **Invariants.** Nothing a client sends may panic, and every length is held against a bound before anything is allocated. An exchange says
-//! a user only when it is complete: each step consumes the state before it. Secrets are compared in constant time and never
+//! **Invariants.** No input from a client causes a panic, and every length is checked against a bound before an allocation. An exchange
+//! returns a user only when it is complete: each step consumes the state before it. Secrets are compared in constant time and never
 //! shown, not even their hashes. An unknown name is challenged like any other, and gets the error of a wrong password.
-//! What is denied stays denied whatever allows it.
+//! A deny rule takes precedence over every allow rule.
 
 mod acl;
 mod acl_book;

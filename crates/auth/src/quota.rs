@@ -1,4 +1,4 @@
-//! How much clients may take: Kafka's client quotas (KIP-13, KIP-124, KIP-546).
+//! Kafka's client quotas (KIP-13, KIP-124, KIP-546): entities, precedence and records.
 //!
 //! A quota is set for an *entity*: a user, a client id, or a client id of a user, each by its name or for all that have none of their own. Which
 //! one holds for a client is decided for each kind of quota by itself (`DefaultQuotaCallback`), the first of
@@ -26,7 +26,7 @@ pub const QUOTA_NAME_BYTES_MAX: usize = 1_024;
 /// The most that a quota may be, in its unit: what a double holds exactly.
 const VALUE_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// What is limited.
+/// The kind of a quota.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum QuotaKind {
     /// Bytes of produce requests a second.
@@ -69,7 +69,7 @@ impl QuotaKind {
         self.number() as usize - 1
     }
 
-    /// That a value makes sense. Texts are those of Kafka's controller (`ClientQuotaControlManager`).
+    /// Validates a value. Texts are those of Kafka's controller (`ClientQuotaControlManager`).
     ///
     /// # Errors
     /// [`AuthErrorKind::Invalid`]
@@ -89,21 +89,21 @@ impl QuotaKind {
     }
 }
 
-/// Whose quota it is, in one respect.
+/// One component of a quota entity: a name, or the default.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum QuotaName {
-    /// All that have none of their own.
+    /// The default: all clients without a quota of their own.
     Others,
-    /// This one.
+    /// This name.
     Named(String),
 }
 
-/// Whose quota it is: at least one of the two is there.
+/// A quota entity: at least one of the two components is set.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct QuotaEntity {
-    /// The user; `None` for whichever.
+    /// The user; `None` for any.
     pub user: Option<QuotaName>,
-    /// The client id; `None` for whichever.
+    /// The client id; `None` for any.
     pub client_id: Option<QuotaName>,
 }
 
@@ -113,7 +113,7 @@ const CLIENT_ID: u8 = 4;
 const OTHER_CLIENT_IDS: u8 = 8;
 
 impl QuotaEntity {
-    /// That it makes sense.
+    /// Validates the entity.
     ///
     /// # Errors
     /// [`AuthErrorKind::Invalid`]
@@ -240,13 +240,13 @@ impl QuotaLimits {
     }
 }
 
-/// All that is set, by entity. What is empty is not there.
+/// All quotas by entity, without empty ones.
 pub type QuotaTable = BTreeMap<QuotaEntity, QuotaLimits>;
 
 /// As much of a name tells one client from another where a limit is for each of them: names are the clients' to choose. Bytes.
 pub const SHARE_NAME_BYTES_MAX: usize = 256;
 
-/// Which clients use a limit up together.
+/// The clients that share one limit.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Share {
     pub(crate) kind: QuotaKind,
@@ -259,7 +259,7 @@ fn cut(name: &str) -> String {
     name[..name.floor_char_boundary(SHARE_NAME_BYTES_MAX)].to_owned()
 }
 
-/// The limit of a kind for a client, and with whom it shares that.
+/// Returns the limit of a kind for a client, and the clients that share it.
 pub(crate) fn find(table: &QuotaTable, kind: QuotaKind, user: &str, client_id: &str) -> Option<(f64, Share)> {
     let named = |name: &str| Some(QuotaName::Named(name.to_owned()));
     let others = || Some(QuotaName::Others);
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(share("ü"), "ü");
     }
 
-    /// An entity that limits something else is no answer: the next one is asked.
+    /// An entity without a quota of this kind is skipped: the next one in the order of precedence applies.
     #[test]
     fn kinds_are_found_each_for_itself() {
         let mut table = QuotaTable::new();

@@ -1,9 +1,9 @@
-//! How much clients have taken: a bucket for all that share a limit.
+//! Enforcement of client quotas: one token bucket for all clients that share a limit.
 //!
-//! Kafka looks at the rate of the last eleven seconds, so that a client may take ten seconds' worth at once, and then waits as long. Here a
-//! bucket fills at the rate of the limit and holds a second's worth: over time as much is let through, and no client's neighbours see ten
-//! seconds of full speed. What is taken is taken whole, so a bucket may be in debt; the client that brings it there, or comes while it is, waits until
-//! it is repaid, at most [`THROTTLE_MS_MAX`] ([`REQUESTS_THROTTLE_MS_MAX`] for time of threads, as with Kafka).
+//! Kafka measures the rate over the last eleven seconds, so that a client may use ten seconds' worth in one burst, and is then throttled as
+//! long. Here a bucket fills at the rate of the limit and holds one second's worth: the long-term rate is the same, without bursts of ten
+//! seconds at full speed. A request is always charged in full, so a bucket may be in debt; its clients are throttled until the debt is
+//! repaid, at most [`THROTTLE_MS_MAX`] ([`REQUESTS_THROTTLE_MS_MAX`] for thread time, as with Kafka).
 
 use crate::quota::{QuotaEntity, QuotaKind, QuotaLimits, QuotaTable, Share, find};
 use parking_lot::{Mutex, RwLock};
@@ -11,23 +11,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The longest throttle time, and the most that is remembered of a debt. Milliseconds.
+/// The longest throttle time, and the bound of a debt. Milliseconds.
 pub const THROTTLE_MS_MAX: u64 = 5 * 60 * 1_000;
-/// The same for time of threads. Milliseconds.
+/// The same for thread time. Milliseconds.
 pub const REQUESTS_THROTTLE_MS_MAX: u64 = 1_000;
-/// Buckets that are there at a time. Who comes when there are more shares one with all others that do: names of clients are theirs to choose.
+/// The most buckets. Clients beyond it share one bucket: client ids are chosen by clients, so their number must be bounded.
 pub const BUCKETS_MAX: usize = 65_536;
-/// How often unused buckets are looked for, when there are so many. Milliseconds.
+/// Least interval between removals of unused buckets at the bound. Milliseconds.
 const SWEEP_MS: u64 = 1_000;
-/// How much a bucket holds. Seconds of its rate.
+/// Capacity of a bucket. Seconds of its rate.
 const BURST_S: f64 = 1.0;
 /// Nanoseconds of a thread in a second, a hundredth.
 const NS_PER_PERCENT: f64 = 1e7;
 
-/// A limit, and what is left of it. Shared by all connections that it is for.
+/// A limit and the balance of its bucket. Shared by all connections to which the limit applies.
 #[derive(Debug)]
 pub struct Bucket {
-    /// What comes a second: bytes, or nanoseconds of a thread.
+    /// Fill rate a second: bytes, or nanoseconds of thread time.
     per_s: f64,
     wait_ms_max: u64,
     level: Mutex<Level>,
@@ -35,7 +35,7 @@ pub struct Bucket {
 
 #[derive(Clone, Copy, Debug)]
 struct Level {
-    /// Below 0 it is in debt.
+    /// Balance; negative while in debt.
     left: f64,
     at_ms: u64,
 }
@@ -49,7 +49,7 @@ impl Bucket {
         Bucket { per_s, wait_ms_max, level: Mutex::new(Level { left: per_s * BURST_S, at_ms: now_ms }) }
     }
 
-    /// Takes so much; returns how long its client has to wait before its next request is processed. Milliseconds.
+    /// Charges an amount; returns the throttle time before the client's next request is processed. Milliseconds.
     pub fn take(&self, amount: u64, now_ms: u64) -> u64 {
         let mut level = self.level.lock();
         let past_ms = now_ms.saturating_sub(level.at_ms);
@@ -65,19 +65,19 @@ impl Bucket {
         ((-left / self.per_s * 1e3).ceil() as u64).min(self.wait_ms_max)
     }
 
-    /// How long it takes until what was taken is repaid. Milliseconds.
+    /// Time until the debt is repaid. Milliseconds.
     pub fn debt_ms(&self, now_ms: u64) -> u64 {
         self.take(0, now_ms)
     }
 
-    /// What it holds when nothing is taken.
+    /// Capacity, in the unit of the limit.
     #[must_use]
     pub fn burst(&self) -> u64 {
         (self.per_s * BURST_S).max(1.0) as u64
     }
 }
 
-/// What holds for a client.
+/// The limits of a client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientQuota {
     buckets: [Option<Arc<Bucket>>; QuotaKind::ALL.len()],
@@ -91,16 +91,16 @@ impl ClientQuota {
     }
 }
 
-/// The buckets, by who shares them.
+/// Buckets by the clients that share them.
 #[derive(Debug, Default)]
 struct Buckets {
     by_share: BTreeMap<Share, Arc<Bucket>>,
-    /// When unused ones were removed last. Monotonic milliseconds.
+    /// When unused buckets were last removed. Monotonic milliseconds.
     swept_ms: u64,
 }
 
 impl Buckets {
-    /// Whether there may be one more. Where there may not, unused buckets without a debt go first.
+    /// Whether a bucket may be added; at the bound, first removes unused buckets without a debt.
     fn has_room(&mut self, now_ms: u64) -> bool {
         if self.by_share.len() >= BUCKETS_MAX && now_ms >= self.swept_ms.saturating_add(SWEEP_MS) {
             self.swept_ms = now_ms;
@@ -110,11 +110,11 @@ impl Buckets {
     }
 }
 
-/// See the module. Limits are set by [`Quotas::set`]; what was taken is soft state.
+/// See the module. Limits are set by [`Quotas::set`]; balances are soft state.
 #[derive(Debug, Default)]
 pub struct Quotas {
     table: RwLock<QuotaTable>,
-    /// Of what is set: 0 as long as nothing is.
+    /// Version of the quotas that are set; 0 while none are.
     version: AtomicU64,
     changes: AtomicU64,
     buckets: Mutex<Buckets>,
@@ -122,13 +122,13 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// What is to be looked up anew when it is another than before; 0 where there are no quotas at all.
+    /// Version of the quotas: limits must be looked up again when it changes; 0 if no quotas are set.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// What is set for an entity from now on; nothing where that is empty.
+    /// Sets the quotas of an entity; removes the entity if `limits` is empty.
     pub fn set(&self, entity: &QuotaEntity, limits: QuotaLimits) {
         let mut table = self.table.write();
         if limits.is_empty() {
@@ -139,7 +139,7 @@ impl Quotas {
         self.changed(&table);
     }
 
-    /// What is set, all of it.
+    /// Replaces all quotas.
     pub fn fill(&self, all: QuotaTable) {
         let mut table = self.table.write();
         *table = all;
@@ -151,19 +151,19 @@ impl Quotas {
         self.version.store(if table.is_empty() { 0 } else { change }, Ordering::Release);
     }
 
-    /// How many entities have something set.
+    /// Number of entities with quotas.
     #[must_use]
     pub fn table_len(&self) -> usize {
         self.table.read().len()
     }
 
-    /// What is set, by entity.
+    /// Quotas by entity.
     #[must_use]
     pub fn table(&self) -> QuotaTable {
         self.table.read().clone()
     }
 
-    /// What holds for a client that calls itself so.
+    /// Returns the limits of a client with this user and client id.
     #[must_use]
     pub fn of(&self, user: &str, client_id: &str, now_ms: u64) -> ClientQuota {
         let table = self.table.read();
@@ -174,7 +174,7 @@ impl Quotas {
         quota
     }
 
-    /// The bucket of those who share this; a new one where the limit is another than before.
+    /// Returns the shared bucket; a new one if the limit has changed.
     fn bucket(&self, share: Share, limit: f64, now_ms: u64) -> Arc<Bucket> {
         let mut buckets = self.buckets.lock();
         let new = Bucket::new(share.kind, limit, now_ms);
@@ -191,20 +191,20 @@ impl Quotas {
         new
     }
 
-    /// Buckets that are there.
+    /// Number of buckets.
     #[must_use]
     pub fn bucket_count(&self) -> usize {
         self.buckets.lock().by_share.len()
     }
 
-    /// A client was throttled by its quota of a kind.
+    /// Counts a client throttled by its quota of a kind.
     pub fn count_throttled(&self, kind: QuotaKind) {
         if let Some(count) = self.throttled.get(kind.at()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How often clients were.
+    /// Number of throttles by quotas of a kind.
     #[must_use]
     pub fn throttled(&self, kind: QuotaKind) -> u64 {
         self.throttled.get(kind.at()).map_or(0, |count| count.load(Ordering::Relaxed))
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!((bucket.debt_ms(1_499), bucket.debt_ms(1_500)), (1, 0));
         // Nothing is saved beyond a second.
         assert_eq!((bucket.take(1_000, 60_000), bucket.take(1, 60_000)), (0, 1));
-        // A clock that stands or goes back gives nothing.
+        // A clock that stands still or goes back adds nothing.
         assert_eq!(bucket.take(0, 59_000), 1);
         assert_eq!(bucket.burst(), 1_000);
     }
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!((threads.take(600_000_000, 0), threads.take(60_000_000_000, 0)), (200, REQUESTS_THROTTLE_MS_MAX));
     }
 
-    /// Over time a limit is what goes through, however it is asked for.
+    /// The long-term rate equals the limit, whatever the sizes of requests.
     #[test]
     fn over_time_the_limit_is_what_goes_through() {
         for request in [10_u64, 997, 40_000] {

@@ -8,7 +8,7 @@
 //!                                             ◀──────────     v=SIGNATURE
 //! ```
 //!
-//! Each step consumes the one before it, and only the last gives a [`Proven`]: an exchange that was broken off has proven nothing.
+//! Each step consumes the one before it, and only the last returns a [`Proven`]: an aborted exchange proves nothing.
 //! An unknown name is challenged with a salt that is always the same for it, and fails where a wrong password does.
 
 use crate::error::{AuthError, AuthErrorKind};
@@ -96,9 +96,9 @@ fn extensions<'a>(attributes: impl Iterator<Item = &'a str>) -> Result<Vec<(Stri
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientFirst {
     mechanism: ScramMechanism,
-    /// Without what says how the channel is bound: what both sides sign begins with it.
+    /// The message without its GS2 header (`client-first-message-bare`): the start of the signed text.
     bare: String,
-    /// What says how the channel is bound, and as whom: the last message repeats it.
+    /// The GS2 header (channel binding and authorization identity), which the last message repeats.
     gs2: String,
     name: String,
     nonce: String,
@@ -151,7 +151,7 @@ impl ClientFirst {
         })
     }
 
-    /// Who wants to log in. Nothing is proven yet.
+    /// The claimed user name, not verified yet.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -190,7 +190,7 @@ impl ClientFirst {
     }
 }
 
-/// A client that has been asked for its proof.
+/// An exchange in which the server's first message was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Challenged {
     first: ClientFirst,
@@ -199,17 +199,17 @@ pub struct Challenged {
     credential: Option<ScramCredential>,
 }
 
-/// A client that knows the password.
+/// A client that has proven knowledge of the password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Proven {
-    /// Who it is.
+    /// The user.
     pub name: String,
     /// The last message of the exchange, by which the client knows that the server is the right one.
     pub server_final: Bytes,
 }
 
 impl Challenged {
-    /// Who wants to log in. Nothing is proven yet.
+    /// The claimed user name, not verified yet.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.first.name

@@ -4,7 +4,7 @@
 //! token = base64url(id: 8 bytes, secret: 24 bytes), without padding
 //! ```
 //!
-//! The id finds a token, and the secret, compared in constant time, is what has to be known.
+//! The id is the lookup key; the secret is compared in constant time.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use subtle::ConstantTimeEq as _;
 
-/// Tokens that hold at a time; when there is one more, the one whose time is over first goes.
+/// The most valid tokens at a time; one more evicts the token that expires first.
 pub const TOKENS_MAX: usize = 1_024;
-/// How long a token holds. Milliseconds.
+/// Lifetime of a token. Milliseconds.
 pub const TOKEN_MS: u64 = 12 * 3_600_000;
 /// Random bytes that a token is made of.
 pub const TOKEN_BYTES: usize = ID_BYTES + SECRET_BYTES;
@@ -26,12 +26,12 @@ const SECRET_BYTES: usize = 24;
 struct Kept {
     secret: [u8; SECRET_BYTES],
     name: String,
-    /// What was kept of the password that was given: of another one, or of another user of that name, something else is.
+    /// Fingerprint of the stored credential at login; it changes with the password and when the user is created again.
     password: PasswordMark,
     until_ms: u64,
 }
 
-/// Those that hold. Times are monotonic milliseconds.
+/// The valid tokens. Times are monotonic milliseconds.
 #[derive(Default)]
 pub struct Tokens {
     kept: BTreeMap<[u8; ID_BYTES], Kept>,
@@ -43,11 +43,11 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// What tells what is kept of one password from what is kept of another: hash and salts, whichever there are.
+/// Fingerprint of a stored credential, over its hash and salts.
 pub type PasswordMark = Vec<Bytes>;
 
 impl Tokens {
-    /// A token, made of these random bytes, for a user who has just logged in with the password of this credential.
+    /// Issues a token, made of these random bytes, for a user who has just logged in with the password of this credential.
     pub fn give(&mut self, name: &str, password: PasswordMark, random: [u8; TOKEN_BYTES], now_ms: u64) -> String {
         self.kept.retain(|_, kept| now_ms < kept.until_ms);
         while self.kept.len() >= TOKENS_MAX {
@@ -72,26 +72,26 @@ impl Tokens {
         is_it.then_some((id, kept))
     }
 
-    /// Whose token that is. It does not hold any more when `now`, what is kept of that user's password now, is something else, or nothing.
+    /// Returns the user of a token. It is void if `now`, the credential stored for that user now, has changed or is missing.
     pub fn who(&self, token: &str, now_ms: u64, now: impl FnOnce(&str) -> Option<PasswordMark>) -> Option<&str> {
         let (_, kept) = self.find(token, now_ms)?;
         let is_same = now(&kept.name).is_some_and(|now| !now.is_empty() && now == kept.password);
         is_same.then_some(kept.name.as_str())
     }
 
-    /// The token holds no longer.
+    /// Revokes the token.
     pub fn take_back(&mut self, token: &str, now_ms: u64) {
         let id = self.find(token, now_ms).map(|(id, _)| id);
         id.and_then(|id| self.kept.remove(&id));
     }
 
-    /// How many hold, more or less: those whose time is over go when one is given.
+    /// Number of tokens; expired ones are counted until the next is issued.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// Whether none holds.
+    /// Whether there are no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()

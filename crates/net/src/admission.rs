@@ -1,4 +1,4 @@
-//! Memory for requests: who may take how much in.
+//! Admission of requests by the memory they need.
 
 use super::protocol::Frame;
 use super::shares::{Account, Grant, Shares};
@@ -33,7 +33,7 @@ const HELD_MS_MAX: u64 = 10_000;
 /// A connection's share of a lane is never less, however many connections there may be. Bytes.
 const CONNECTION_SHARE_MIN: usize = 8 << 10;
 
-/// The memory of a request that the session has.
+/// The permit of a request that the session has consumed.
 #[derive(Debug)]
 pub(super) struct Held {
     grant: Grant,
@@ -47,8 +47,8 @@ impl Held {
         Held { grant, frame, bytes: with_overhead(frame.memory), since_ms: now_ms }
     }
 
-    /// The session has read it, and holds so much of it while it waits, or what the frame says where that is not known: the rest is
-    /// given back.
+    /// Shrinks the permit after the session has decoded the request, to the bytes that it `holds` while it waits, or to
+    /// [`Frame::waiting`] if that is `None`.
     pub(super) fn on_read(&mut self, holds: Option<usize>) {
         let Some(waiting) = self.frame.waiting else { return };
         let bytes = with_overhead(holds.unwrap_or(waiting));
@@ -63,18 +63,18 @@ impl Held {
         self.frame.waiting.is_none()
     }
 
-    /// Whether it is one that only waits, and has done so for too long if others need its memory.
+    /// Whether the request has waited longer than it may while others need its memory.
     pub(super) fn waits_long(&self, now_ms: u64) -> bool {
         !self.is_payload() && now_ms.saturating_sub(self.since_ms) > HELD_MS_MAX
     }
 }
 
-/// What a request takes besides its own bytes.
+/// Adds the overhead of a request to its own bytes.
 fn with_overhead(bytes: usize) -> usize {
     bytes.saturating_add(FRAME_OVERHEAD_BYTES)
 }
 
-/// One part of the memory.
+/// A part of the request memory with its own bound.
 #[derive(Clone, Debug)]
 struct Lane {
     admission: Admission,
@@ -94,7 +94,7 @@ impl Lane {
     }
 }
 
-/// The process-wide bound on requests in work, in two lanes.
+/// The process-wide bound on requests in flight, in two lanes.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     small: Lane,
@@ -134,12 +134,12 @@ impl Lanes {
         (account.of(user, is_small(frame)), with_overhead(frame.memory))
     }
 
-    /// Asks for the memory of a request; `wake` gets the permit, here or later.
+    /// Requests the memory of a request; `wake` receives the permit, before this returns or later.
     pub(super) fn admit(&self, frame: Frame, wake: Box<dyn FnOnce(Permit) + Send>) {
         self.lane(frame).admission.admit(with_overhead(frame.memory), wake);
     }
 
-    /// The memory of a request, if it is free.
+    /// Returns a permit for a request if the memory is free.
     pub(super) fn try_admit(&self, frame: Frame) -> Option<Permit> {
         self.lane(frame).admission.try_admit(with_overhead(frame.memory))
     }
@@ -151,10 +151,10 @@ impl Lanes {
         if fits { admission.try_admit(bytes) } else { None }
     }
 
-    /// Whether a request of which so much has come in so long has to give way to those who wait.
+    /// Whether a request that has received so many bytes in so long must be dropped in favour of those waiting.
     pub(super) fn must_give_way(&self, frame: Frame, received: usize, arriving_ms: u64) -> bool {
         let start_ms = if is_small(frame) { SMALL_ARRIVAL_MS } else { LARGE_ARRIVAL_MS };
-        // By what has come, not by what was promised: a promise costs nothing.
+        // By received bytes, not by the announced length: announcing costs the client nothing.
         let patience_ms = start_ms + received as u64 / ARRIVAL_BYTES_PER_MS;
         arriving_ms > patience_ms && self.lane(frame).is_waited_for()
     }
@@ -184,7 +184,7 @@ impl Lanes {
     }
 }
 
-/// Whatever fits into free memory is whole when it asks for a permit, and is read at once: it takes much for a moment only.
+/// A request within [`FREE_BYTES`] is complete when it needs a permit and is decoded immediately: it holds more memory only briefly.
 fn is_small(frame: Frame) -> bool {
     frame.memory <= SMALL_FRAME_BYTES_MAX || frame.len <= FREE_BYTES
 }

@@ -1,7 +1,7 @@
-//! What the server needs of a broker.
+//! [`BrokerHandle`]: the broker's interface to listeners.
 //!
-//! The pump and the http listener speak with this trait and not with the broker itself, so that they can be tested
-//! against one that does exactly what a test wants.
+//! Connections and the http listener use this trait instead of the broker itself, so that tests can substitute a
+//! scripted broker.
 
 mod real;
 
@@ -15,34 +15,34 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A broker that can be asked.
+/// A broker that accepts requests from sessions.
 pub trait BrokerHandle: Send + Sync + Debug {
-    /// A name for a new session.
+    /// Returns a new session id.
     fn new_session(&self) -> SessionId;
 
-    /// Takes a request and never blocks. `from` is answered exactly once under `token`, perhaps before this returns.
+    /// Submits a request; never blocks. `from` receives exactly one reply with `token`, possibly before this returns.
     fn submit(&self, from: &Arc<dyn ReplySink>, session: SessionId, token: Token, request: Request);
 
-    /// Has a job run by a thread that may wait for the disk. Never blocks. Whether it will be run: it is dropped when too many
-    /// wait already, or later when the broker ends.
+    /// Queues a job for a reader thread, which may block on the disk; never blocks itself. Returns whether it was queued: it is
+    /// dropped when too many jobs are queued already, or later when the broker stops.
     fn run_reader(&self, job: Box<dyn FnOnce() + Send>) -> bool;
 
-    /// The session has ended: its answers are not waited for any more.
+    /// Ends a session: no reply to it is needed any more.
     fn session_gone(&self, session: SessionId);
 
-    /// Topics as applied.
+    /// Topics, as of the applied state.
     fn catalog(&self) -> Arc<dyn Catalog>;
 
-    /// The time as sessions receive it.
+    /// The current time, as passed to sessions.
     fn now(&self) -> Now;
 
-    /// A partition at this moment.
+    /// Current status of a partition.
     fn partition_status(&self, id: PartitionId) -> Option<PartitionStatus>;
 
-    /// What the broker says of itself.
+    /// The broker's health and metrics.
     fn status(&self) -> BrokerStatus;
 
-    /// Only what is wrong with it: cheap enough to be asked each second.
+    /// The broker's health only; its cost allows a call each second.
     fn health(&self) -> Health {
         self.status().health
     }
@@ -53,58 +53,58 @@ pub trait BrokerHandle: Send + Sync + Debug {
     /// See `Broker::begin_backup`.
     fn begin_backup(&self) -> Result<Backup, polylogue_broker::Error>;
 
-    /// Whether publishers to queues are to wait for room on the disk.
+    /// Whether the disk alarm is raised: publishers to queues are blocked until the disk has room.
     fn is_disk_alarm(&self) -> bool;
 
-    /// Who is woken when [`BrokerHandle::is_disk_alarm`] says something else than before; one at a time.
+    /// Sets the waker that is woken when [`BrokerHandle::is_disk_alarm`] changes; replaces the previous one.
     fn wake_for_alarm(&self, waker: Waker);
 }
 
-/// A broker's state in numbers, for people and for metrics.
+/// A broker's health and metrics, for operators.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BrokerStatus {
-    /// What is wrong with it.
+    /// Faults of the broker.
     pub health: Health,
     /// Free bytes of the data directory's file system, where that is known.
     pub disk_free_bytes: Option<u64>,
-    /// Numbers with their names and meanings.
+    /// Counters and gauges.
     pub figures: Vec<Figure>,
-    /// How long the stages on a message's way take.
+    /// Durations of the stages of message processing.
     pub stages: Vec<Stage>,
 }
 
-/// What is wrong with a broker, some of which no client hears of.
+/// Faults of a broker; some are not visible to clients.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Health {
-    /// Why messages are refused, if they are.
+    /// The reason if messages are refused.
     pub refuses_writes: Option<String>,
-    /// Why publishers to queues are to wait, if they are.
+    /// The reason if the disk alarm is raised.
     pub disk_alarm: Option<String>,
-    /// Journals to which nothing can be written until they have a new writer.
+    /// Number of journals without a writer: they refuse writes until they have a new one.
     pub writers_lost: u64,
-    /// Background work that failed since the start, by what it was.
+    /// Failures of background work since the start, by kind of work.
     pub failures: BTreeMap<&'static str, Failure>,
 }
 
-/// How long a stage on a message's way takes.
+/// Duration of one stage of message processing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stage {
     /// Its name in metrics, without prefix and unit.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Help text.
     pub help: &'static str,
-    /// What was counted.
+    /// Histogram of durations.
     pub times: StageTimes,
 }
 
-/// One number.
+/// A counter or gauge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Figure {
     /// Its name in metrics, without prefix.
     pub name: String,
-    /// What it counts, in a few words.
+    /// Help text.
     pub help: String,
-    /// Whether it only ever grows.
+    /// Whether it is a counter, which never decreases.
     pub is_counter: bool,
     /// Its value.
     pub value: u64,

@@ -8,24 +8,24 @@
 //!                 └──────▶ ahead: what lies on the disk ──▶ readers' threads ──▶ mailbox
 //! ```
 //!
-//! One task serves one connection and does nothing that could block another one: its turns have a bounded number of steps, and one that
-//! needs more goes on on a [worker thread](workers). What a connection may cost:
+//! One task serves one connection and never blocks another: its turns have a bounded number of steps, and work that
+//! exceeds a turn continues on a [worker thread](workers). Memory of a connection by state:
 //!
-//! - silent: its task and its session, no buffers;
-//! - taking a request in: [`FREE_BYTES`] without a permit, the rest under one;
-//! - a request in work: a permit for what it takes when it is decoded, and what it holds once it only waits; one with messages keeps its
+//! - idle: its task and its session, no buffers;
+//! - receiving a request: [`FREE_BYTES`] without a permit, the rest under one;
+//! - a request in flight: a permit for its decoded size, reduced to the size it keeps while it waits; a request with messages keeps its
 //!   permit until the response is written, the others of a user and of a connection have [a share](shares) of the memory;
-//! - a read on its way: what it may bring, counted with the responses;
-//! - an answer that may be long whatever its request: [room for it](answers) from before it is made until it is taken;
-//! - a response that the client does not take: counted, and ended by `write_stall_ms_max`, or sooner when responses over
-//!   all connections come near `output_bytes_max`. Those of one connection bring its own reads to a halt at a sixteenth.
+//! - a pending read: its maximal result size, counted with the responses;
+//! - a response whose size does not depend on its request: [reserved memory](answers) from before it is built until it is taken;
+//! - a response that the client does not read: counted, and ended by `write_stall_ms_max`, or sooner when the responses of
+//!   all connections approach `output_bytes_max`. Responses of one connection above a sixteenth of that pause its own reads.
 //!
-//! Who holds more than its share of what others wait for has to get on: a sender and a reader at a least rate, a request
-//! that only waits within [some seconds](admission). Else its connection is closed.
+//! A connection that holds more than its share of memory for which others wait must make progress: senders and readers at a minimum rate,
+//! waiting requests within [a time limit](admission). Otherwise it is closed.
 //!
-//! Layer 5, the lowest of the crates that make the server: it sees the broker through [`handle`], and no HTTP, no configuration file and no
-//! command line. What all listeners share is here too: [`users`] and [tokens](oauth), the [audit log](audit), [`memory`], and queries of what is
-//! [`declared`].
+//! Layer 5, the lowest of the crates that make the server: it uses the broker through [`handle`], and has no HTTP, no configuration file and
+//! no command line. Parts shared by all listeners are here too: [`users`] and [tokens](oauth), the [audit log](audit), [`memory`], and queries
+//! of the AMQP metadata ([`declared`]).
 
 pub mod address;
 mod admission;

@@ -1,153 +1,151 @@
-//! What the pump needs of a protocol's session.
+//! [`Protocol`]: the sans-IO session that a connection task drives.
 
 use bytes::BytesMut;
 use polylogue_api::{Event, Now, Reply, Request, Token};
 use polylogue_types::{Chunk, Unfinished};
 use std::fmt;
 
-/// The input begins with something that will never be a frame.
+/// The input does not start with a valid frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoFrame;
 
-/// A frame that begins to arrive.
+/// Size of the frame at the start of the input, known from its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// Its length, everything included: what is read of it. Bytes.
+    /// Length on the wire, header included. Bytes.
     pub len: usize,
-    /// What it may take in memory until it is answered, itself included: a list takes many times its own bytes when it
-    /// is decoded. At least `len`. Bytes.
+    /// Upper bound of the memory it needs until it is answered, its own bytes included: a decoded list takes many times
+    /// its bytes on the wire. At least `len`. Bytes.
     pub memory: usize,
-    /// How much of that is left once the session has read it and it only waits. `None` for one that carries messages:
-    /// they stay as they came until they are written. Bytes.
+    /// Memory that it keeps after the session has decoded it, while it waits. `None` for a frame with messages: their
+    /// encoded bytes are kept until they are written. Bytes.
     pub waiting: Option<usize>,
 }
 
-/// What the answer to a request may take in memory.
+/// Memory that the response to a request may need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// No more than this.
+    /// An upper bound.
     Bytes(usize),
     /// The size is unknown until the response is built.
     Unknown,
 }
 
-/// What is known of a client once it has said it.
+/// A client's identity, complete once the client has sent it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
-    /// Who has logged in.
+    /// The authenticated user.
     pub user: Option<String>,
-    /// How the client calls itself.
+    /// The client's name for itself, such as Kafka's client id.
     pub client: String,
-    /// What it runs, as it says.
+    /// The client library and its version, as reported by the client.
     pub software: Option<String>,
 }
 
-/// One connection of one protocol, without the connection.
+/// A protocol session of one connection, without IO.
 ///
-/// A frame without messages is handed over when it starts at once; those with messages may lie there as they came, because an earlier one has to
-/// end first.
-/// One that asks for a [`Request::Watch`] has let go of what its last read returned.
+/// A frame without messages is passed to the session only when [`Protocol::starts_at_once`] is true for it. Frames with messages may be queued
+/// in the session, undecoded, until earlier ones have ended. A session that issues a [`Request::Watch`] has released the result of its last read.
 pub trait Protocol: Send + fmt::Debug + 'static {
-    /// The frame that `input` begins with. `None` when too little of it is there.
+    /// Returns the size of the frame at the start of `input`; `None` when too few bytes have arrived.
     ///
     /// # Errors
-    /// A length that is not allowed. Then the session itself is shown the input, and ends the connection.
+    /// The length is not allowed. The input is then passed to the session, which ends the connection.
     fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame>;
 
-    /// Takes whole frames from `input` and leaves the rest there. Called with whole frames that have a permit, with the
-    /// beginning of one, or with nothing when output was taken.
+    /// Consumes whole frames from `input` and leaves the rest. Called with whole frames that have a permit, with the
+    /// beginning of a frame, or with no input after output was taken.
     fn on_bytes(&mut self, input: &mut BytesMut, now: Now);
 
-    /// Whether more input could be used now.
+    /// Whether the session accepts more input now.
     fn wants_input(&self, now: Now) -> bool;
 
-    /// Whether the frame without messages that `input` begins with would be read at once.
+    /// Whether the session would decode the frame without messages at the start of `input` immediately.
     fn starts_at_once(&self, _input: &[u8]) -> bool {
         true
     }
 
-    /// What the session holds of one of its frames while that waits, by its place among [`Protocol::inflight`] ones; `None` where that is
-    /// [`Frame::waiting`]. Bytes.
+    /// Memory held for the waiting frame at index `at` of the [`Protocol::inflight`] frames; `None` if it equals [`Frame::waiting`]. Bytes.
     fn waiting_bytes(&self, _at: usize) -> Option<usize> {
         None
     }
 
-    /// Who has logged in, if that is known.
+    /// The authenticated user, if any.
     fn user(&self) -> Option<&str> {
         None
     }
 
-    /// What the answer to the oldest frame may take, if that is more than its permit has covered and it waits for
+    /// The memory for the response to the oldest frame, if that exceeds its permit and the session waits for
     /// [`Protocol::on_room`].
     fn wants_room(&self) -> Option<Room>;
 
-    /// There is room for what was wanted, until the output that answers it has been taken.
+    /// Grants the memory requested by [`Protocol::wants_room`] until the response has been taken.
     fn on_room(&mut self, now: Now);
 
-    /// The next thing to ask the broker.
+    /// Returns the next request to the broker.
     fn poll_request(&mut self) -> Option<(Token, Request)>;
 
-    /// The broker's answer.
+    /// Handles the broker's reply to the request with this token.
     fn on_reply(&mut self, token: Token, reply: Reply, now: Now);
 
-    /// What the broker says later.
+    /// Handles an event of the broker.
     fn on_event(&mut self, event: Event, now: Now);
 
-    /// Moves responses that are due to the end of `out`. Whether any request ended by that, with or without a response.
+    /// Appends the responses that are due to `out`. Returns whether any request ended, with or without a response.
     fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool;
 
-    /// Frames taken whose responses were not.
+    /// Number of frames consumed whose responses have not been taken.
     fn inflight(&self) -> usize;
 
-    /// When [`Protocol::on_deadline`] wants to be called. Monotonic milliseconds.
+    /// When [`Protocol::on_deadline`] must be called next. Monotonic milliseconds.
     fn next_deadline_ms(&self, now: Now) -> Option<u64>;
 
-    /// A deadline may have passed.
+    /// Handles deadlines that have passed; may be called early.
     fn on_deadline(&mut self, now: Now);
 
-    /// Whether [`Protocol::spent`] wants to know the time that is spent on the connection.
+    /// Whether the time spent on the connection must be reported to [`Protocol::spent`].
     fn counts_time(&self) -> bool {
         false
     }
 
-    /// A thread has worked so long for the connection. Nanoseconds.
+    /// Reports processor time spent on the connection. Nanoseconds.
     fn spent(&mut self, _ns: u64, _now: Now) {}
 
-    /// A turn begins, in which so many steps of about 0.1 µs may be taken. What did not fit into the last one goes on.
+    /// Begins a turn of at most `steps_max` steps of about 0.1 µs each, and continues the work left from the last turn.
     fn begin_turn(&mut self, steps_max: u64, now: Now);
 
-    /// Whether there is more to do than fitted into the turn, and where.
+    /// Returns where the work left over from the turn should continue; `None` if none is left.
     fn unfinished(&self) -> Option<Unfinished>;
 
-    /// What it goes on with on a worker thread, as metrics name it: one of a few words.
+    /// Label in metrics of the work that continues on a worker thread; of a small fixed set.
     fn unfinished_kind(&self) -> &'static str;
 
-    /// Steps that the turn has taken.
+    /// Number of steps taken in this turn.
     fn steps_used(&self) -> u64;
 
-    /// Who has logged in, whose long work waits behind that of others.
+    /// The user to whom work on worker threads is accounted, for fairness among users.
     fn payer(&self) -> Option<&str>;
 
-    /// Whether the client has still to log in, so that what it causes is only that.
+    /// Whether the client has not authenticated yet, so that all its work counts as login.
     fn is_logging_in(&self) -> bool {
         false
     }
 
-    /// Why the connection is to be closed now, in a few words.
+    /// Returns the reason if the connection must be closed now.
     fn close_reason(&self) -> Option<String>;
 
-    /// An operator ends the connection. Whether the client gets the reason first; else it is closed like one of a server that stops.
+    /// Ends the connection for an operator. Returns whether the reason is sent to the client; if not, it is closed as at a shutdown.
     fn end(&mut self, _why: &str, _now: Now) -> bool {
         false
     }
 
-    /// The server stops. Whether the client is notified, and the session ends once it has answered or had time to; else the connection is
-    /// closed when what is in work has ended.
+    /// Begins the shutdown. Returns whether the client is notified, and the session ends after its answer or a timeout; if not, the connection is
+    /// closed when the requests in flight have ended.
     fn shut_down(&mut self, _now: Now) -> bool {
         false
     }
 
-    /// Whether a user of that name has logged in. Where the books of the broker's clients tell, never.
+    /// Whether this user is logged in. Always false for sessions that the broker's client registry lists.
     fn is_user(&self, _name: &str) -> bool {
         false
     }
@@ -155,15 +153,15 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// The resource alarm was raised or cleared.
     fn on_alarm(&mut self, _now: Now) {}
 
-    /// Who the client is, as soon as that is known; where it is reported elsewhere, never. It does not change afterwards.
+    /// Returns the client's identity once it is known; it does not change afterwards. Always `None` for sessions that report it elsewhere.
     fn about(&self) -> Option<About> {
         None
     }
 
-    /// Nothing has come for a while: memory that is there only to be used again may go.
+    /// Releases memory kept for reuse, after a period without input.
     fn rest(&mut self) {}
 
-    /// The connection is over: a last thing to tell the broker, without a waiter for its answer.
+    /// Returns a last request to the broker after the connection was closed; its reply is dropped.
     fn on_closed(&mut self) -> Option<(Token, Request)> {
         None
     }

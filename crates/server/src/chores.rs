@@ -1,4 +1,4 @@
-//! What the broker does for its queues by itself, independently of connections.
+//! Background work for queues, independent of connections: dead-lettering, links between topics and queues, and alarms.
 
 use crate::health::{LoggedFaults, News};
 use polylogue_amqp_gateway::{
@@ -20,42 +20,42 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often it is looked how much memory is taken.
+/// Interval of memory checks.
 const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
-/// Whose the long turns of chores are, among those for whom worker threads work. No user has such a name.
+/// Account of the chores' long turns on worker threads. It is not a valid user name.
 const PAYER: &str = "\0chores";
-/// What they do, as metrics of long turns call it.
+/// Label of the chores in metrics of long turns.
 const KIND: &str = "topics to exchanges";
 
-/// Something sans-IO that asks the broker, and is no connection.
+/// A sans-IO client of the broker that is not a connection.
 pub(crate) trait Chore: Send + 'static {
-    /// The next thing to ask the broker.
+    /// Returns the next request to the broker.
     fn poll_request(&mut self) -> Option<(Token, Request)>;
 
-    /// The broker's answer.
+    /// Handles the broker's reply.
     fn on_reply(&mut self, token: Token, reply: Reply, now: Now);
 
-    /// What the broker says.
+    /// Handles an event of the broker.
     fn on_event(&mut self, _: Event, _: Now) {}
 
-    /// When [`Chore::on_deadline`] wants to be called. Monotonic milliseconds.
+    /// When [`Chore::on_deadline`] must be called next. Monotonic milliseconds.
     fn next_deadline_ms(&self) -> Option<u64> {
         None
     }
 
-    /// A deadline may have passed, or a notification has come.
+    /// Handles deadlines that have passed, or a notification.
     fn on_deadline(&mut self, _: Now) {}
 
-    /// Begins a turn of at most so many steps, and goes on with what the one before left.
+    /// Begins a turn of at most so many steps, and continues the work left from the last one.
     fn begin_turn(&mut self, _steps_max: u64, _: Now) {}
 
-    /// Whether something is left to do, which waits for nothing but another turn.
+    /// Whether work is left that can continue in the next turn.
     fn is_unfinished(&self) -> bool {
         false
     }
 
-    /// Whether something is left to do that may take longer than a turn: [`Chore::long_turn`] does it, on a worker thread.
+    /// Whether work is left that may take longer than a turn: [`Chore::long_turn`] does it, on a worker thread.
     fn wants_long_turn(&self) -> bool {
         false
     }
@@ -64,7 +64,7 @@ pub(crate) trait Chore: Send + 'static {
     fn long_turn(&mut self, _steps_max: u64, _: Now) {}
 }
 
-/// What became of dead messages since the start.
+/// Outcomes of dead-lettered messages since the start.
 #[derive(Clone, Debug, Default)]
 struct DeadMetrics {
     moved: Counter,
@@ -73,7 +73,7 @@ struct DeadMetrics {
 }
 
 impl DeadMetrics {
-    /// Counters that the registry knows.
+    /// Returns counters registered for metrics.
     fn register(registry: &mut Registry) -> DeadMetrics {
         let metrics = DeadMetrics::default();
         for (name, help, counter) in [
@@ -98,7 +98,7 @@ impl DeadMetrics {
     }
 }
 
-/// Moves dead messages, and counts them.
+/// Republishes dead-lettered messages, and counts them.
 struct Moving(DeadLetters, DeadMetrics);
 
 impl Chore for Moving {
@@ -170,7 +170,7 @@ struct Appending {
 }
 
 impl Appending {
-    /// With counters that the registry knows.
+    /// Returns a chore with registered counters.
     fn new(queues: ToTopics, registry: &mut Registry) -> Appending {
         let appending = Appending { queues, appended: Counter::default(), retried: Counter::default() };
         for (name, help, counter) in [
@@ -217,7 +217,7 @@ struct Publishing {
 }
 
 impl Publishing {
-    /// With counters that the registry knows.
+    /// Returns a chore with registered counters.
     fn new(exchanges: FromTopics, registry: &mut Registry) -> Publishing {
         let (published, retried, skipped) = Default::default();
         let publishing = Publishing { exchanges, published, retried, skipped };
@@ -292,7 +292,7 @@ impl Wake for Knock {
     }
 }
 
-/// Who is connected and what their messages cost, on request.
+/// Metrics by connection, on request.
 #[derive(Debug)]
 struct Census(Arc<Directory>);
 
@@ -343,12 +343,12 @@ impl Collector for Census {
     }
 }
 
-/// Where chores run.
+/// The runtime of the chores.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) runtime: &'a tokio::runtime::Handle,
     pub(crate) broker: &'a Arc<dyn BrokerHandle>,
-    /// For what takes longer than a turn.
+    /// Threads for work that takes longer than a turn.
     pub(crate) workers: &'a WorkerQueue,
 }
 
@@ -366,7 +366,7 @@ pub(crate) fn start(place: Place<'_>, directory: &Arc<Directory>, message_bytes_
     registry.register_collector(Box::new(Census(directory.clone())));
     let knock: Arc<Knock> = Arc::default();
     directory.idle_news().wake(Waker::from(knock.clone()));
-    // What it has not heard yet.
+    // An initial wake-up covers events before the subscription.
     knock.0.notify_one();
     place.spawn(IdleQueues::new(directory.clone(), broker.catalog()), knock);
     let knock: Arc<Knock> = Arc::default();
@@ -385,8 +385,7 @@ pub(crate) fn start(place: Place<'_>, directory: &Arc<Directory>, message_bytes_
     place.spawn(Publishing::new(from_topics, registry), knock);
 }
 
-/// Tells all connections when the server is short of room on the disk or of memory, and when it is no longer; and the log what is wrong
-/// with the broker. Ends with the runtime.
+/// Notifies all connections when the disk or memory alarm is raised or cleared, and logs faults of the broker. Ends with the runtime.
 pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Directory>, net: Arc<Shared>) {
     let knock: Arc<Knock> = Arc::default();
     net.broker.wake_for_alarm(Waker::from(knock.clone()));
@@ -394,7 +393,7 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
         let mut looks = tokio::time::interval(MEMORY_LOOK);
         let mut reported = LoggedFaults::default();
         loop {
-            // The first look is at once, and so at what it has not heard yet.
+            // The first check is immediate, and covers changes before the subscription.
             let news = tokio::select! {
                 () = knock.0.notified() => directory.set_alarm(Resource::Disk, net.broker.is_disk_alarm()),
                 _ = looks.tick() => {
@@ -419,7 +418,7 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
     });
 }
 
-/// What was read, in memory: files are read where waiting for the disk blocks no one. What cannot be read stays a file.
+/// Reads file chunks into memory, on a thread that may block on the disk. Chunks that cannot be read stay files.
 async fn in_memory(reply: Reply) -> Reply {
     let is_file = |data: &ReadData| data.chunks.iter().any(|chunk| matches!(chunk, Chunk::File(_)));
     match reply {
@@ -438,7 +437,7 @@ async fn in_memory(reply: Reply) -> Reply {
     }
 }
 
-/// Between a chore and the broker. Never ends.
+/// Passes requests, replies and events between a chore and the broker. Never returns.
 async fn run(broker: Arc<dyn BrokerHandle>, workers: WorkerQueue, mut chore: impl Chore, knock: Arc<Knock>) {
     let mailbox = Arc::new(Mailbox::default());
     let sink: Arc<dyn ReplySink> = mailbox.clone();
@@ -467,7 +466,7 @@ async fn run(broker: Arc<dyn BrokerHandle>, workers: WorkerQueue, mut chore: imp
         };
         tokio::select! {
             () = mailbox.arrived() => {}
-            // What takes longer than a turn goes on in pieces: no connection waits for it.
+            // Work longer than a turn continues in pieces, so that no connection waits for it.
             () = tokio::task::yield_now(), if is_unfinished => {}
             () = knock.0.notified() => chore.on_deadline(broker.now()),
             () = sleep => chore.on_deadline(broker.now()),

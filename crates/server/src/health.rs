@@ -10,32 +10,32 @@
 use polylogue_net::handle::{Failure, Health};
 use std::collections::BTreeMap;
 
-/// How soon a kind of work that goes on failing is logged again. Milliseconds.
+/// Interval at which a repeatedly failing kind of work is logged again. Milliseconds.
 const AGAIN_MS: u64 = 60_000;
 
-/// What was logged of a kind of work.
+/// Failures of a kind of work that have been logged.
 #[derive(Debug)]
 struct Said {
     count: u64,
     at_ms: u64,
 }
 
-/// What has changed.
+/// A change of health to be logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum News {
-    /// Messages are refused, for that reason.
+    /// Messages are refused; the reason.
     Refuses(String),
-    /// They are taken again.
+    /// Messages are accepted again.
     Takes,
-    /// Publishers to queues wait, for that reason.
+    /// The disk alarm was raised; the reason.
     Waits(String),
-    /// They go on.
+    /// The disk alarm was cleared.
     GoesOn,
-    /// So many journals have lost their writer.
+    /// Number of journals that have lost their writer.
     WritersLost(u64),
-    /// All have one.
+    /// All journals have a writer again.
     WritersBack,
-    /// Work in the background has failed: what it was, how often since it was logged last, and what the last one said.
+    /// Background work has failed: its kind, failures since the last log line, and the last error.
     Failed(&'static str, u64, String),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct LoggedFaults {
 }
 
 impl LoggedFaults {
-    /// What is to be logged now that it is so.
+    /// Compares health with what was logged; returns the changes.
     pub(crate) fn news(&mut self, health: Health, now_ms: u64) -> Vec<News> {
         let mut all = Vec::new();
         let Health { refuses_writes, disk_alarm, writers_lost, failures } = health;
@@ -112,7 +112,7 @@ mod tests {
         Health { failures: [("merge", failure)].into(), ..Health::default() }
     }
 
-    /// Alerts sent people to a log in which nothing stood: the broker counted what failed, and did not log it.
+    /// Regression: alerts referred to the log, but the broker counted failures without logging them.
     #[test]
     fn what_fails_in_the_background_is_told_at_once_and_then_each_minute() {
         let mut reported = LoggedFaults::default();

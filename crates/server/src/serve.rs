@@ -1,8 +1,8 @@
-//! A server from its configuration to its end.
+//! Runs a server: start, listeners, background tasks and shutdown.
 //!
-//! Listeners are bound before the data directory is touched, so that a port that is taken changes nothing on disk. They
-//! accept once the broker has recovered; until then clients wait in the system's queue. The http listeners serve from the
-//! beginning to the end: while the broker recovers and while connections end, they say that it is not ready.
+//! Listeners are bound before the data directory is opened, so that a start that fails on a port in use changes nothing on disk. They
+//! accept once the broker has recovered; until then clients wait in the listen backlog. The http listeners serve during the whole
+//! life of the process: during recovery and shutdown they report that the server is not ready.
 
 mod descriptors;
 mod threads;
@@ -48,19 +48,19 @@ use std::time::Duration;
 use threads::{HttpListener, HttpThread};
 use tokio::sync::watch;
 
-/// Connections that may wait to be accepted; the system may allow fewer.
+/// Length of the listen backlog; the system may allow less.
 const LISTEN_BACKLOG: i32 = 4_096;
 
-/// How soon the first user is looked for again.
+/// Interval between checks for the initial user.
 const FIRST_USER_LOOK: Duration = Duration::from_millis(1);
-/// How often.
+/// Number of checks.
 const FIRST_USER_LOOKS_MAX: u32 = 2_000;
 
-/// Said at each start of a directory that, new, would have no such user.
+/// Warning at each start of a data directory with a user `guest` that a new directory would not have.
 const GUEST_IS_THERE: &str = "the user guest, whose password is public, is there beside an administrator, and logs in over amqp and rabbitmq-http \
      from this machine: delete it (polylogue user delete guest), or say server.guest = off, or on to keep it";
 
-/// A listener that is bound.
+/// A bound listener.
 struct Bound {
     config: ListenerConfig,
     listener: TcpListener,
@@ -68,13 +68,13 @@ struct Bound {
 }
 
 impl Bound {
-    /// Whether clients have to say who they are.
+    /// Whether clients have to log in.
     fn asks(&self, config: &ServerConfig) -> bool {
         let protocols = [Protocol::Kafka, Protocol::Http, Protocol::RabbitmqMetrics];
         protocols.contains(&self.config.protocol) && config.login.asks_at(self.at.ip())
     }
 
-    /// What its bytes go over.
+    /// Plain TCP or TLS.
     fn tls(&self, tls: Option<&Arc<Tls>>) -> Option<Arc<Tls>> {
         tls.filter(|_| self.config.tls).cloned()
     }
@@ -113,21 +113,21 @@ impl Bound {
     }
 }
 
-/// Whether clients of a listener have to be users whom an administrator has made: RabbitMQ's listeners always ask, and `guest` logs in at
-/// loopback listeners only.
+/// Whether clients of a listener need a user that an administrator has created: AMQP listeners always require a login, and `guest` is
+/// accepted on loopback listeners only.
 fn knows_no_guest(protocol: Protocol, at: IpAddr) -> bool {
     matches!(protocol, Protocol::Amqp | Protocol::RabbitmqHttp) && !at.is_loopback()
 }
 
-/// How many turns of connections a thread gives before it looks which sockets have become ready. A turn of a busy connection takes
-/// a millisecond, and as long as no thread is idle no other thread looks.
+/// Number of turns after which a thread polls for ready sockets. A turn of a busy connection takes a millisecond, and while no thread
+/// is idle no other thread polls.
 const TASKS_PER_LOOK: u32 = 8;
 
-/// Runs a server until it is stopped. `settings` is what the API shows of the options; `admin` is the password of the first administrator,
-/// where there is none yet; with `json`, what it says on standard output is for programs.
+/// Runs a server until it is stopped. `settings` are the options as the API shows them; `admin` is the password for the first
+/// administrator, used if there is none yet; `json` selects JSON lines on standard output.
 ///
 /// # Errors
-/// Why it did not start. Then nothing has changed on disk.
+/// The start failed; nothing on disk has changed.
 pub fn run(
     config: &ServerConfig,
     settings: Vec<Setting>,
@@ -148,7 +148,7 @@ pub fn run(
         runtime.worker_threads(threads);
     }
     let runtime = runtime.build().map_err(|e| StartError(format!("cannot start the threads for connections: {e}")))?;
-    // Before the data directory is opened: a signal that comes while it recovers ends the start in good order.
+    // Before the data directory is opened: a signal during recovery ends the start cleanly.
     let signals = runtime
         .block_on(async { threads::Signals::new() })
         .map_err(|e| StartError(format!("cannot listen to signals: {e}")))?;
@@ -166,7 +166,7 @@ pub fn run(
     let oauth = config.oauth.clone().map(|tokens| OAuth::load(tokens, &mut registry).map(Arc::new));
     let oauth = oauth.transpose().map_err(StartError)?;
     let entrance = Arc::new(Entrance::new(limits, metrics.clone()));
-    // Users are needed wherever one listener asks; and `guest` is none at listeners that others reach.
+    // Users are needed if one listener requires a login; `guest` does not count on listeners beyond loopback.
     let mut all = bound.iter().chain(&http_bound).chain(&management_bound).chain(&scrapes_bound);
     let asks = all.any(|one| one.asks(config) || knows_no_guest(one.config.protocol, one.at.ip()));
     let http_listener = |one: Bound| one.http(config.login, tls.as_ref());
@@ -174,7 +174,7 @@ pub fn run(
     let http = HttpThread::start(&env, "pl-http", listeners, entrance.clone())?;
     let named = |protocol: Protocol, starting| Entrance::named(protocol.name(), limits, metrics.clone(), starting);
     let management = Arc::new(named(Protocol::RabbitmqHttp, polylogue_rabbitmq_http::starting()));
-    // Its requests need a login in any case, which it sees to by itself.
+    // Its requests always need a login, which it checks itself.
     let listeners = management_bound.into_iter().map(|one| one.http(LoginPolicy::Never, tls.as_ref())).collect();
     let management_http = HttpThread::start_some(&env, "pl-rabbit-http", listeners, &management)?;
     let scrapes = Arc::new(named(Protocol::RabbitmqMetrics, http::starting()));
@@ -204,13 +204,13 @@ pub fn run(
     result
 }
 
-/// What is there before the broker is.
+/// The parts that exist before the broker has recovered.
 struct Front {
     settings: Vec<Setting>,
     statuses: Vec<ListenerStatus>,
     lines: Vec<String>,
     json: bool,
-    /// There is a listener at which clients have to log in as a user whom an administrator has created.
+    /// At least one listener requires a login as a user that an administrator has created.
     asks: bool,
     /// The password of the first administrator.
     admin: Option<Password>,
@@ -219,19 +219,19 @@ struct Front {
     entrance: Arc<Entrance>,
     http: HttpThread,
     management: Arc<Entrance>,
-    /// Only on request.
+    /// Enabled by an option only.
     management_http: Option<HttpThread>,
     scrapes: Arc<Entrance>,
-    /// The same.
+    /// Enabled by an option only.
     scrapes_http: Option<HttpThread>,
-    /// Where a listener speaks it.
+    /// Present if a listener uses the protocol.
     tls: Option<Arc<Tls>>,
-    /// Where tokens are logins.
+    /// Present if token logins are enabled.
     oauth: Option<Arc<OAuth>>,
 }
 
 impl Front {
-    /// Whether a start makes an administrator where there is none.
+    /// Whether a start creates the first administrator.
     fn makes_administrator(&self) -> bool {
         self.asks || self.admin.is_some()
     }
@@ -275,7 +275,7 @@ fn open_and_serve(
     let handle: Arc<dyn BrokerHandle> = Arc::new(broker.clone());
     let mut amqp_settings = config.amqp.clone();
     if amqp_settings.cluster_name == AmqpSettings::default().cluster_name {
-        // Federation tells brokers apart by it.
+        // Federation identifies brokers by it.
         amqp_settings.cluster_name = format!("polylogue@{}", handle.catalog().cluster().cluster_id);
     }
     let amqp_settings = Arc::new(amqp_settings);
@@ -293,7 +293,7 @@ fn open_and_serve(
     let opened = Opened { broker: handle, live, amqp, amqp_settings, directory, users, audit, rng };
     let result = started.and_then(|workers| serve(config, front, bound, (opened, workers), runtime, signals));
     front.stop();
-    // Whatever happened: what was acknowledged is flushed, and the next start is quick.
+    // After errors too: flushes acknowledged writes and makes the next start quick.
     broker.shutdown();
     result
 }
@@ -326,7 +326,7 @@ fn credit_rules(config: &ServerConfig) -> CreditRules {
     }
 }
 
-/// The broker with what the protocols bring along.
+/// The broker with the state machines of the protocols.
 fn open(
     env: &Env,
     config: &ServerConfig,
@@ -398,7 +398,7 @@ fn open(
     })
 }
 
-/// A broker that has started, and the settings that it goes by.
+/// A started broker and its live settings.
 struct Opened {
     broker: Arc<dyn BrokerHandle>,
     live: Arc<LiveSettings>,
@@ -410,8 +410,8 @@ struct Opened {
     rng: Arc<dyn Rng>,
 }
 
-/// Waits until the first user is there, so that a client that learns that the server is ready can log in. Not for long: a full disk
-/// keeps no client from what is there.
+/// Waits until the initial user exists, so that clients can log in as soon as the server reports ready. The wait is bounded: with a full
+/// disk the existing data must stay readable.
 async fn begun(directory: &Directory) {
     for _ in 0..FIRST_USER_LOOKS_MAX {
         if directory.has_begun() {
@@ -422,7 +422,7 @@ async fn begun(directory: &Directory) {
     tracing::warn!("the initial AMQP user is not created yet");
 }
 
-/// Bounds the connections, by what is set while it runs.
+/// Returns the gate that bounds connections by the live settings.
 fn gate(config: &ServerConfig, live: Arc<LiveSettings>) -> Gate {
     Gate::new(Arc::new(AtomicUsize::new(0)), config.connections_max).with_bounds(move |address| {
         let listener = &live.settings().listener;
@@ -431,7 +431,7 @@ fn gate(config: &ServerConfig, live: Arc<LiveSettings>) -> Gate {
     })
 }
 
-/// Has certificates and the keys of tokens looked at again while it runs.
+/// Starts the reload of certificates and token keys.
 fn watch_files(front: &Front, runtime: &tokio::runtime::Runtime, stopped: &watch::Receiver<bool>) {
     if let Some(tls) = &front.tls {
         runtime.spawn(tls.clone().watch(stopped.clone()));
@@ -441,7 +441,7 @@ fn watch_files(front: &Front, runtime: &tokio::runtime::Runtime, stopped: &watch
     }
 }
 
-/// Everything between the broker's start and its end.
+/// Serves from the broker's start to its stop.
 fn serve(
     config: &ServerConfig,
     front: &mut Front,
@@ -517,7 +517,7 @@ fn serve(
     Ok(())
 }
 
-/// Lets connections finish what is in work, for so long.
+/// Waits for requests in flight, up to the time limit.
 fn end_connections(runtime: &tokio::runtime::Runtime, net: &Shared, patience_ms: u64) {
     let patience = Duration::from_millis(patience_ms);
     let stopped = runtime.block_on(async { tokio::time::timeout(patience, net.connections.stop()).await });
@@ -527,7 +527,7 @@ fn end_connections(runtime: &tokio::runtime::Runtime, net: &Shared, patience_ms:
     net.workers.stop();
 }
 
-/// Starts the threads for long work.
+/// Starts the worker threads for long work.
 fn start_workers(env: &Env, front: &mut Front) -> Result<Workers, StartError> {
     let fail = |e: std::io::Error| StartError(format!("cannot start the threads for long work: {e}"));
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -536,7 +536,7 @@ fn start_workers(env: &Env, front: &mut Front) -> Result<Workers, StartError> {
     Ok(workers)
 }
 
-/// What all connections share.
+/// State shared by all connections.
 fn shared(config: &ServerConfig, front: &Front, broker: &Arc<dyn BrokerHandle>, workers: Workers) -> Shared {
     Shared {
         broker: broker.clone(),
@@ -556,7 +556,7 @@ fn rabbitmq_setup(config: &ServerConfig, amqp: &Arc<AmqpSettings>) -> RabbitmqSe
     RabbitmqSetup { amqp: amqp.clone(), connections_max, disk_free_limit_bytes }
 }
 
-/// Messages go on to other brokers, and come from them.
+/// Starts shovels and federation.
 fn start_links(
     runtime: &tokio::runtime::Runtime,
     around: Surroundings,
@@ -599,7 +599,7 @@ fn see_to_administrator(
     Ok(())
 }
 
-/// Warns where the user whose password is public is there and needless.
+/// Warns if `guest`, whose password is public, exists without need.
 fn look_at_guest(policy: GuestPolicy, directory: &Directory) {
     if policy == GuestPolicy::Auto && directory.has_guest_beside_administrator() {
         tracing::warn!("{GUEST_IS_THERE}");
@@ -617,8 +617,8 @@ fn administrator(password: &Password, json: bool) -> String {
     )
 }
 
-/// Says where it listens and that it serves: on standard output, where scripts wait for it. A missing reader is no
-/// reason to end.
+/// Prints the listeners' addresses and readiness to standard output, where scripts wait for it. A closed standard output is not an
+/// error.
 fn announce(lines: &[String], json: bool) {
     let mut out = std::io::stdout().lock();
     for line in lines {
