@@ -1,11 +1,11 @@
-//! Connections of this broker's own to brokers, this one or others, for whatever moves messages between them.
+//! Client connections of shovels and federation to this broker and to others.
 //!
 //! ```text
 //!   Link ── amqp::Client ── TCP, or inside::serve: this broker's own AMQP connection, in memory
 //! ```
 //!
-//! **Memory.** What a source sends is read when the destination takes it: [`EVENTS_BYTES_MAX`] and [`OUTPUT_BYTES_MAX`] of messages and
-//! [`UNCONFIRMED_MAX`] numbers a link.
+//! **Memory.** A source is read only as fast as the destination accepts messages: at most [`EVENTS_BYTES_MAX`] and [`OUTPUT_BYTES_MAX`] of
+//! messages and [`UNCONFIRMED_MAX`] unconfirmed numbers for each link.
 
 mod author;
 mod headers;
@@ -30,11 +30,11 @@ use polylogue_net::handle::BrokerHandle;
 use polylogue_router::Argument;
 use std::sync::Arc;
 
-/// Messages of the source that wait for the destination. Bytes.
+/// The most bytes of messages from the source that wait for the destination.
 const EVENTS_BYTES_MAX: usize = 4 << 20;
-/// Messages that wait for the socket of the destination. Bytes.
+/// The most bytes of messages that wait for the destination's socket.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Messages that wait for their confirmation.
+/// The most messages that wait for their publisher confirm.
 const UNCONFIRMED_MAX: usize = 1 << 16;
 
 /// What links need of the server.

@@ -23,17 +23,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// Under pressure, a client that takes nothing of its response for this long is given up. Milliseconds.
+/// Under memory pressure, a client that reads nothing of its response for this long is disconnected. Milliseconds.
 const PRESSURE_STALL_MS: u64 = 1_000;
-/// How often a connection that may have to give way looks whether it must. Milliseconds.
+/// Interval at which a connection over its share checks whether it must be closed. Milliseconds.
 const PRESSURE_CHECK_MS: u64 = 1_000;
-/// How often a read that waits for responses to be taken, or an answer that waits for room, is tried again. Milliseconds.
+/// Retry interval of deferred reads and of responses that wait for memory. Milliseconds.
 const DEFERRED_CHECK_MS: u64 = 20;
-/// How long a connection that was closed from our side is looked after. Milliseconds.
+/// How long a connection closed by the server is drained. Milliseconds.
 const LINGER_MS: u64 = 500;
-/// How much is read and dropped meanwhile. KiB.
+/// The most input read and dropped while draining. KiB.
 const LINGER_READS_MAX: usize = 256;
-/// A connection that has been quiet for so long lets go of memory that it does not use. Milliseconds.
+/// Idle time after which a connection releases unused memory. Milliseconds.
 const REST_AFTER_MS: u64 = 5_000;
 /// A connection that goes on for so long without having to wait lets others have its thread. A peer that always has more to say
 /// is never waited for, and until its task gives way the thread looks at no other socket. Milliseconds.
@@ -46,19 +46,19 @@ const FAR_MS: u64 = 24 * 3_600_000;
 pub(super) enum Cause {
     /// The peer closed it.
     Peer,
-    /// The session wanted it, for this reason.
+    /// The session closed it, for this reason.
     Session(String),
-    /// The peer took nothing of a response for too long.
+    /// The peer read nothing of a response for too long.
     Stalled,
-    /// The peer sent a request so slowly that others who waited for the memory went first.
+    /// The peer sent a request too slowly while others waited for memory.
     TooSlow,
-    /// The peer took its responses so slowly that others who were held up by that went first.
+    /// The peer read its responses too slowly while others waited for memory.
     SlowReader,
-    /// Requests that only waited held memory that others needed.
+    /// Waiting requests held memory that others needed.
     Held,
     /// The server stops.
     Stop,
-    /// The system's.
+    /// An error of the socket.
     Io(io::ErrorKind),
 }
 
@@ -624,7 +624,7 @@ async fn linger(link: &mut Link) {
     let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), link.close(LINGER_READS_MAX)).await;
 }
 
-/// A peer that goes away without a word is one that closed the connection.
+/// Treats a reset by the peer as a close.
 fn closed_or(e: &io::Error) -> Cause {
     match e.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => Cause::Peer,

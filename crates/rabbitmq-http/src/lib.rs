@@ -1,4 +1,4 @@
-//! RabbitMQ's management HTTP API, for its tools and client libraries. docs/protocols/rabbitmq-http.md lists what there is.
+//! RabbitMQ's management HTTP API, for its tools and client libraries. docs/protocols/rabbitmq-http.md lists the supported paths.
 //!
 //! ```text
 //!   request ── target (path, query) ── call (who, what is declared) ── one file a subject ── answer
@@ -8,7 +8,7 @@
 //!
 //! Layer 5: it sees the broker through `net::handle`, serves HTTP with `admin`, shows what `bridges` does, and reads no configuration file.
 //!
-//! Who asks is known before a body is read. Bodies of all requests together are bounded. It runs on a thread of its own.
+//! Requests are authenticated before their body is read. Bodies of all requests together are bounded. The API runs on its own thread.
 
 mod answer;
 mod ask;
@@ -75,15 +75,15 @@ use std::sync::Arc;
 use target::Query;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The largest body of a request that brings no definitions: a message of the largest size in base64 fits. Bytes.
+/// The largest body of a request other than an import of definitions: a message of the largest size in base64 fits. Bytes.
 const BODY_BYTES_MAX: usize = 24 << 20;
-/// What all bodies together may have; further ones wait. Bytes.
+/// Bound of all bodies together; further ones wait. Bytes.
 const BODIES_BYTES_MAX: usize = 64 << 20;
 
 /// Bodies of this length need no room of those: there are no more of them than connections. Bytes.
 const FREE_BYTES: usize = 64 << 10;
 
-/// What the handlers see.
+/// State shared by the handlers.
 #[derive(Debug)]
 pub struct Management {
     /// The broker.
@@ -94,23 +94,23 @@ pub struct Management {
     pub settings: Arc<AmqpSettings>,
     /// The connections of clients.
     pub net: Arc<Shared>,
-    /// Where it listens.
+    /// The listeners' addresses.
     pub listeners: Vec<ListenerStatus>,
-    /// Where salts come from.
+    /// Randomness for salts.
     pub rng: Arc<dyn Rng>,
     /// The receiver of failed logins.
     pub(crate) users: Arc<dyn Authority>,
     /// The audit log.
     audit: Option<Arc<Audit>>,
-    /// What shovels do.
+    /// Status of shovels.
     pub(crate) shovels: Arc<Shovels>,
-    /// What links of federation do.
+    /// Status of federation links.
     pub(crate) federation: Arc<Federation>,
     /// How the server was set up.
     setup: RabbitmqSetup,
-    /// Bytes that bodies may still take.
+    /// Bytes left for bodies.
     bodies: Semaphore,
-    /// How fast things go.
+    /// Rates of counters.
     pub(crate) rates: Rates,
 }
 
@@ -176,7 +176,7 @@ impl Management {
     }
 }
 
-/// All paths.
+/// The router with all routes.
 pub fn router(management: Arc<Management>) -> Router {
     Router::new().fallback(serve).with_state(management)
 }
@@ -190,7 +190,7 @@ pub async fn make_topics(management: &Management) -> Result<(), String> {
     ask::make_topics(management).await.map_err(|failure| failure.reason)
 }
 
-/// What is served before there is a broker.
+/// The routes served before the broker has recovered.
 pub fn starting() -> Router {
     Router::new().fallback(|| async { Failure::starting() })
 }
@@ -208,7 +208,7 @@ async fn serve(State(app): State<Arc<Management>>, request: Request) -> Response
     let answered = if ends_with_its_client(&request) {
         answer(&app, request).await
     } else {
-        // A change is brought to its end even when its client is gone: what was declared must be made.
+        // A change runs to its end even if its client disconnects: a declaration must take effect.
         let doing = tokio::spawn(async move { answer(&app, request).await });
         doing.await.unwrap_or_else(|_| Err(Failure::internal("the server stops")))
     };
@@ -278,7 +278,7 @@ async fn read(
     body: axum::body::Body,
     max: usize,
 ) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Failure> {
-    // What comes in pieces may have any length up to the longest.
+    // A chunked body may have any length up to the bound.
     let len = body.size_hint().upper().map_or(max, |len| usize::try_from(len).unwrap_or(usize::MAX));
     if len > max {
         return Err(Failure::too_large());

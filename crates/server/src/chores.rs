@@ -284,9 +284,9 @@ impl Chore for Publishing {
 
 /// Wakes a chore.
 #[derive(Default)]
-struct Knock(Notify);
+struct Notifier(Notify);
 
-impl Wake for Knock {
+impl Wake for Notifier {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }
@@ -353,8 +353,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn spawn(self, chore: impl Chore, knock: Arc<Knock>) {
-        self.runtime.spawn(run(self.broker.clone(), self.workers.clone(), chore, knock));
+    fn spawn(self, chore: impl Chore, notifier: Arc<Notifier>) {
+        self.runtime.spawn(run(self.broker.clone(), self.workers.clone(), chore, notifier));
     }
 }
 
@@ -364,38 +364,38 @@ pub(crate) fn start(place: Place<'_>, directory: &Arc<Directory>, message_bytes_
     let dead = Moving(DeadLetters::new(directory.clone(), broker.catalog()), DeadMetrics::register(registry));
     place.spawn(dead, Arc::default());
     registry.register_collector(Box::new(Census(directory.clone())));
-    let knock: Arc<Knock> = Arc::default();
-    directory.idle_news().wake(Waker::from(knock.clone()));
+    let notifier: Arc<Notifier> = Arc::default();
+    directory.idle_news().wake(Waker::from(notifier.clone()));
     // An initial wake-up covers events before the subscription.
-    knock.0.notify_one();
-    place.spawn(IdleQueues::new(directory.clone(), broker.catalog()), knock);
-    let knock: Arc<Knock> = Arc::default();
-    directory.queue_news().wake(Waker::from(knock.clone()));
-    knock.0.notify_one();
-    place.spawn(MissingTopics::new(directory.clone(), broker.catalog()), knock);
-    let knock: Arc<Knock> = Arc::default();
-    directory.topic_news().wake(Waker::from(knock.clone()));
-    knock.0.notify_one();
-    place.spawn(Appending::new(ToTopics::new(directory.clone(), broker.catalog()), registry), knock);
-    let knock: Arc<Knock> = Arc::default();
-    directory.exchange_news().wake(Waker::from(knock.clone()));
-    knock.0.notify_one();
+    notifier.0.notify_one();
+    place.spawn(IdleQueues::new(directory.clone(), broker.catalog()), notifier);
+    let notifier: Arc<Notifier> = Arc::default();
+    directory.queue_news().wake(Waker::from(notifier.clone()));
+    notifier.0.notify_one();
+    place.spawn(MissingTopics::new(directory.clone(), broker.catalog()), notifier);
+    let notifier: Arc<Notifier> = Arc::default();
+    directory.topic_news().wake(Waker::from(notifier.clone()));
+    notifier.0.notify_one();
+    place.spawn(Appending::new(ToTopics::new(directory.clone(), broker.catalog()), registry), notifier);
+    let notifier: Arc<Notifier> = Arc::default();
+    directory.exchange_news().wake(Waker::from(notifier.clone()));
+    notifier.0.notify_one();
     let body_bytes_max = usize::try_from(message_bytes_max).unwrap_or(usize::MAX);
     let from_topics = FromTopics::new(directory.clone(), broker.catalog(), body_bytes_max);
-    place.spawn(Publishing::new(from_topics, registry), knock);
+    place.spawn(Publishing::new(from_topics, registry), notifier);
 }
 
 /// Notifies all connections when the disk or memory alarm is raised or cleared, and logs faults of the broker. Ends with the runtime.
 pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Directory>, net: Arc<Shared>) {
-    let knock: Arc<Knock> = Arc::default();
-    net.broker.wake_for_alarm(Waker::from(knock.clone()));
+    let notifier: Arc<Notifier> = Arc::default();
+    net.broker.wake_for_alarm(Waker::from(notifier.clone()));
     runtime.spawn(async move {
         let mut looks = tokio::time::interval(MEMORY_LOOK);
         let mut reported = LoggedFaults::default();
         loop {
             // The first check is immediate, and covers changes before the subscription.
             let news = tokio::select! {
-                () = knock.0.notified() => directory.set_alarm(Resource::Disk, net.broker.is_disk_alarm()),
+                () = notifier.0.notified() => directory.set_alarm(Resource::Disk, net.broker.is_disk_alarm()),
                 _ = looks.tick() => {
                     let disk = directory.set_alarm(Resource::Disk, net.broker.is_disk_alarm());
                     let memory = directory.set_alarm(Resource::Memory, net.memory.look());
@@ -438,7 +438,7 @@ async fn in_memory(reply: Reply) -> Reply {
 }
 
 /// Passes requests, replies and events between a chore and the broker. Never returns.
-async fn run(broker: Arc<dyn BrokerHandle>, workers: WorkerQueue, mut chore: impl Chore, knock: Arc<Knock>) {
+async fn run(broker: Arc<dyn BrokerHandle>, workers: WorkerQueue, mut chore: impl Chore, notifier: Arc<Notifier>) {
     let mailbox = Arc::new(Mailbox::default());
     let sink: Arc<dyn ReplySink> = mailbox.clone();
     let session = broker.new_session();
@@ -468,7 +468,7 @@ async fn run(broker: Arc<dyn BrokerHandle>, workers: WorkerQueue, mut chore: imp
             () = mailbox.arrived() => {}
             // Work longer than a turn continues in pieces, so that no connection waits for it.
             () = tokio::task::yield_now(), if is_unfinished => {}
-            () = knock.0.notified() => chore.on_deadline(broker.now()),
+            () = notifier.0.notified() => chore.on_deadline(broker.now()),
             () = sleep => chore.on_deadline(broker.now()),
         }
         mailbox.take(&mut mail);

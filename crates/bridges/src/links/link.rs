@@ -1,4 +1,4 @@
-//! One connection: a client session and what its bytes go over.
+//! One AMQP client connection of a link: a client session and its transport.
 
 use super::{Author, EVENTS_BYTES_MAX, OUTPUT_BYTES_MAX, Surroundings, UNCONFIRMED_MAX, inside};
 use bytes::{Buf, Bytes, BytesMut};
@@ -23,13 +23,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How much is read at a time. Bytes.
+/// Size of one read. Bytes.
 const READ_BYTES: usize = 64 << 10;
 /// Pieces that are written at a time.
 const SLICES_MAX: usize = 64;
-/// How often a connection is read and written before others have a turn.
+/// Reads and writes of a connection before it yields to others.
 const ROUNDS_MAX: usize = 4;
-/// How long connecting may take where the address does not say it. Milliseconds.
+/// Default connection timeout, if the URI sets none. Milliseconds.
 const CONNECT_MS: u64 = 60_000;
 /// How long a server that lives may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,20 +37,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 /// How long they may where all was moved: what was written may still be on its way, and closing the socket must not overtake it.
 pub(crate) const FAREWELL_AT_THE_END: Duration = Duration::from_secs(10);
-/// Whom an address without a user means, as with RabbitMQ's clients.
+/// The user of a URI without one, as in RabbitMQ's clients.
 const GUEST: &str = "guest";
 
-/// The channel that messages go over.
+/// The channel for messages.
 pub(crate) const CHANNEL: u16 = 1;
 /// The channel on which it is asked whether something is there: it closes where it is not.
 const ASKING: u16 = 2;
 
-/// Why an end cannot be used.
+/// Why a link's connection failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
     /// The server has closed a channel: code and text.
     Channel(u16, String),
-    /// Everything else, in a few words.
+    /// Any other error, as text.
     Other(String),
 }
 
@@ -84,17 +84,17 @@ pub(crate) struct Link {
     input: BytesMut,
     chunks: Vec<Chunk>,
     output: VecDeque<Bytes>,
-    /// What `output` has got so far. Bytes.
+    /// Total bytes added to `output`.
     taken_bytes: u64,
-    /// What the stream has taken so far. Bytes.
+    /// Total bytes that the stream has accepted.
     written_bytes: u64,
-    /// Nothing more can be read.
+    /// The stream is closed for reading.
     is_at_end: bool,
-    /// Nothing more can be written.
+    /// The stream is closed for writing.
     is_broken: bool,
     /// Where it is.
     pub(crate) address: AmqpUri,
-    /// The same without what is secret.
+    /// The same without secrets.
     pub(crate) uri: String,
 }
 
@@ -151,7 +151,7 @@ async fn stream(around: &Surroundings, author: &Author, uri: &AmqpUri) -> Result
     }
 }
 
-/// TLS over a connection, as its address says it.
+/// TLS on a connection, with the parameters of its URI.
 async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn Stream>, String> {
     let name = tls.name.as_deref().unwrap_or(host).to_owned();
     let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
@@ -161,9 +161,9 @@ async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn S
         let own = path(&tls.certificate).zip(path(&tls.key));
         trust.config(own.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path())))
     };
-    // Files are read elsewhere: this thread has connections to serve.
+    // Files are read on another thread: this one serves connections.
     let config = tokio::task::spawn_blocking(config).await.map_err(|error| error.to_string())?;
-    // The author of an address must not learn what files there are.
+    // The author of a URI must not learn which files exist.
     let config = config.map_err(|why| {
         tracing::warn!("TLS of a shovel or of a link of federation: {why}");
         "cacertfile, certfile or keyfile cannot be used: see the server's log for the reason".to_owned()
@@ -323,12 +323,12 @@ impl Link {
         }
     }
 
-    /// How long until something is due. Milliseconds.
+    /// Time until the next deadline. Milliseconds.
     pub(crate) fn wait_ms(&self) -> Option<u64> {
         Some(self.client.next_deadline_ms()?.saturating_sub(self.now_ms()))
     }
 
-    /// A deadline may have passed.
+    /// Handles deadlines that have passed.
     pub(crate) fn on_deadline(&mut self) -> Result<(), Failure> {
         self.client.on_deadline(self.now_ms());
         self.client.end().map_or(Ok(()), |end| Err(end.into()))
