@@ -1,4 +1,4 @@
-//! Asking the broker about RabbitMQ's metadata, for both http listeners.
+//! Queries and changes of the AMQP metadata, for both http listeners.
 
 use crate::Shared;
 use crate::Visit;
@@ -24,16 +24,16 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Queues that are counted in one request.
 const COUNTED_MAX: usize = 1_000;
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum Fault {
-    /// The AMQP metadata says no.
+    /// The AMQP metadata refused the change.
     Refused(Refused),
-    /// The broker cannot.
+    /// The broker refused the request.
     Unavailable(Unavailable),
-    /// No answer in time: whether it took effect is not known.
+    /// No reply in time: whether the request took effect is unknown.
     Timeout,
-    /// The broker does not answer as it should.
+    /// The broker returned an unexpected reply.
     Internal(String),
 }
 
@@ -59,7 +59,7 @@ fn something_else() -> Fault {
     Fault::Internal("the broker returned a reply of the wrong kind".to_owned())
 }
 
-/// Asks one thing.
+/// Sends one request and waits for its reply.
 async fn one(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<Reply, Fault> {
     in_time(async {
         let visit = Visit::new(broker);

@@ -1,4 +1,4 @@
-//! The memory that this process takes, and from when on publishers wait.
+//! Memory use of the process, and the memory alarm that blocks publishers.
 //!
 //! What counts is what the system cannot take back: anonymous and shared memory, without the pages of files. It is looked at each second:
 //!
@@ -57,13 +57,13 @@ impl Memory {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether publishers to queues are to wait.
+    /// Whether the memory alarm is raised: publishers to queues are blocked.
     #[must_use]
     pub fn is_alarm(&self) -> bool {
         self.alarm.load(Ordering::Relaxed)
     }
 
-    /// Why they wait, for people.
+    /// The reason of the alarm, as text.
     #[must_use]
     pub fn alarm(&self) -> Option<String> {
         let why = "more memory is taken than server.memory_limit_bytes; let consumers catch up, or raise it";

@@ -1,4 +1,4 @@
-//! One shovel, from its beginning to its end.
+//! The task of one shovel.
 
 use super::message::{Mover, Rewrite};
 use super::status::{Key, Shovels};
@@ -54,11 +54,11 @@ fn stream_offset(properties: &Properties) -> Option<u64> {
     }
 }
 
-/// Why it no longer runs.
+/// Why the shovel has ended.
 enum Over {
-    /// All that was to be moved was.
+    /// All requested messages were moved.
     Finished,
-    /// A user wants that.
+    /// The shovel was stopped.
     Stopped,
 }
 
