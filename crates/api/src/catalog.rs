@@ -62,7 +62,7 @@ pub trait Catalog: Send + Sync + Debug {
         false
     }
     /// Grows with every change of what [`Catalog::topic`] and [`Catalog::topic_by_id`] give of topics that are no queues: queues come and
-    /// go by the thousand, and those who read logs have nothing to look at by that. A caller that caches the answer asks for this
+    /// are created and deleted by the thousand, which concerns no reader of logs. A caller that caches the answer asks for this
     /// first, and looks again when it has grown.
     fn version(&self) -> u64;
 }

@@ -152,7 +152,7 @@ pub trait StateMachine: Send + Debug {
     }
 
     /// Changes of topics that follow from what was applied since the last call, at most so many as the applying thread can wait for; the host makes
-    /// them. One that is lost with its writer is asked for again after [`StateMachine::on_writer_lost`].
+    /// them. A change that is lost with its writer is requested again after [`StateMachine::on_writer_lost`].
     fn take_topic_changes(&mut self, _: &dyn Catalog) -> Vec<TopicChange> {
         Vec::new()
     }

@@ -32,7 +32,7 @@ pub struct SettingsChange {
     pub scope: SettingsScope,
     /// What the caller believes to hold now; when it does not, nothing changes ([`AlterError::Conflict`]).
     pub expected: Settings,
-    /// What is to hold; an empty document is none.
+    /// The new document; an empty one removes it.
     pub settings: Settings,
 }
 
@@ -50,8 +50,8 @@ pub struct AlterSettings {
 pub enum AlterError {
     /// No such topic (any more).
     UnknownTopic,
-    /// Something else holds than the caller believed. The error says what, changes of others that are still on their way
-    /// included, so that it can think again at once.
+    /// The current document differs from the expected one. The error has it, with changes of others that are not committed yet,
+    /// so that the caller can retry immediately.
     Conflict(Current),
     /// A topic whose messages are in memory cannot get them onto the disk, nor the other way round.
     DurabilityFixed,

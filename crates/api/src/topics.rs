@@ -44,7 +44,7 @@ pub enum TopicRef {
     Id(TopicId),
 }
 
-/// What is to change about a topic.
+/// Changes of a topic.
 #[derive(Clone, Debug)]
 pub struct TopicChange {
     /// Which topic.
@@ -71,7 +71,7 @@ pub struct ConfigChange {
 pub struct PartitionsChange {
     /// How many the caller believes it to have.
     pub from: u32,
-    /// How many it is to have; at least `from`.
+    /// The new number; at least `from`.
     pub to: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Messages of queues as those see them who read by offset.
+//! Messages of queues as readers by offset see them.
 
 use bytes::Bytes;
 use polylogue_record::envelope::Form;

@@ -303,7 +303,7 @@ impl KafkaGroups {
         effects.replies.push((caller, Box::new(GroupReply::Leave(reply))));
     }
 
-    /// Makes soft state out of applied state: members are what they were, and their sessions begin anew.
+    /// Rebuilds soft state from applied state: members are kept, and their session timeouts start again.
     /// `reported`: the generations that members have learned, where they are known.
     fn derive(&mut self, now: Now, reported: &BTreeMap<StrBytes, i32>, effects: &mut Effects) {
         self.timers.clear();
@@ -469,7 +469,7 @@ impl StateMachine for KafkaGroups {
     }
 
     fn on_topics_deleted(&mut self, _context: &Context<'_>, topics: &[Arc<TopicInfo>], effects: &mut Effects) {
-        // a commit that is on its way may bring an offset yet, so that looking would not do
+        // a commit in flight may still add an offset, so that a look is not enough
         if topics.is_empty() || (self.applied.len() == 0 && self.unapplied == 0) {
             return;
         }

@@ -1,4 +1,4 @@
-//! The envelope of a stored entry: what the log knows of an entry without looking into its native bytes.
+//! The envelope of a stored entry: the fields of an entry that the log knows without its native bytes.
 //!
 //! ```text
 //!   all numbers little endian
@@ -186,7 +186,7 @@ pub enum Body {
     },
 }
 
-/// Who sent an entry, and which of its messages these are: what duplicates are recognised by.
+/// The producer of an entry and its sequence, by which duplicates are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Producer {
     /// The producer.
@@ -223,7 +223,7 @@ pub struct Envelope {
     pub flags: EntryFlags,
     /// Where the native bytes are.
     pub body: Body,
-    /// Who sent it, where the producer numbers its messages.
+    /// The producer, where it numbers its messages.
     pub producer: Option<Producer>,
     /// Not to be delivered before this time.
     pub deliver_at: Option<TimestampMs>,

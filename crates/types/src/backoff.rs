@@ -54,7 +54,7 @@ pub enum RetryOn {
 pub struct Retry {
     /// Which.
     pub on: RetryOn,
-    /// How long: with each failure longer. One that never failed waits as after its first failure.
+    /// The delay, longer with each failure. Without a failure it is that of the first.
     pub backoff: Backoff,
 }
 

@@ -17,7 +17,7 @@ struct State {
     /// 0 for any number.
     max: u64,
     held: u64,
-    /// Who waits for room, by turn.
+    /// The consumers that wait for room, in order.
     line: BTreeMap<u64, u64>,
     turns: Map<u64, u64>,
     last_turn: u64,

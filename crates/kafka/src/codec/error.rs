@@ -1,4 +1,4 @@
-//! What can be wrong with bytes from outside, and with a message that is to be written.
+//! Errors of decoding bytes from outside, and of encoding messages.
 
 use std::fmt;
 

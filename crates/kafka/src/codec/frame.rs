@@ -49,7 +49,7 @@ pub struct RequestFrame {
 impl RequestFrame {
     /// Reads the header of a request; `frame` comes without its length.
     ///
-    /// The version may be one that does not exist: the caller answers it, for ApiVersions with error 35 in a
+    /// The version may not exist: the caller answers it, for ApiVersions with error 35 in a
     /// response of version 0, for others by closing the connection.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ pub fn encode_request<R: Request>(
     w.finish_frame()
 }
 
-/// Reads a response's header and gives its correlation id and its body: the client's side.
+/// Reads a response's header; returns its correlation id and its body. For clients.
 ///
 /// # Errors
 /// When the header is damaged.

@@ -26,7 +26,7 @@ pub const STRING_BYTES_MAX: usize = 32_767;
 
 /// A message of the protocol: a request, a response, a header, or data that is carried inside another message.
 pub trait Message: Sized + Clone + Default + PartialEq + fmt::Debug {
-    /// The name that Kafka gives it.
+    /// Kafka's name.
     const NAME: &'static str;
     /// The versions that exist.
     const VERSIONS: RangeInclusive<i16>;

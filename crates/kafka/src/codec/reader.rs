@@ -236,7 +236,7 @@ impl Reader {
         }
     }
 
-    /// A string that may be null where `nullable` says so.
+    /// A string, null only if `nullable`.
     ///
     /// # Errors
     /// When it is null and may not be, too long, not UTF-8, or the bytes end.
@@ -267,7 +267,7 @@ impl Reader {
         self.opt_string(field, flexible, false)?.ok_or(DecodeError::Null { field })
     }
 
-    /// Bytes that may be null where `nullable` says so.
+    /// Bytes, null only if `nullable`.
     ///
     /// # Errors
     /// When they are null and may not be, or the frame ends before they do.
@@ -294,7 +294,7 @@ impl Reader {
         self.opt_bytes(field, flexible, false)?.ok_or(DecodeError::Null { field })
     }
 
-    /// Records that may be null where `nullable` says so.
+    /// Records, null only if `nullable`.
     ///
     /// # Errors
     /// As [`Reader::opt_bytes`].
@@ -317,7 +317,7 @@ impl Reader {
         self.bytes(field, flexible).map(Records::from)
     }
 
-    /// An array that may be null where `nullable` says so. An element takes `element_min` bytes or more.
+    /// An array, null only if `nullable`. An element takes at least `element_min` bytes.
     ///
     /// # Errors
     /// When it is null and may not be, has more elements than the bytes left or the memory allowed could hold, or an

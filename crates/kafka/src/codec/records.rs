@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The value of a `records` field: a run of record batches in one or more pieces, in memory or in files.
 ///
-/// Decoding gives one piece that shares the frame's memory; encoding passes the pieces on as they are.
+/// Decoding returns one piece that shares the frame's memory; encoding passes the pieces on unchanged.
 #[derive(Clone, Debug)]
 pub struct Records {
     len: usize,

@@ -184,7 +184,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A string that may be null where `nullable` says so.
+    /// A string, null only if `nullable`.
     ///
     /// # Errors
     /// When it is null and may not be, or too long.
@@ -221,7 +221,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Bytes that may be null where `nullable` says so.
+    /// Bytes, null only if `nullable`.
     ///
     /// # Errors
     /// When they are null and may not be, or too long.
@@ -258,7 +258,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Records that may be null where `nullable` says so.
+    /// Records, null only if `nullable`.
     ///
     /// # Errors
     /// When they are null and may not be, or too long.
@@ -292,7 +292,7 @@ impl Writer {
         values.iter().try_for_each(|value| element(self, value))
     }
 
-    /// An array that may be null where `nullable` says so.
+    /// An array, null only if `nullable`.
     ///
     /// # Errors
     /// When it is null and may not be, has too many elements, or an element cannot be written.

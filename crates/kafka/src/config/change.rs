@@ -26,7 +26,7 @@ pub enum Resource {
     ClientMetrics,
 }
 
-/// What is to be done with one name.
+/// The operation on one config.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigOp {
     /// Set it to the value.
@@ -78,7 +78,7 @@ impl ConfigOp {
 pub struct ConfigEdit {
     /// Which.
     pub name: String,
-    /// What is to be done with it.
+    /// The operation.
     pub op: ConfigOp,
     /// With what; nothing for a deletion.
     pub value: Option<String>,
@@ -180,7 +180,7 @@ fn kind_of(resource: Resource, name: &str) -> Option<(Kind, &'static str)> {
     known.map(|known| (known.kind, known.default.unwrap_or_default()))
 }
 
-/// A list with elements added or taken away. One that is not set starts from Kafka's default.
+/// A list with elements appended or subtracted. An unset list starts from Kafka's default.
 fn changed_list(
     resource: Resource,
     current: Option<&String>,

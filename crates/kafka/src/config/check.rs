@@ -1,4 +1,4 @@
-//! Whether what is to be set can hold. Codes and texts are Kafka's (`DynamicBrokerConfig.validate`, `LogConfig.validate`,
+//! Validation of new settings. Codes and texts are Kafka's (`DynamicBrokerConfig.validate`, `LogConfig.validate`,
 //! `GroupConfig.validate`, `ClientMetricsConfigs.validate`).
 
 use super::broker::parse_broker_settings;

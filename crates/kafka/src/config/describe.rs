@@ -8,7 +8,7 @@ use super::topic::{DURABILITY, Effect, INTERNAL_CONFIGS, TopicConfigDef, inherit
 use super::value::Kind;
 use polylogue_api::{Settings, TopicConfig};
 
-/// Who set a value, with Kafka's numbers (`DescribeConfigsResponse.ConfigSource`).
+/// The source of a value, with Kafka's numbers (`DescribeConfigsResponse.ConfigSource`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(i8)]
 pub enum ConfigSource {
@@ -83,7 +83,7 @@ pub struct ConfigEntry {
     pub name: String,
     /// The value that holds; `None` for none, and for a secret.
     pub value: Option<String>,
-    /// Who set it.
+    /// Its source.
     pub source: ConfigSource,
     /// Whether it cannot be changed while the broker runs.
     pub read_only: bool,

@@ -36,7 +36,7 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
-    /// Two values, each fine by itself, contradict each other.
+    /// Two values, each valid alone, contradict each other.
     Conflict {
         /// One name.
         name: &'static str,

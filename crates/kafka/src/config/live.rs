@@ -88,7 +88,7 @@ impl ConfigResolver for LiveSettings {
         if layer.raw.is_empty() {
             return inherited.unnamed.clone();
         }
-        // What was fine when it was recorded and contradicts what is inherited now goes on as it was.
+        // Settings that were valid when recorded, and contradict inherited ones now, stay in effect.
         parse_topic_config(&inherited.config, &layer.raw).map_or_else(|_| layer.clone(), Arc::new)
     }
 

@@ -1,4 +1,4 @@
-//! Every broker config name of Kafka 4.3, those that are taken besides, and the search for the one that was meant.
+//! Every broker config name of Kafka 4.3, further accepted names, and suggestions for misspelt ones.
 
 use super::ConfigError;
 use super::topic::topic_config_def;

@@ -1,4 +1,4 @@
-//! A broker's Kafka settings after they were read: who needs which.
+//! A broker's parsed Kafka settings, by their users.
 
 use crate::settings::KafkaSettings;
 use std::collections::BTreeMap;

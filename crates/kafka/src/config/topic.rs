@@ -75,7 +75,7 @@ pub struct TopicConfigValue {
     pub def: &'static TopicConfigDef,
     /// Its value, in canonical form.
     pub value: String,
-    /// Who set it.
+    /// Its source.
     pub source: Source,
 }
 

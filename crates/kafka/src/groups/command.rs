@@ -76,7 +76,7 @@ pub struct JoinGroup {
     /// Of the request. Version 0 has no rebalance timeout (the session timeout serves as one); from 4 on a new
     /// member must come back with the id it was given; from 9 on a leader may be asked to keep the assignment.
     pub version: i16,
-    /// Who asks, where that is known.
+    /// The user, if known.
     pub user: Option<StrBytes>,
     /// The group.
     pub group_id: StrBytes,
@@ -160,7 +160,7 @@ pub struct SyncGroup {
     pub assignments: Vec<Assignment>,
 }
 
-/// What the leader gives a member.
+/// A member's assignment by the leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Assignment {
     /// To whom.
@@ -202,11 +202,11 @@ pub struct LeaveGroup {
     pub version: i16,
     /// The group.
     pub group_id: StrBytes,
-    /// Who leaves: exactly one before version 3.
+    /// The leaving members: exactly one before version 3.
     pub members: Vec<LeavingMember>,
 }
 
-/// One that leaves.
+/// A leaving member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeavingMember {
     /// Its id; empty when an operator removes a static member by name.
@@ -229,13 +229,13 @@ pub struct LeaveGroupReply {
 pub struct CommitOffsets {
     /// Of the request.
     pub version: i16,
-    /// Who asks, where that is known.
+    /// The user, if known.
     pub user: Option<StrBytes>,
     /// The group.
     pub group_id: StrBytes,
-    /// The generation, -1 from one that is no member.
+    /// The generation, -1 from a client that is no member.
     pub generation: i32,
-    /// The member, empty from one that is none.
+    /// The member id, empty from a client that is no member.
     pub member_id: StrBytes,
     /// The name of a static member.
     pub instance_id: Option<StrBytes>,

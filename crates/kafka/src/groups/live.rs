@@ -1,4 +1,4 @@
-//! A group as its members see it just now: who is in, who waits for what, and what has been proposed.
+//! The soft state of a group: members, waiters, and proposals in flight.
 //!
 //! This is tail and soft state: it is ahead of what has been applied by the records that were proposed and not yet
 //! applied, it is built from applied state at a start, and thrown away when the writer is lost.
@@ -92,7 +92,7 @@ pub(super) fn protocols_cost(protocols: &[Protocol]) -> usize {
     protocols.iter().map(|p| p.name.len() + p.metadata.len()).sum()
 }
 
-/// What an id that was handed out holds in memory, as an estimate: it stands in a timer too. Bytes.
+/// The estimated memory of a member id that was given out, its timer included. Bytes.
 fn pending_cost(id: &StrBytes) -> usize {
     PENDING_BYTES + id.len()
 }
@@ -109,7 +109,7 @@ pub(super) struct Live {
     pub(super) state: GroupState,
     /// While preparing: the group was empty before, and a time is waited for rather than the members.
     pub(super) initial: bool,
-    /// A member joined during the initial wait, which therefore goes on.
+    /// A member joined during the initial rebalance delay, which is extended therefore.
     pub(super) new_member_added: bool,
     /// The length of the present initial wait, and what may follow it at the most. Milliseconds.
     pub(super) initial_wait_ms: (u64, u64),

@@ -111,7 +111,7 @@ impl KafkaGroups {
         }
     }
 
-    /// Whether the bounds on groups and memory leave room for what is new in a commit. What is there already can always be committed anew.
+    /// Whether the bounds on groups and memory leave room for new offsets of a commit. Existing ones can always be updated.
     fn room_for(
         &self,
         request: &CommitOffsets,

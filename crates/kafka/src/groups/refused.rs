@@ -2,7 +2,7 @@
 //!
 //! Offsets and deletions change nothing before they are applied. A group's metadata does: the group is ahead of it by a generation that will
 //! never be. So waiting members are sent to find the coordinator again, and the group is made anew out of its applied metadata; when metadata
-//! proposed before is still on its way, once that is applied.
+//! proposed before is still in flight, once that is applied.
 
 use super::KafkaGroups;
 use super::command::{GroupCommand, GroupReply, GroupState, LeaveGroupReply, TopicResults};
@@ -15,7 +15,7 @@ use crate::codec::{ErrorCode, StrBytes};
 use bytes::Bytes;
 use polylogue_api::{Effects, Now};
 
-/// How often it is looked whether all metadata of a void group is applied. Milliseconds.
+/// How often it is checked whether all metadata of a void group is applied. Milliseconds.
 const VOID_CHECK_MS: u64 = 10;
 
 impl KafkaGroups {
@@ -35,7 +35,7 @@ impl KafkaGroups {
         }
     }
 
-    /// Makes a void group anew, or has it looked at again when metadata of it is still on its way.
+    /// Rebuilds a void group, or checks it again later while metadata of it is in flight.
     pub(super) fn renew(&mut self, now: Now, id: &StrBytes, effects: &mut Effects) {
         let Some(live) = self.live.get(id).filter(|live| live.void) else { return };
         if live.unapplied > 0 {
@@ -55,7 +55,7 @@ impl KafkaGroups {
         self.derive_group(now, id, reported, effects);
     }
 
-    /// What a request is answered that is about a void group.
+    /// The answer to a request about a void group.
     pub(super) fn void_reply(&self, command: &GroupCommand) -> Option<GroupReply> {
         let group = match command {
             GroupCommand::Join(request) => &request.group_id,
@@ -95,7 +95,7 @@ impl Turn<'_> {
     }
 }
 
-/// The error for a member of a void group: it finds the coordinator again, and retries. `None` where the request is of no member.
+/// The error for a member of a void group: it finds the coordinator again, and retries. `None` where the request has no member.
 fn void_reply(command: &GroupCommand) -> Option<GroupReply> {
     let error = ErrorCode::NotCoordinator;
     Some(match command {

@@ -13,11 +13,11 @@ pub(super) enum TimerKind {
     Join,
     /// Members that have not asked for their assignment are removed.
     Sync,
-    /// A member, or one that was only given an id, has been silent too long.
+    /// The session of a member, or of a client with a member id only, has timed out.
     Session(StrBytes),
     /// Offsets may have outlived their use.
     Offsets,
-    /// A void group may be made anew.
+    /// A void group may be rebuilt.
     Void,
 }
 

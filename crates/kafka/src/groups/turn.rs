@@ -35,7 +35,7 @@ pub(super) fn group_key(group: &StrBytes, kind: TimerKind) -> TimerKey {
     TimerKey { group: group.clone(), kind }
 }
 
-/// A JoinGroup reply that says what is wrong.
+/// A JoinGroup reply with an error.
 pub(super) fn join_error(error: ErrorCode, member_id: StrBytes, version: i16) -> GroupReply {
     GroupReply::Join(JoinGroupReply {
         error,
@@ -68,7 +68,7 @@ fn nullable(name: Option<StrBytes>, version: i16) -> Option<StrBytes> {
     if version < 7 { Some(name.unwrap_or_default()) } else { name }
 }
 
-/// A SyncGroup reply that says what is wrong.
+/// A SyncGroup reply with an error.
 pub(super) fn sync_error(error: ErrorCode) -> GroupReply {
     GroupReply::Sync(SyncGroupReply { error, protocol_type: None, protocol_name: None, assignment: Bytes::new() })
 }
@@ -94,7 +94,7 @@ impl Turn<'_> {
         self.now.monotonic_ms.saturating_add(delay_ms)
     }
 
-    /// Answers at once.
+    /// Answers immediately.
     pub(super) fn reply(&mut self, caller: Caller, reply: GroupReply) {
         self.effects.replies.push((caller, Box::new(reply)));
     }
@@ -114,7 +114,7 @@ impl Turn<'_> {
         self.propose(&Record::Metadata { group: live.id.clone(), metadata: live.metadata() }, replies);
     }
 
-    /// Answers when all that has been proposed for the group is committed: at once when that is so already.
+    /// Answers when all that has been proposed for the group is committed: immediately when it is already.
     pub(super) fn reply_after(&mut self, live: &Live, caller: Caller, reply: GroupReply) {
         if live.unapplied == 0 {
             self.reply(caller, reply);

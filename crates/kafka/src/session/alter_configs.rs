@@ -1,8 +1,8 @@
 //! AlterConfigs and IncrementalAlterConfigs. Rules and texts are those of Kafka's brokers and controller (`ConfigAdminManager`,
 //! `ConfigurationControlManager`).
 //!
-//! Each resource succeeds or fails by itself. What is to be set follows from what is set; the broker gets both and changes
-//! nothing when something else is set by then. It says what, and the change is made anew from that: of two changes at the
+//! Each resource succeeds or fails separately. The new settings follow from the current ones; the broker gets both and changes
+//! nothing when the current ones have changed by then. It returns those, and the change is computed again from them: of two changes at the
 //! same time none is lost.
 
 use super::errors;
@@ -61,7 +61,7 @@ struct Row {
     state: State,
 }
 
-/// What is to be changed, and what is set there as far as is known.
+/// A resource to change, with its current settings as far as known.
 #[derive(Debug)]
 enum State {
     Topic { topic: Arc<TopicInfo>, set: Settings },
@@ -254,7 +254,7 @@ impl Pending for Altering {
     }
 }
 
-/// A topic that has the name of one that is gone.
+/// A topic that has the name of a deleted one.
 fn another(work: &Work<'_>, gone: &TopicInfo) -> Option<Arc<TopicInfo>> {
     work.catalog.topic(&gone.name).filter(|topic| topic.id != gone.id && !is_queue(topic))
 }

@@ -18,7 +18,7 @@ const SOFTWARE_BYTES_MAX: usize = 64;
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     if !supported_apis().any(|api| api.key == ApiKey::ApiVersions && api.served.contains(&version)) {
-        // KIP-511: the body is not read, and the answer is of version 0, with the one row that says what to ask for.
+        // KIP-511: the body is not read, and the answer is of version 0, with the one row that names the supported versions.
         let response = ApiVersionsResponse {
             error_code: ErrorCode::UnsupportedVersion.code(),
             api_keys: supported_apis().filter(|api| api.key == ApiKey::ApiVersions).map(row).collect(),

@@ -32,7 +32,7 @@ pub enum CloseReason {
         /// What went wrong with the first partition that failed.
         error: ErrorCode,
     },
-    /// Something was asked that only those may ask who have said who they are, on a listener that wants to know it. Kafka closes the
+    /// A request that requires a login came before one, on a listener that requires logins. Kafka closes the
     /// connection too.
     NotLoggedIn {
         /// The API.

@@ -22,7 +22,7 @@ const TRIES_MAX: u32 = 100;
 /// Why a topic is refused.
 type Refusal = (ErrorCode, StrBytes);
 
-/// A topic that is to get more partitions.
+/// A topic whose number of partitions is increased.
 #[derive(Debug)]
 struct Growing {
     /// Its row in the response.
@@ -118,7 +118,7 @@ impl Waiting {
     }
 }
 
-/// How many partitions the topic is to have.
+/// The new number of partitions.
 fn target(topic: &Growing, node: i32) -> Result<u32, Refusal> {
     let Growing { from, wanted, .. } = topic;
     let text = match i64::from(wanted.count) - i64::from(*from) {

@@ -119,7 +119,7 @@ impl Chosen {
         self.responses.push(row(name, id, ErrorCode::InvalidTopicException, text));
     }
 
-    /// One that is not there, or not for this client.
+    /// A topic that is unknown, or hidden from this client.
     fn unknown(&mut self, name: Option<StrBytes>, id: TopicId, error: ErrorCode) {
         let (error, text) = with_message(error);
         self.responses.push(row(name, id, error, Some(text)));

@@ -11,7 +11,7 @@ use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 const BROKERS: i8 = 1;
 const CONTROLLERS: i8 = 2;
 
-/// The first version that can say what kind of endpoint it wants, and has errors for one that is not that.
+/// The first version with an endpoint type, and with errors for a mismatch.
 const ENDPOINT_FROM: i16 = 1;
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {

@@ -61,7 +61,7 @@ pub(super) struct Row {
     pub(super) topic: usize,
     pub(super) partition: i32,
     pub(super) want: Want,
-    /// Its place in the session, when the request goes on with one.
+    /// Its index in the fetch session, if the request continues one.
     pub(super) place: Option<Place>,
     pub(super) error: ErrorCode,
     /// What is read, unless something is wrong already.
@@ -84,7 +84,7 @@ impl Row {
         u64::try_from(self.want.offset).is_ok_and(|wanted| wanted < offset.0)
     }
 
-    /// What is there.
+    /// The data.
     fn mark(&mut self, high_watermark: Offset, log_start: Offset) {
         self.high_watermark = i64::try_from(high_watermark.0).unwrap_or(i64::MAX);
         self.log_start = i64::try_from(log_start.0).unwrap_or(i64::MAX);
@@ -120,7 +120,7 @@ enum Stage {
     Resting(u64),
 }
 
-/// A fetch on its way.
+/// A fetch in progress.
 #[derive(Debug)]
 pub(super) struct Fetching {
     pub(super) session: Session,
@@ -132,7 +132,7 @@ pub(super) struct Fetching {
     deadline_ms: u64,
     /// Whether the client says of a partition of which epoch its last message is.
     knows_epochs: bool,
-    /// Whether clients should hear at once of what is wrong. An unknown topic can wait: its client would only ask again.
+    /// Whether clients should get the error immediately. An unknown topic can wait: its client would only ask again.
     urgent: bool,
     /// It comes from a follower, which there are none of.
     follower: bool,
@@ -142,7 +142,7 @@ pub(super) struct Fetching {
     /// When it read last, and how much that was.
     read_ms: u64,
     read_bytes: u64,
-    /// The request as it came, in which names of topics lie. Bytes.
+    /// The received request, which holds the topics' names. Bytes.
     frame_bytes: usize,
 }
 
@@ -312,7 +312,7 @@ impl Row {
 }
 
 impl Fetching {
-    /// Finds the partitions, and holds what the client knows of them against what is so.
+    /// Resolves the partitions, and compares the client's leader epochs with the current ones.
     fn resolve(&mut self, work: &Work<'_>) {
         let follower = self.follower;
         let Fetching { topics, rows, knows_epochs, urgent, .. } = self;
@@ -381,7 +381,7 @@ impl Fetching {
         self.resolve(work);
     }
 
-    /// Asks where the epochs end that the client knows, and reads then; at once where it knows none.
+    /// Looks up the ends of the client's last fetched epochs, then reads; immediately if there are none.
     fn compare(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         if !self.knows_epochs || work.head.version < DIVERGING_FROM {
             return self.read(work);
@@ -458,7 +458,7 @@ impl Fetching {
         Step::Wait(work.ask(Request::Watch(WatchRequest { seen, followed })), self)
     }
 
-    /// Takes what was read into the rows; gives the messages, and whether one of the reads failed. `None` when these are not
+    /// Fills the rows with the results; returns the messages, and whether one of the reads failed. `None` when these are not
     /// the answers.
     fn take(&mut self, results: Vec<ReadResult>, version: i16) -> Option<(Data, bool)> {
         let by_id = version >= BY_ID_FROM;

@@ -8,7 +8,7 @@ use crate::codec::fetch::{FetchResponse, FetchableTopicResponse, LeaderIdAndEpoc
 use crate::codec::{ErrorCode, Records};
 use polylogue_types::Chunk;
 
-/// The first version that can say who leads instead (KIP-951).
+/// The first version with the current leader (KIP-951).
 const LEADER_FROM: i16 = 16;
 
 /// The messages of the rows for which there are some.

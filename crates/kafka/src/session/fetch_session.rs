@@ -144,7 +144,7 @@ pub(super) struct FetchSession {
     by_id: bool,
     used_ms: u64,
     lease: Lease,
-    /// In the order in which they are fetched. One that returned something moves to the end, so that each gets its turn.
+    /// In the order in which they are fetched. A partition that returned data moves to the end, so that each has its turn.
     partitions: Turns<Cached>,
     places: BTreeMap<(SessionTopic, i32), Place>,
     next_turn: u64,
@@ -248,7 +248,7 @@ impl FetchSession {
     }
 
     /// A fetch has looked at a partition, and its client gets what it saw: it is at its end, so that there is nothing to see
-    /// until the broker says so; or something was wrong, and it is to be found and followed anew; or there is more to read.
+    /// until the broker says so; or it had an error, and has to be resolved and followed again; or there is more to read.
     pub(super) fn looked(&mut self, place: Place, at_end: bool, failed: bool) {
         let Some(cached) = self.partitions.get_mut(place) else { return };
         if failed {
@@ -267,7 +267,7 @@ pub(super) struct SessionRef {
 }
 
 impl SessionRef {
-    /// The epoch of a request that begins a session, and of one that wants none.
+    /// The epochs of a request that creates a session, and of a request without one.
     const INITIAL: i32 = 0;
     const FINAL: i32 = -1;
 
@@ -276,7 +276,7 @@ impl SessionRef {
         matches!(self.epoch, SessionRef::INITIAL | SessionRef::FINAL)
     }
 
-    /// Whether a session is to begin with it.
+    /// Whether it creates a session.
     pub(super) fn begins(self) -> bool {
         self.epoch == SessionRef::INITIAL
     }
@@ -331,7 +331,7 @@ impl FetchSessions {
         settings: &KafkaSettings,
     ) -> Option<&mut FetchSession> {
         if self.sessions.len() >= SESSIONS_PER_CONNECTION_MAX {
-            // the one that was not used for the longest time
+            // the least recently used one
             let (oldest, _) = self.sessions.iter().enumerate().min_by_key(|(_, session)| session.used_ms)?;
             self.end_at(oldest);
         }
@@ -359,7 +359,7 @@ impl FetchSessions {
         self.sessions.iter_mut().find(|session| session.id == id)
     }
 
-    /// The session that an incremental request goes on with; its epoch moves on.
+    /// The session that an incremental request continues; its epoch advances.
     pub(super) fn go_on(&mut self, at: SessionRef, by_id: bool, now_ms: u64) -> Result<&mut FetchSession, ErrorCode> {
         let session = self.get_mut(at.id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
         if session.epoch != at.epoch {
@@ -373,7 +373,7 @@ impl FetchSessions {
         Ok(session)
     }
 
-    /// Holds a session that was changed to the budget. One that has outgrown it is gone: the client then begins anew.
+    /// Checks a changed session against the budget. A session beyond it is evicted: the client then creates a new one.
     pub(super) fn settle(&mut self, id: i32, settings: &KafkaSettings) -> Result<(), ErrorCode> {
         let session = self.get_mut(id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
         let partitions = session.len();

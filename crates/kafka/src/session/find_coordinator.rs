@@ -1,4 +1,4 @@
-//! FindCoordinator: who coordinates a group. Here that is this node.
+//! FindCoordinator: the coordinator of a group, always this node.
 //!
 //! In Kafka the first group that is looked for makes the topic `__consumer_offsets`, and tools and clients look for it there. Here
 //! it is made, too: a topic like any other, and empty, because committed offsets are records of the group coordinator's own.
@@ -12,7 +12,7 @@ use crate::settings::KafkaSettings;
 use polylogue_api::{CreateTopics, NewTopic, Reply, Request};
 use polylogue_auth::Operation;
 
-/// The first version that asks for several at once.
+/// The first version with several keys.
 const BATCHED_FROM: i16 = 4;
 /// The first version that may ask for a share group's coordinator.
 const SHARE_FROM: i16 = 6;
@@ -107,7 +107,7 @@ fn answer(work: &Work<'_>, request: FindCoordinatorRequest) -> Step {
     work.answer(&response)
 }
 
-/// Whether the client may know who coordinates this.
+/// Whether the client may learn the coordinator of this key.
 fn may_find(work: &Work<'_>, key_type: i8, key: &str) -> bool {
     match key_type {
         GROUP => work.may_group(Operation::Describe, key),

@@ -169,7 +169,7 @@ pub(super) fn start_heartbeat(work: &mut Work<'_>, body: &mut Reader) -> Result<
     Ok(Step::Wait(command(work, GroupCommand::Heartbeat(heartbeat)), Box::new(Asking::Heartbeat)))
 }
 
-/// The first version in which several members leave at once.
+/// The first version with several leaving members.
 const BATCHED_LEAVE_FROM: i16 = 3;
 
 pub(super) fn start_leave(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {

@@ -197,7 +197,7 @@ fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
     work.answer(&response)
 }
 
-/// Why there is no topic of that name. (One that only collides with another is as unknown as any.)
+/// The error for an unknown topic. (A name that only collides with another is unknown as well.)
 fn not_there(name: &str) -> ErrorCode {
     if invalid_name(name).is_none() { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::InvalidTopicException }
 }
@@ -247,7 +247,7 @@ impl Rows<'_, '_> {
         }
     }
 
-    /// One that the client may not know about.
+    /// A topic that is hidden from the client.
     fn refused(&self, name: Option<StrBytes>, topic_id: TopicId) -> MetadataResponseTopic {
         MetadataResponseTopic {
             topic_authorized_operations: NOT_ASKED,

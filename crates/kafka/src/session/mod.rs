@@ -20,7 +20,7 @@
 //!    [`Session::on_bytes`] again with whatever is left of the input, because slots have become free;
 //! 4. call [`Session::on_deadline`] at [`Session::next_deadline_ms`];
 //! 5. once it has called [`Session::ask_for_room`], call [`Session::on_room`] when there is what [`Session::wants_room`] wants;
-//! 6. call [`Session::begin_turn`] before each of its turns, and give it another where [`Session::unfinished`] says so, or let it work without a bound;
+//! 6. call [`Session::begin_turn`] before each of its turns, and give it another one if [`Session::unfinished`] returns one, or let it work without a bound;
 //! 7. close when [`Session::close_reason`] has one, and tell the broker what [`Session::on_closed`] lists.
 //!
 //! A connection that is silent, or sends a byte a second, costs `size_of::<Session>()` and its own few bytes.
@@ -112,7 +112,7 @@ pub struct SessionInit {
     pub connection_id: u64,
     /// The client's address.
     pub client: IpAddr,
-    /// Whether clients have to say who they are (SASL) before they ask for anything.
+    /// Whether clients have to log in (SASL) before any other request.
     pub asks_for_login: bool,
     /// What all connections together may remember of fetch sessions.
     pub fetch_budget: Arc<FetchBudget>,
@@ -131,7 +131,7 @@ pub struct SessionContext<'a> {
     pub users: &'a dyn Authority,
 }
 
-/// What the broker is to forget when a connection is gone. Replies to these lead nowhere.
+/// Requests that the broker drops when a connection is closed, with their replies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Abandoned {
     /// Requests that will be answered by themselves; nothing needs to be done but to drop the reply.
@@ -142,7 +142,7 @@ pub struct Abandoned {
     pub callers: Vec<Token>,
 }
 
-/// Who is at the other end.
+/// The client.
 #[derive(Debug)]
 struct Peer {
     listener: Arc<Listener>,
@@ -295,7 +295,7 @@ impl Session {
         }
     }
 
-    /// The same connection, of a client whose certificate says who it is: where the listener asks for that, it need not log in.
+    /// The same connection, for a client authenticated by its certificate: it need not log in where the listener accepts that.
     #[must_use]
     pub fn certified_as(mut self, name: StrBytes) -> Session {
         self.peer.login.certify(name);
@@ -378,7 +378,7 @@ impl Session {
                 None => return true,
             },
         };
-        // One that is not served ends the connection.
+        // An unsupported API ends the connection.
         let Some(row) = row else { return true };
         let may_need_room = self.asks_for_room && row.room.is_some();
         !may_need_room && !self.waits_behind(at, row.needs)
@@ -404,7 +404,7 @@ impl Session {
         Ok(RequestFrame { api_key, version, correlation_id: 0, client_id: None, body: Reader::new(frame) })
     }
 
-    /// Who the client is, once it has proven that.
+    /// The authenticated user, if any.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.peer.login.name().map(|name| &**name)
@@ -516,7 +516,7 @@ impl Session {
         }
     }
 
-    /// Why the connection is to be closed now. What could be answered before has been taken by then.
+    /// Why the connection is to be closed now. Earlier answers have been taken by then.
     #[must_use]
     pub fn close_reason(&self) -> Option<&CloseReason> {
         if self.slots.is_empty() { self.closing.as_deref() } else { None }
@@ -573,7 +573,7 @@ impl Session {
         if busy {
             return None;
         }
-        // Who is not listened to cannot say anything.
+        // A muted client is not read.
         let since_ms = self.active_ms.max(self.peer.quota.muted_until_ms().unwrap_or(0));
         let idle = since_ms.checked_add(cx.settings.idle_ms_max);
         [idle, self.peer.login.deadline_ms()].into_iter().flatten().min()
@@ -600,7 +600,7 @@ impl Session {
             self.peer.introduce(&head);
         }
         let room = match row.room {
-            // Who is not let in yet is answered nothing long.
+            // A client that has not logged in gets short answers only.
             Some(estimate) if self.asks_for_room && !self.peer.login.is_open() => {
                 estimate(&mut body.clone(), version, cx.catalog, room::TOPICS_FREE)
             }
@@ -743,7 +743,7 @@ impl Session {
         self.requests.push_back((token, Request::Unwatch(watch)));
     }
 
-    /// Gives up the requests from this one on.
+    /// Drops the requests from this one on.
     fn abandon_from(&mut self, at: usize) {
         for slot in self.slots.drain(at.min(self.slots.len())..) {
             if let State::Waiting(token, pending) = slot.state {

@@ -19,7 +19,7 @@ use polylogue_types::{TimestampMs, TopicId};
 const BY_ID_FROM: i16 = 13;
 /// The first version with compact lengths and tagged fields.
 const FLEXIBLE_FROM: i16 = 9;
-/// The first version that can say who leads instead (KIP-951).
+/// The first version with the current leader (KIP-951).
 const LEADER_FROM: i16 = 10;
 /// Bytes that a partition takes in a request at the least, when it comes with a batch: its header alone has 61. A request
 /// with more partitions than that, and more than [`ROWS_FREE`], is a list of nothings that would cost more than it weighs.
@@ -42,7 +42,7 @@ fn unanswered(index: i32) -> PartitionProduceResponse {
 }
 
 /// Reads the request and checks its batches in one go: a producer's request may name many partitions, and a list of them
-/// that is only looked at once need not be built.
+/// that is used only once need not be built.
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let flexible = version >= FLEXIBLE_FROM;
@@ -281,7 +281,7 @@ impl Pending for Producing {
 }
 
 impl Producing {
-    /// Fills in the answer to each batch that was sent: what `outcome` writes, or the error that it gives.
+    /// Fills in the answer to each batch that was sent: what `outcome` writes, or the error that it returns.
     fn fill(
         &mut self,
         work: &Work<'_>,

@@ -81,7 +81,7 @@ impl Budget {
         }
     }
 
-    /// Counts a batch that is not stored as it came.
+    /// Counts a batch that is not stored as received.
     fn rewrite(&mut self, len: usize) -> Result<(), Refused> {
         if self.rewritten == 0 {
             let text = "The batches before it take all that a request's batches may take that are not stored as they \

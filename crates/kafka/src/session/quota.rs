@@ -51,7 +51,7 @@ impl PeerQuota {
         self.muted_until_ms = self.muted_until_ms.max(now.monotonic_ms.saturating_add(throttle_ms));
     }
 
-    /// Whether time is to be measured that is spent on the client.
+    /// Whether processor time of the client is measured.
     pub(super) fn counts_time(&self) -> bool {
         self.known.as_ref().is_some_and(|known| known.quota.bucket(QuotaKind::Requests).is_some())
     }

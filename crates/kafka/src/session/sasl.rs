@@ -1,11 +1,11 @@
-//! Who is at the other end: SaslHandshake and SaslAuthenticate (KIP-43, KIP-152), and again after a while (KIP-368).
+//! Authentication: SaslHandshake and SaslAuthenticate (KIP-43, KIP-152), and re-authentication (KIP-368).
 //!
 //! ```text
 //!   ApiVersions ─▶ SaslHandshake v1: mechanism ─▶ SaslAuthenticate: token ─▶ ... ─▶ anything
 //!                  SaslHandshake v0: mechanism ─▶ i32 length, token         ─▶ ... ─▶ anything
 //! ```
 //!
-//! Before it is known who a client is, it learns only which versions and mechanisms there are; whatever else it asks costs its
+//! Before its login a client learns only which versions and mechanisms are supported; any other request costs its
 //! connection, as with Kafka (`SaslServerAuthenticator`). A failure is answered after as long as [`Authority::failed`] says, and is the last
 //! thing that is answered. Texts are Kafka's, but that a wrong password and an unknown name get the same answer.
 
@@ -24,18 +24,18 @@ use polylogue_auth::{
 use polylogue_types::Chunk;
 use std::net::IpAddr;
 
-/// The longest frame before it is known who sends it. Bytes.
+/// The longest frame before a login. Bytes.
 pub const LOGIN_FRAME_BYTES_MAX: usize = 64 << 10;
-/// How long a client may take until it has said who it is. Milliseconds.
+/// How long a login may take. Milliseconds.
 pub const LOGIN_MS_MAX: u64 = 30_000;
-/// Stands in place of the version of a SaslAuthenticate whose token came without a header.
+/// In place of the version of a SaslAuthenticate whose token came without a header.
 const BARE: i16 = -1;
 /// From this version on of SaslHandshake, tokens come in SaslAuthenticate.
 const HEADERS_FROM: i16 = 1;
 /// SCRAM's extension with which a client logs in by a delegation token (KIP-48).
 const TOKEN_EXTENSION: &str = "tokenauth";
 
-/// How far a connection has come with saying who it is.
+/// The state of a connection's login.
 #[derive(Debug)]
 pub(super) struct Login {
     /// Its listener asks for it.
@@ -77,9 +77,9 @@ struct Exchange {
 
 /// What a token led to.
 enum Led {
-    /// The server has something to say, and the client goes on.
+    /// The server sends a challenge, and the client continues.
     On(Bytes, Box<Challenged>),
-    /// It is known who the client is.
+    /// The client is authenticated.
     In(String, Bytes),
     /// Authenticated by an identity provider's token.
     ByToken(Bearer),
@@ -118,7 +118,7 @@ impl Login {
         }
     }
 
-    /// Whether the listener asks who clients are.
+    /// Whether the listener requires a login.
     pub(super) fn is_asked(&self) -> bool {
         self.is_asked
     }
@@ -128,7 +128,7 @@ impl Login {
         self.known.as_ref().map(|known| &known.name)
     }
 
-    /// Who it is and from where, once that is known.
+    /// The user and the address, once authenticated.
     pub(super) fn claim(&self) -> Option<Claim<'_>> {
         self.known.as_ref().map(|known| Claim { name: &known.name, address: self.address })
     }
@@ -153,7 +153,7 @@ impl Login {
         self.exchange.as_ref().is_some_and(|exchange| exchange.is_bare)
     }
 
-    /// Whether it is not known yet who sends what comes.
+    /// Whether the client is not authenticated yet.
     pub(super) fn is_open(&self) -> bool {
         self.is_asked && self.known.is_none()
     }
@@ -384,7 +384,7 @@ fn lifetime_ms(work: &Work<'_>, bearer: Option<&Bearer>) -> Option<u64> {
     [set, token].into_iter().flatten().min()
 }
 
-/// It is known who the client is: for the first time, or again.
+/// The client is authenticated, for the first time or again.
 fn let_in(
     work: &mut Work<'_>,
     mechanism: Mechanism,

@@ -77,7 +77,7 @@ fn shown(user: ScramUser) -> DescribeUserScramCredentialsResult {
     }
 }
 
-/// What is said of a user who was asked about so many times.
+/// The row of a user who is named so many times in the request.
 fn described(name: &StrBytes, times: usize, known: Option<ScramUser>) -> DescribeUserScramCredentialsResult {
     let refused = |code: ErrorCode, text: String| DescribeUserScramCredentialsResult {
         user: name.clone(),

@@ -60,7 +60,7 @@ pub(super) fn invalid_name(name: &str) -> Option<String> {
 /// topics are gone through once for all names of a request.
 #[derive(Debug)]
 pub(super) struct Collisions {
-    /// By the name with underscores only: what is there.
+    /// By the name with underscores only: the existing name.
     topics: BTreeMap<String, Option<Arc<TopicInfo>>>,
 }
 
@@ -139,7 +139,7 @@ pub(super) fn partition_of(topic: &TopicInfo, index: i32) -> Result<PartitionInf
         .ok_or(ErrorCode::UnknownTopicOrPartition)
 }
 
-/// What the client knows of the leader (-1 for nothing) against what is so (KIP-320).
+/// Compares the client's leader epoch (-1 for none) with the current one (KIP-320).
 pub(super) fn check_epoch(known: i32, actual: i32) -> Result<(), ErrorCode> {
     match known {
         -1 => Ok(()),

@@ -6,7 +6,7 @@ use crate::codec::ApiKey;
 use polylogue_api::{Reply, Token};
 use polylogue_types::Unfinished;
 
-/// What the broker said of a request that goes on in a longer turn.
+/// The broker's reply to a request that continues in a longer turn.
 #[derive(Debug)]
 pub(super) enum Parked {
     Reply(Token, Reply),
@@ -55,7 +55,7 @@ impl Session {
         self.steps.unfinished()
     }
 
-    /// The API of the request that goes on in another turn, if one does.
+    /// The API of the request that continues in another turn, if any.
     #[must_use]
     pub fn unfinished_api(&self) -> Option<ApiKey> {
         let parked = self.parked.front().and_then(|parked| {
@@ -72,7 +72,7 @@ impl Session {
         self.steps.used()
     }
 
-    /// Whether a request has to wait for a longer turn to go on, or behind one that does.
+    /// Whether a request waits for a longer turn, or is behind one that does.
     pub(super) fn has_to_park(&self, is_long: bool, reply: Option<&Reply>) -> bool {
         let steps = steps_of(is_long, reply);
         !self.parked.is_empty() || (steps > 0 && !self.steps.try_take(steps))

@@ -1,4 +1,4 @@
-//! Things that take turns: a list in which each can be found, moved behind all others and taken out at once.
+//! A round-robin list: an item is found, moved to the end and removed in constant time.
 
 /// Where a thing is. It changes only when something is taken out: see [`Turns::remove`].
 pub(super) type Place = usize;
@@ -79,7 +79,7 @@ impl<T> Turns<T> {
             self.set_behind(before, Some(place));
             self.set_before(behind, Some(place));
         }
-        // Memory goes with what was in it.
+        // Memory is freed with the last item.
         if self.slots.len() < self.slots.capacity() / 4 {
             self.slots.shrink_to(self.slots.len() * 2);
         }
@@ -102,7 +102,7 @@ impl<T> Turns<T> {
         self.set_before(behind, before);
     }
 
-    /// Says what comes after `at`, or first where that is `None`.
+    /// Returns the item after `at`, or the first one for `None`.
     fn set_behind(&mut self, at: Option<Place>, behind: Option<Place>) {
         match at.and_then(|at| self.slots.get_mut(at)) {
             Some(slot) => slot.behind = behind,
@@ -110,7 +110,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Says what comes before `at`, or last where that is `None`.
+    /// Returns the item before `at`, or the last one for `None`.
     fn set_before(&mut self, at: Option<Place>, before: Option<Place>) {
         match at.and_then(|at| self.slots.get_mut(at)) {
             Some(slot) => slot.before = before,

@@ -26,7 +26,7 @@ pub(super) struct Work<'a> {
     pub(super) users: &'a dyn Authority,
     /// What was asked, and how.
     pub(super) head: &'a Head,
-    /// Who asked.
+    /// The caller.
     pub(super) peer: &'a mut Peer,
     /// The fetch sessions of the connection.
     pub(super) fetch_sessions: &'a mut FetchSessions,
@@ -101,7 +101,7 @@ pub(super) trait Pending: Debug + Send {
 /// What a token stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WaitsFor {
-    /// A request that is answered by itself.
+    /// A request that is answered alone.
     Reply,
     /// A command to a state machine, which may park its caller.
     Machine,

@@ -8,7 +8,7 @@ use lz4_flex::frame::FrameDecoder;
 use std::fmt;
 use std::io::{self, Read};
 
-/// How much is decompressed at once, where the codec does not say.
+/// How much is decompressed in one step, where the codec does not say.
 const PIECE_BYTES: usize = 32 << 10;
 /// The magic number of an LZ4 frame, little endian. Not that of the legacy format, nor of a skippable frame.
 const LZ4_MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();

@@ -6,7 +6,7 @@
 //! The way of a produce request's batch, in the order in which each step may change the bytes of the one before:
 //!
 //! 1. [`validate_produce`]: the header and the checksum.
-//! 2. [`check_records`]: the records. It says what the header should, where that says otherwise.
+//! 2. [`check_records`]: the records. Returns the right header values, where the header differs.
 //! 3. [`recompress`], when the topic has a compression of its own or the records are not numbered 0, 1, 2 and so on.
 //! 4. [`set_log_append_time`], or [`set_max_timestamp`] when the header's is wrong: the payload is not summed again.
 //! 5. [`patch_base`]: the offset and the leader epoch, which no checksum of Kafka's covers.

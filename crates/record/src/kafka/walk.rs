@@ -216,7 +216,7 @@ fn next_record(source: &mut impl Source, index: i32, header: &BatchHeader) -> Re
     }
 }
 
-/// Reads a record byte by byte, wherever they come from, and says what is wrong with it.
+/// Reads a record byte by byte, wherever they come from, and returns what is wrong with it.
 #[inline(never)]
 fn read_record(source: &mut impl Source, index: i32, header: &BatchHeader) -> Result<Frame, Fault> {
     let left = usize::try_from(varint32(source)?).map_err(|_| RecordFault::Size)?;
