@@ -5,6 +5,8 @@
 use polylogue_api::{AsRecorded, Caller, ClusterInfo, Context, Effects, NoQueues, Now, StateMachine};
 use polylogue_meta::{MetaCommand, MetaMachine, MetaReply, MetaSettings, SharedCatalog};
 use polylogue_types::{NodeId, ProducerId, ShardId};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 fn machine() -> MetaMachine {
@@ -49,4 +51,30 @@ fn a_block_that_was_reserved_before_the_tail_was_lost_is_not_used_again() {
     }
     let (second, _) = allocate(&mut machine, &context);
     assert!(second > first, "{second:?} after {first:?}");
+}
+
+proptest! {
+    /// Each writer is a new machine that replays all committed records. It skips the rest of its predecessor's block.
+    #[test]
+    fn successive_writers_never_allocate_the_same_id(counts in proptest::collection::vec(1..2_200_usize, 1..6)) {
+        let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }, Arc::new(AsRecorded));
+        let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 0 };
+        let mut log: Vec<bytes::Bytes> = Vec::new();
+        let mut allocated = BTreeSet::new();
+        for count in counts {
+            let mut writer = machine();
+            for record in &log {
+                writer.apply(record, 0).unwrap();
+            }
+            writer.on_ready(&context);
+            for _ in 0..count {
+                let (id, records) = allocate(&mut writer, &context);
+                for record in records {
+                    writer.apply(&record, 0).unwrap();
+                    log.push(record);
+                }
+                prop_assert!(allocated.insert(id), "{id:?} was allocated twice");
+            }
+        }
+    }
 }

@@ -360,4 +360,22 @@ proptest! {
         prop_assert_eq!(&loaded, &lived);
         prop_assert_eq!(&whole, &lived);
     }
+
+    /// A writer that stops anywhere in the log leaves a snapshot that is equivalent to the records before it, also when the rest is replayed.
+    #[test]
+    fn a_snapshot_at_any_record_stands_for_the_prefix_before_it(
+        steps in prop::collection::vec(step(), 0..30), cut in any::<prop::sample::Index>(),
+    ) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+        }
+        let (prefix, suffix) = world.log.split_at(cut.index(world.log.len() + 1));
+        let mut at_cut = world.rebuilt(&BTreeMap::new(), prefix);
+        at_cut.change_all_chunks();
+        let chunks = at_cut.take_changed_chunks();
+        let chunks = chunks.into_iter().filter_map(|(id, chunk)| Some((id, chunk?))).collect();
+        prop_assert_eq!(seen(world.rebuilt(&chunks, &[])), seen(world.rebuilt(&BTreeMap::new(), prefix)));
+        prop_assert_eq!(seen(world.rebuilt(&chunks, suffix)), seen(world.rebuilt(&BTreeMap::new(), &world.log)));
+    }
 }
