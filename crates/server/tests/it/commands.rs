@@ -346,7 +346,7 @@ fn the_doctor_writes_a_report_and_says_what_is_wrong() {
     assert!(read["server"]["metrics"].as_array().unwrap().iter().any(|line| *line == "polylogue_topics 1"));
     assert!(!text.contains("private-topic") && !text.contains("private-message"), "{text}");
     let again = done(&mut server.command(&["doctor", "--out", &path]));
-    assert!(again.code == Some(1) && again.err.contains("say another file"), "{}", again.err);
+    assert!(again.code == Some(1) && again.err.contains("choose another file"), "{}", again.err);
     let named = dir.join("named.json").display().to_string();
     let json = server.ok(&["doctor", "--names", "--json", "--out", &named]);
     assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["findings"].is_array());

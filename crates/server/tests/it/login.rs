@@ -195,7 +195,7 @@ fn a_user_without_the_tag_is_no_administrator_and_may_do_what_it_was_allowed() {
     let again = by(&server, "admin", "admin", &delete);
     assert!(again.code == Some(0) && again.out.contains("no matching rule"), "{again:?}");
     let nothing = by(&server, "admin", "admin", &["acl", "add", "ann", "read"]);
-    assert!(nothing.code == Some(2) && nothing.err.contains("say on what"), "{nothing:?}");
+    assert!(nothing.code == Some(2) && nothing.err.contains("name a resource"), "{nothing:?}");
     let unknown = by(&server, "admin", "admin", &["acl", "add", "ann", "fly", "--topic", "t"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("there is no operation fly"), "{unknown:?}");
     let refused = by(&server, "ann", "wrong", &["consume", "t"]);
@@ -267,7 +267,7 @@ fn quotas_are_managed_by_commands() {
         "{listed}"
     );
     for (args, code, text) in [
-        (&["set", "--produce", "1"][..], 2, "say whose"),
+        (&["set", "--produce", "1"][..], 2, "name the clients"),
         (&["set", "--of", "ann"], 1, "at least one limit is required"),
         (&["set", "--of", "ann", "--produce", "0"], 1, "must be greater than 0"),
         (&["delete", "--of", "bob"], 1, "there is no such quota"),
