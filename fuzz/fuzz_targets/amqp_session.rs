@@ -129,7 +129,7 @@ fuzz_target!(|data: &[u8]| {
             4..=6 => {}
             _ => broker.serve(&mut host),
         }
-        host.said();
+        host.sent();
         assert!(host.session.held_bytes() < 200_000);
     }
     broker.serve(&mut host);
