@@ -276,11 +276,16 @@ fn seen(mut machine: MetaMachine) -> (Vec<polylogue_meta::TopicMeta>, Vec<(Setti
     let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 7 };
     let mut effects = Effects::default();
     machine.handle(&context, Caller(0), Box::new(command), &mut effects);
-    let mut proposals = effects.proposals;
-    let (_, reply) = proposals.last_mut().unwrap().replies.remove(0);
+    // A machine that holds as many partitions as it may refuses the topic at once, with no record.
+    let mut replies = effects.replies;
+    let mut records = Vec::new();
+    for proposal in effects.proposals {
+        records.push(proposal.record);
+        replies.extend(proposal.replies);
+    }
+    assert_eq!(replies.len(), 1, "each command has one reply");
     // What it says of the topic is what the resolver makes of the documents.
-    let reply = reply.downcast::<MetaReply>().unwrap();
-    let records = proposals.iter().map(|p| &p.record).collect::<Vec<_>>();
+    let reply = replies.remove(0).1.downcast::<MetaReply>().unwrap();
     (topics, documents, format!("{records:?} {reply:?}"))
 }
 

@@ -40,7 +40,8 @@ const LIFE_SECS: u64 = 120;
 /// Messages that a publisher has on the way.
 const INFLIGHT_MAX: usize = 64;
 /// An acknowledgement that the broker got so short before a kill, or before a power cut without the flush after it, may be lost with it: no client
-/// was answered that it was there. The sender does not know when it arrived, nor how long a flush takes, so that a margin comes on top.
+/// was answered that it was there. The sender does not know when it arrived, nor how long a flush takes, so that a margin comes on top. The time
+/// before the kill goes by what the broker did, not by the clock: [`Oracle::alive`].
 const ACK_LOST: Duration = Duration::from_millis(5 + 200);
 /// When nothing comes for so long, a queue is empty.
 const QUIET: Duration = Duration::from_millis(700);
@@ -68,7 +69,10 @@ struct Oracle {
     messages: BTreeMap<(usize, u64), Known>,
     next: u64,
     steps: u64,
-    /// When the last life ended.
+    /// When the newest of the messages was sent that are confirmed: a broker that gets no processor, or whose disk stands still, confirms nothing
+    /// that was sent since then.
+    alive: Option<Instant>,
+    /// [`Oracle::alive`] when the last life ended.
     killed: Option<Instant>,
     wrong: Vec<String>,
 }
@@ -169,7 +173,7 @@ fn publish_until(to: SocketAddr, queue: usize, seed: u64, oracle: &Mutex<Oracle>
             };
             amqp.publish(QUEUES[queue], format!("{number} {}", "x".repeat(rng.below(2_000) as usize)).as_bytes());
             tag += 1;
-            open.insert(tag, number);
+            open.insert(tag, (number, Instant::now()));
         }
         amqp.flush()?;
         let Some(Came::Method(Method::BasicAck(ack))) = amqp.wait(Duration::from_millis(100))? else { continue };
@@ -180,8 +184,9 @@ fn publish_until(to: SocketAddr, queue: usize, seed: u64, oracle: &Mutex<Oracle>
             open.remove(&ack.delivery_tag).map(|number| (ack.delivery_tag, number)).into_iter().collect()
         };
         let mut oracle = oracle.lock().unwrap();
-        for number in confirmed.into_values() {
+        for (number, sent) in confirmed.into_values() {
             oracle.steps += 1;
+            oracle.alive = oracle.alive.max(Some(sent));
             oracle.messages.get_mut(&(queue, number)).unwrap().confirmed = true;
         }
     }
@@ -257,7 +262,10 @@ fn live(server: Server, oracle: &Mutex<Oracle>, steps: u64, seed: u64) -> Result
         });
         let said = server.said();
         let killed = server.kill();
-        oracle.lock().unwrap().killed = Some(Instant::now());
+        {
+            let mut oracle = oracle.lock().unwrap();
+            oracle.killed = oracle.alive;
+        }
         stop.store(true, Ordering::Relaxed);
         // They end by the kill, mostly with an error.
         let ends: Vec<_> = running.into_iter().map(|client| client.join().unwrap()).collect();
