@@ -507,7 +507,7 @@ fn take_mail(
         }
         // Which one of several messages with the same text this is, is unknown.
         let is_one = known.get(&text).is_some_and(|known| known.sent < 2);
-        if let Err(what) = counts.check(&text, &delivery, oracle.damaged || !is_one)
+        if let Err(what) = counts.check(&text, &delivery, now, oracle.damaged || !is_one)
             && is_one
         {
             oracle.violation(format!("{name}: {text:?} at {} {what}", delivery.first));

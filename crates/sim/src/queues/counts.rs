@@ -59,8 +59,8 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Checks the counts of a delivery. Errors: the allowed counts.
-    pub(super) fn check(&mut self, text: &str, delivery: &Delivery, damaged: bool) -> Result<(), String> {
+    /// Checks the counts of a delivery, sent to its consumer at `sent`. Errors: the allowed counts.
+    pub(super) fn check(&mut self, text: &str, delivery: &Delivery, sent: u64, damaged: bool) -> Result<(), String> {
         let Delivery { life, returned, failed, .. } = *delivery;
         match self.life {
             // Messages in flight to a consumer when the writer was lost.
@@ -72,8 +72,10 @@ impl Counts {
         let tally = self.tallies.entry(text.to_owned()).or_insert(self.unseen);
         let right = tally.returned.may_be(returned, damaged) && tally.failed.may_be(failed, damaged);
         let expected = *tally;
+        // A delivery that was in flight when the message may have been returned unseen, under the next writer, says nothing about the count after that.
+        let outdated = sent < tally.changed;
         for (count, reported) in tally.both().into_iter().zip([returned, failed]) {
-            (count.least, count.most) = (reported, reported);
+            (count.least, count.most) = (reported, if outdated { count.most.max(reported) } else { reported });
             count.sure = count.sure.min(reported);
         }
         self.checked += u64::from(returned > 0);
@@ -123,5 +125,49 @@ impl Counts {
     pub(super) fn crashed(&mut self) {
         self.new_writer();
         self.life = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use polylogue_api::ConsumerId;
+    use polylogue_types::{Offset, PartitionId};
+
+    fn delivery(life: u16, returned: u16) -> Delivery {
+        Delivery {
+            consumer: ConsumerId(1),
+            queue: PartitionId(1),
+            first: Offset(4),
+            count: 1,
+            lease: 0,
+            life,
+            weight: 0,
+            redelivered: false,
+            returned,
+            failed: returned,
+            entry: Offset(4),
+            bytes: Bytes::new(),
+        }
+    }
+
+    /// Seed 6486: the next writer sent the message to a consumer that vanished before it saw it, while another one had not read yet that the writer
+    /// before had sent it to that one.
+    #[test]
+    fn a_delivery_in_flight_does_not_rule_out_a_return_after_it() {
+        let mut counts = Counts { life: Some(1), ..Counts::default() };
+        counts.unseen_returned(70);
+        counts.check("m12", &delivery(1, 0), 50, false).unwrap();
+        counts.check("m12", &delivery(2, 1), 96, false).unwrap();
+        counts.check("m12", &delivery(2, 2), 97, false).unwrap_err();
+    }
+
+    #[test]
+    fn a_delivery_after_a_return_settles_what_the_count_is() {
+        let mut counts = Counts { life: Some(1), ..Counts::default() };
+        counts.unseen_returned(70);
+        counts.check("m12", &delivery(1, 0), 71, false).unwrap();
+        counts.check("m12", &delivery(2, 1), 96, false).unwrap_err();
     }
 }
