@@ -1,4 +1,4 @@
-//! The attacks. What each did to others before there were bounds is in docs/security.md.
+//! The attacks. What each did to other clients before there were bounds is in docs/lab/security.md.
 
 use crate::common::amqp::Amqp;
 use crate::common::batch::bomb;
