@@ -1,5 +1,5 @@
-//! Counts and lengths that lie must cost their sender, not the broker. Alone in its process, because it looks at
-//! the memory of the whole process.
+//! False counts and lengths must not make the decoder allocate. A test program of its own, because it measures the memory of
+//! the process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "it/codec_bytes/mod.rs"]
@@ -13,15 +13,15 @@ use codec_samples::{Gen, Sample};
 use polylogue_kafka::codec::Message;
 use polylogue_kafka::for_each_kafka_message;
 
-/// The most address space that this process has had. KiB.
+/// Returns the peak address space of this process. KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmPeak:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Puts the largest numbers of both encodings at every place of a message, so that every count and every length of
-/// it is once the largest there is, and reads what comes of it.
+/// Overwrites every position of a message with the largest numbers of both encodings, so that every count and length takes its
+/// maximum once, and decodes the result.
 fn lies<M: Message + Sample>() {
     let lies: [&[u8]; 4] =
         [&[0x7f, 0xff, 0xff, 0xff], &[0xff, 0xff, 0xff, 0xff, 0x07], &[0xff, 0xff, 0xff, 0xff, 0x0f], &[0x7f, 0xff]];
@@ -42,6 +42,6 @@ fn the_largest_counts_cost_no_memory() {
     let before = peak_kib();
     for_each_kafka_message!(lies());
     let grown = peak_kib() - before;
-    // a false count of 2^31 - 1 would ask for tens of GiB at once; the allocator's own habits are below 256 MiB
+    // A false count of 2^31 - 1 would allocate tens of GiB; the allocator's own growth stays below 256 MiB.
     assert!(grown < 256 << 10, "{grown} KiB more than before");
 }

@@ -1,13 +1,13 @@
-//! Authorization of requests (KIP-11). Which operation on which resource each request needs is Kafka's (`KafkaApis`,
-//! `ControllerApis`, `AuthHelper`), and so are the errors; each handler asks before it tells or changes anything.
+//! Authorization of requests (KIP-11). The operation and resource that each request requires, and the errors, are Kafka's (`KafkaApis`,
+//! `ControllerApis`, `AuthHelper`); each handler checks before it reveals or changes anything.
 //!
-//! On a listener that does not ask for logins everybody may do everything.
+//! On a listener without logins every operation is allowed.
 
 use super::work::Work;
 use polylogue_auth::{Decision, Operation, Resource, ResourceKind};
 
 impl Work<'_> {
-    /// Whether the client may do something to a resource, whether that is there or not.
+    /// Whether the client may perform an operation on a resource, which need not exist.
     fn may(&self, operation: Operation, resource: Resource<'_>) -> bool {
         let Some(who) = self.peer.login.claim() else { return !self.peer.login.is_asked() };
         self.peer.login.is_administrator() || self.is_allowed(self.users.decide(&who, operation, resource))
@@ -21,17 +21,17 @@ impl Work<'_> {
         }
     }
 
-    /// Whether the client may do something to a topic.
+    /// Whether the client may perform an operation on a topic.
     pub(super) fn may_topic(&self, operation: Operation, name: &str) -> bool {
         self.may(operation, Resource { kind: ResourceKind::Topic, name })
     }
 
-    /// Whether the client may do something to a group.
+    /// Whether the client may perform an operation on a group.
     pub(super) fn may_group(&self, operation: Operation, name: &str) -> bool {
         self.may(operation, Resource { kind: ResourceKind::Group, name })
     }
 
-    /// Whether the client may do something to the cluster.
+    /// Whether the client may perform an operation on the cluster.
     pub(super) fn may_cluster(&self, operation: Operation) -> bool {
         self.may(operation, Resource::CLUSTER)
     }
@@ -41,19 +41,19 @@ impl Work<'_> {
         self.may(operation, Resource { kind: ResourceKind::TransactionalId, name })
     }
 
-    /// Whether the client may write somewhere: then it may be an idempotent producer (KIP-679).
+    /// Whether the client may write to any topic, and so be an idempotent producer (KIP-679).
     pub(super) fn may_write_idempotently(&self) -> bool {
         let Some(who) = self.peer.login.claim() else { return !self.peer.login.is_asked() };
         let anywhere = || self.users.decide_any(&who, Operation::Write, ResourceKind::Topic);
         self.may_cluster(Operation::IdempotentWrite) || self.is_allowed(anywhere())
     }
 
-    /// Whether the client may make a topic of this name.
+    /// Whether the client may create a topic of this name.
     pub(super) fn may_create_topic(&self, name: &str) -> bool {
         self.may_cluster(Operation::Create) || self.may_topic(Operation::Create, name)
     }
 
-    /// Which of the operations that a resource knows the client may do (KIP-430).
+    /// Returns the operations that the client may perform, out of those that apply to the resource (KIP-430).
     pub(super) fn operations(&self, kind: ResourceKind, name: &str, known: i32) -> i32 {
         let Some(who) = self.peer.login.claim() else {
             return if self.peer.login.is_asked() { 0 } else { known };

@@ -1,5 +1,4 @@
-//! DescribeAcls, CreateAcls and DeleteAcls (KIP-140, KIP-290). Rules and texts are those of Kafka's brokers and controller (`AclApis`,
-//! `AclControlManager`).
+//! DescribeAcls, CreateAcls and DeleteAcls (KIP-140, KIP-290). Rules and texts are Kafka's (`AclApis`, `AclControlManager`).
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
@@ -14,20 +13,20 @@ use polylogue_auth::{
 };
 use std::sync::Arc;
 
-/// Stands for every value in filters (Kafka's `ANY`), and for patterns that have a name (`MATCH`).
+/// Kafka's `ANY`, the wildcard of filters, and `MATCH`, for patterns that apply to a name.
 const ANY: i8 = 1;
 const MATCH: i8 = 2;
 
-/// Why something is refused.
+/// The error of a refused entry.
 type Refusal = (ErrorCode, StrBytes);
 
-/// A number of one of Kafka's enums, which is known here as one of its own.
+/// Parses a value of a Kafka enum.
 fn known<T>(number: i8, of: fn(u8) -> Option<T>, what: &str) -> Result<T, Refusal> {
     let found = u8::try_from(number).ok().and_then(of);
     found.ok_or_else(|| (ErrorCode::InvalidRequest, format!("Invalid {what} {number}").into()))
 }
 
-/// The same in a filter, where it may be any.
+/// The same in a filter, where the value may be `ANY`.
 fn wanted<T>(number: i8, of: fn(u8) -> Option<T>, what: &str) -> Result<Option<T>, Refusal> {
     if number == ANY { Ok(None) } else { known(number, of, what).map(Some) }
 }
@@ -54,7 +53,7 @@ fn acl(wanted: &AclCreation) -> Result<Acl, Refusal> {
     Ok(acl)
 }
 
-/// The fields that filters of both requests have, in the order of the wire.
+/// Returns the filter of a request, from its fields in the order of the wire format.
 fn filter(
     (kind, name, pattern): (i8, Option<StrBytes>, i8),
     (principal, host): (Option<StrBytes>, Option<StrBytes>),
@@ -103,7 +102,7 @@ pub(super) fn start_describe(work: &mut Work<'_>, body: &mut Reader) -> Result<S
     Ok(work.answer(&response))
 }
 
-/// Bindings of one pattern stand together.
+/// Groups bindings by resource pattern.
 fn by_resource(acls: &[Arc<Acl>]) -> Vec<DescribeAclsResource> {
     let same = |a: &Arc<Acl>, b: &Arc<Acl>| (a.kind, &a.name, a.pattern) == (b.kind, &b.name, b.pattern);
     let described = |acl: &Arc<Acl>| AclDescription {
@@ -152,7 +151,7 @@ fn created(work: &Work<'_>, rows: Vec<Option<Refusal>>) -> Step {
     work.answer(&CreateAclsResponse { results: rows.into_iter().map(row).collect(), ..CreateAclsResponse::default() })
 }
 
-/// Bindings that wait to be committed. Rows without a refusal are those that were asked for.
+/// Bindings that wait for their commit. Rows without a refusal were requested from the broker.
 #[derive(Debug)]
 struct Creating {
     rows: Vec<Option<Refusal>>,
@@ -165,7 +164,7 @@ fn refused(why: UsersRefusal) -> Refusal {
     }
 }
 
-/// What the users' machine answers; `Err` with what to say of each part where it could not. `None` when that is no answer of it.
+/// Returns the reply of the users' state machine, or the error for each entry. `None` if the reply is of another kind.
 fn answered(reply: Reply) -> Option<Result<UsersAnswer, Refusal>> {
     match reply {
         Reply::Machine(Err(why)) => Some(Err(errors::of_metadata(why))),
@@ -197,7 +196,7 @@ impl Pending for Creating {
     }
 }
 
-/// What a filter of a request led to.
+/// The result of one filter.
 type Deleted = Result<Vec<Arc<Acl>>, Refusal>;
 
 pub(super) fn start_delete(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
@@ -253,7 +252,7 @@ fn deleted(work: &Work<'_>, rows: Vec<Option<Deleted>>) -> Step {
     })
 }
 
-/// Bindings whose deletion waits to be committed. Empty rows are those that were asked for.
+/// Bindings whose deletion waits for its commit. Empty rows were requested from the broker.
 #[derive(Debug)]
 struct Deleting {
     rows: Vec<Option<Deleted>>,

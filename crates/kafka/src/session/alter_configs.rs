@@ -1,9 +1,8 @@
-//! AlterConfigs and IncrementalAlterConfigs. Rules and texts are those of Kafka's brokers and controller (`ConfigAdminManager`,
-//! `ConfigurationControlManager`).
+//! AlterConfigs and IncrementalAlterConfigs. Rules and texts are Kafka's (`ConfigAdminManager`, `ConfigurationControlManager`).
 //!
-//! Each resource succeeds or fails separately. The new settings follow from the current ones; the broker gets both and changes
-//! nothing when the current ones have changed by then. It returns those, and the change is computed again from them: of two changes at the
-//! same time none is lost.
+//! Each resource succeeds or fails separately. The new settings are computed from the current ones; the broker gets both, and applies the
+//! change only if the current ones are unchanged (compare-and-set). Otherwise it returns the current ones and the change is computed again,
+//! so that concurrent changes are not lost.
 
 use super::errors;
 use super::resources::{BROKER, CLIENT_METRICS, GROUP, SetFor, TOPIC, broker_name, config_refusal, layers_of};
@@ -24,15 +23,15 @@ use polylogue_auth::Operation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How often a change is made anew because others were faster. Each time one of them got through.
+/// Attempts of a change after conflicts. Each conflict means that another change succeeded.
 const TRIES_MAX: u32 = 100;
 
-/// What a client wants of a resource.
+/// The requested change of a resource.
 #[derive(Debug)]
 enum Wanted {
-    /// These changes.
+    /// Incremental changes.
     Edits(Vec<ConfigEdit>),
-    /// Exactly this, and nothing else that is set.
+    /// Replaces all settings by these.
     Exactly(Vec<(String, Option<String>)>),
 }
 
@@ -45,14 +44,14 @@ impl Wanted {
     }
 }
 
-/// Why a resource is not changed, with the text that tools show.
+/// The error of a refused resource, with Kafka's text.
 type Refusal = (ErrorCode, StrBytes);
 
 fn refusal(refused: Refused) -> Refusal {
     (refused.code, refused.text.into())
 }
 
-/// One resource of a request, and the row of its answer.
+/// One resource of a request, and its row in the response.
 #[derive(Debug)]
 struct Row {
     resource_type: i8,
@@ -69,14 +68,14 @@ enum State {
     Done(Result<(), Refusal>),
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Debug)]
 struct Altering {
     rows: Vec<Row>,
     validate_only: bool,
     is_incremental: bool,
     tries: u32,
-    /// The rows that the broker was asked about last, in its order.
+    /// The rows of the last request to the broker, in its order.
     asked: Vec<usize>,
 }
 
@@ -154,7 +153,7 @@ impl Altering {
         Box::new(self).go_on(work)
     }
 
-    /// Asks for what is left to do: topics first, then documents.
+    /// Sends what is left to do: topics first, then documents.
     fn go_on(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         let mut topics = Vec::new();
         let mut documents = Vec::new();
@@ -189,7 +188,7 @@ impl Altering {
             return Step::Wait(token, self);
         }
         if self.rows.iter().any(|row| matches!(row.state, State::Document { .. })) {
-            // All topics were refused before anybody was asked; now the documents have their turn.
+            // All topics were refused: continue with the documents.
             return self.go_on(work);
         }
         self.answer(work)
@@ -240,7 +239,7 @@ impl Pending for Altering {
                 {
                     *set = current.settings;
                 }
-                // Another client deleted it meanwhile, and may have created another topic of that name, which is the one that is meant.
+                // Another client deleted the topic meanwhile. A new topic of that name is the one to change.
                 (Err(AlterError::UnknownTopic), State::Topic { topic, set })
                     if again && let Some(other) = another(work, topic) =>
                 {
@@ -254,12 +253,12 @@ impl Pending for Altering {
     }
 }
 
-/// A topic that has the name of a deleted one.
+/// Returns a topic with the name of a deleted one.
 fn another(work: &Work<'_>, gone: &TopicInfo) -> Option<Arc<TopicInfo>> {
     work.catalog.topic(&gone.name).filter(|topic| topic.id != gone.id && !is_queue(topic))
 }
 
-/// What a row is about and what is set there.
+/// Returns the resource of a row with its current settings.
 fn found(work: &Work<'_>, row: &Row) -> Result<State, Refusal> {
     let name = &row.resource_name;
     if let Some(refusal) = config_refusal(work, Operation::AlterConfigs, row.resource_type, name) {
@@ -300,7 +299,7 @@ fn found_topic(work: &Work<'_>, row: &Row) -> Result<State, Refusal> {
         let set = topic.config.raw.clone();
         return Ok(State::Topic { topic, set });
     }
-    // What is asked for is looked at before whether the topic is there, as Kafka does.
+    // As in Kafka, the change is validated before the topic is looked up.
     let nothing = TopicConfig { raw: Settings::new(), ..work.settings.topic_defaults.clone() };
     let new = row.wanted.from(Resource::Topic, &nothing.raw).map_err(refusal)?;
     check_topic(work.settings, &nothing, &new).map_err(refusal)?;

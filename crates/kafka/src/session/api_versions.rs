@@ -1,4 +1,4 @@
-//! ApiVersions: what is served here, in which versions (KIP-35, KIP-511, KIP-584).
+//! ApiVersions: the supported APIs and their versions (KIP-35, KIP-511, KIP-584).
 
 use super::features::{self, FEATURES, Feature};
 use super::table::supported_apis;
@@ -9,16 +9,16 @@ use crate::codec::api_versions::{
 };
 use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
 
-/// The first version that tells of features, and in which clients say what they are.
+/// The first version with features in the response, and with the client's software in the request.
 const FEATURES_FROM: i16 = 3;
 
-/// What is kept of the name of a client's library, and of its version, for as long as its connection lasts. Bytes.
+/// Length to which the name and the version of a client's library are truncated. Bytes.
 const SOFTWARE_BYTES_MAX: usize = 64;
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     if !supported_apis().any(|api| api.key == ApiKey::ApiVersions && api.served.contains(&version)) {
-        // KIP-511: the body is not read, and the answer is of version 0, with the one row that names the supported versions.
+        // KIP-511: the body is not read, and the response has version 0, with the row that names the supported versions.
         let response = ApiVersionsResponse {
             error_code: ErrorCode::UnsupportedVersion.code(),
             api_keys: supported_apis().filter(|api| api.key == ApiKey::ApiVersions).map(row).collect(),
@@ -36,7 +36,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         }
         work.peer.software = Some(Box::new(ClientSoftware { name: kept(name), version: kept(software_version) }));
     }
-    // older versions have no place for them
+    // Older versions have no field for them.
     let features: &[Feature] = if version >= FEATURES_FROM { &FEATURES } else { &[] };
     let supported = |feature: &Feature| SupportedFeatureKey {
         name: StrBytes::from_static(feature.name),
@@ -62,8 +62,7 @@ fn row(api: SupportedApi) -> ApiVersion {
     ApiVersion { api_key: api.key.code(), min_version: *api.advertised.start(), max_version: *api.advertised.end() }
 }
 
-/// `[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?`, as Kafka demands of name and version.
-/// As much of a client's word about itself as is kept for as long as its connection lasts.
+/// Truncates a name that a client reports about itself: it is stored for the life of the connection.
 pub(super) fn kept(text: &str) -> String {
     text.chars().take(SOFTWARE_BYTES_MAX).collect()
 }

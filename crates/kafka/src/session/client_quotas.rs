@@ -1,6 +1,5 @@
-//! DescribeClientQuotas and AlterClientQuotas (KIP-546). Rules and texts are those of Kafka's controller and brokers
-//! (`ClientQuotaControlManager`, `ClientQuotasImage`). Quotas of addresses (`ip`) and of changes to topics (`controller_mutation_rate`) are not
-//! kept here, and setting one is refused with that reason.
+//! DescribeClientQuotas and AlterClientQuotas (KIP-546). Rules and texts are Kafka's (`ClientQuotaControlManager`, `ClientQuotasImage`). Quotas of
+//! addresses (`ip`) and of topic mutations (`controller_mutation_rate`) are not supported; setting one is refused with that reason.
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
@@ -18,25 +17,25 @@ use polylogue_auth::{
 };
 use std::collections::BTreeSet;
 
-/// Types of entities on the wire.
+/// Entity types.
 const USER: &str = "user";
 const CLIENT_ID: &str = "client-id";
 const IP: &str = "ip";
-/// How a filter matches: one name, the default, or any that is specified.
+/// Match types of a filter: one name, the default, or any.
 const EXACT: i8 = 0;
 const DEFAULT: i8 = 1;
 const SPECIFIED: i8 = 2;
-/// Keys that Kafka knows and that are not kept here.
+/// Keys of Kafka that are not supported.
 const NOT_KEPT: [&str; 2] = ["controller_mutation_rate", "connection_creation_rate"];
 
-/// Why something is refused.
+/// The error of a refused entry.
 type Refusal = (ErrorCode, StrBytes);
 
 fn invalid(text: impl Into<StrBytes>) -> Refusal {
     (ErrorCode::InvalidRequest, text.into())
 }
 
-/// What a filter wants of one type.
+/// A filter's condition on one entity type.
 enum Wanted {
     Only(QuotaName),
     Any,
@@ -51,14 +50,14 @@ impl Wanted {
     }
 }
 
-/// A filter.
+/// A parsed filter.
 #[derive(Default)]
 struct Filter {
     user: Option<Wanted>,
     client_id: Option<Wanted>,
-    /// Nothing has such a quota.
+    /// Matches nothing: there are no quotas of addresses.
     is_of_ip: bool,
-    /// Entities have no other types than are named.
+    /// Matches only entities without further types.
     strict: bool,
 }
 
@@ -160,7 +159,7 @@ fn described((entity, limits): (&QuotaEntity, &QuotaLimits)) -> EntryData {
     }
 }
 
-/// What one entry of a request asks for.
+/// Parses one entry of a request.
 fn alteration(entry: &RequestEntryData) -> Result<AlterQuotas, Refusal> {
     let mut entity = QuotaEntity::default();
     for EntityData { entity_type, entity_name } in &entry.entity {
@@ -216,7 +215,7 @@ pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
     Ok(Step::Wait(token, Box::new(altering)))
 }
 
-/// Changes that wait to be committed. Rows without a refusal are those that were asked for.
+/// Changes that wait for their commit. Rows without a refusal were requested from the broker.
 #[derive(Debug)]
 struct Altering {
     rows: Vec<(Vec<EntityData>, Option<Refusal>)>,

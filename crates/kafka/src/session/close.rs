@@ -1,63 +1,63 @@
-//! Why a session ends a connection.
+//! The reasons for which a session closes its connection.
 
 use crate::codec::{ApiKey, DecodeError, EncodeError, ErrorCode};
 use std::fmt;
 
-/// Why a connection is closed from our side. What was asked before is answered first, except when the peer itself no
-/// longer takes or sends anything.
+/// Why the session closes a connection. Earlier requests are answered first, unless the peer no longer receives or sends
+/// anything.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// A frame that is longer than `request_bytes_max`, or of negative length. Nothing was allocated for it.
+    /// A frame longer than `request_bytes_max`, or of negative length. Nothing was allocated for it.
     FrameLength(DecodeError),
-    /// A request header that is none, or an unknown API.
+    /// A malformed request header, or an unknown API.
     Header(DecodeError),
-    /// An API or a version of it that was not advertised (Kafka closes the connection too).
+    /// An API or version that is not advertised. Kafka closes the connection too.
     Unsupported {
         /// The API.
         api: ApiKey,
         /// Its version.
         version: i16,
     },
-    /// The body is not what its API and version demand.
+    /// A malformed body.
     Body {
         /// The API.
         api: ApiKey,
         /// Its version.
         version: i16,
-        /// What is wrong, and where.
+        /// The error, with its position.
         error: DecodeError,
     },
-    /// A produce request with acks=0 failed. It has no response, so that this is how its producer hears of it.
+    /// A produce request with acks=0 failed. It has no response: closing is the only way to signal the error.
     Produce {
-        /// What went wrong with the first partition that failed.
+        /// The error of the first partition that failed.
         error: ErrorCode,
     },
-    /// A request that requires a login came before one, on a listener that requires logins. Kafka closes the
-    /// connection too.
+    /// A request before the login, on a listener that requires one. Kafka closes the connection
+    /// too.
     NotLoggedIn {
         /// The API.
         api: ApiKey,
     },
     /// A login failed.
     Login {
-        /// Why, for the operator.
+        /// The reason, for the operator.
         why: String,
     },
-    /// Nothing was finished for `connections.max.idle.ms`: no whole request came, or no answer was taken.
+    /// No request arrived and no response was received within `connections.max.idle.ms`.
     Idle {
-        /// For how long. Milliseconds.
+        /// Time without activity. Milliseconds.
         idle_ms: u64,
     },
-    /// A response that cannot be written at the version that was asked for: a fault of ours.
+    /// A response could not be encoded in the requested version: an internal error.
     Encode {
         /// The API.
         api: ApiKey,
         /// Its version.
         version: i16,
-        /// What does not fit.
+        /// The encoding error.
         error: EncodeError,
     },
-    /// The broker's reply does not answer what was asked: a fault of ours.
+    /// The broker's reply does not match the request: an internal error.
     Reply {
         /// The API.
         api: ApiKey,
@@ -71,22 +71,22 @@ impl fmt::Display for CloseReason {
                 write!(f, "{error}; raise socket.request.max.bytes if a client needs it")
             }
             CloseReason::Header(error) => write!(f, "not a Kafka request: {error}"),
-            CloseReason::Unsupported { api, version } => write!(f, "{api} version {version} is not served here"),
+            CloseReason::Unsupported { api, version } => write!(f, "{api} version {version} is not supported"),
             CloseReason::Body { api, version, error } => write!(f, "{api} version {version} is malformed: {error}"),
             CloseReason::Produce { error } => {
                 write!(f, "a produce request with acks=0 failed with {}: {}", error.name(), error.message())
             }
             CloseReason::NotLoggedIn { api } => {
-                write!(f, "{api} came from a client that has not logged in; it needs a SASL mechanism and a user")
+                write!(f, "{api} before a login; the client needs a SASL mechanism and a user")
             }
             CloseReason::Login { why } => write!(f, "a login failed: {why}"),
             CloseReason::Idle { idle_ms } => {
                 write!(f, "idle for {idle_ms} ms, the most that connections.max.idle.ms allows")
             }
             CloseReason::Encode { api, version, error } => {
-                write!(f, "the response to {api} version {version} cannot be written: {error}")
+                write!(f, "the response to {api} version {version} cannot be encoded: {error}")
             }
-            CloseReason::Reply { api } => write!(f, "the broker's reply to {api} answers something else"),
+            CloseReason::Reply { api } => write!(f, "the broker's reply does not match the request {api}"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! CreatePartitions. Rules and texts are those of Kafka's controller (`ControllerApis.createPartitions`,
-//! `ReplicationControlManager.createPartitions`), for a cluster of this one node.
+//! CreatePartitions. Rules and texts are Kafka's (`ControllerApis.createPartitions`, `ReplicationControlManager.createPartitions`), for a
+//! cluster of one node.
 
 use super::errors::{self, with_message};
 use super::topics::{QUEUE_REFUSED, is_queue, node_id};
@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 
 /// Partitions that one request may create (Kafka's `MAX_RECORDS_PER_USER_OP`).
 const PARTITIONS_PER_REQUEST_MAX: u64 = 10_000;
-/// How often a change is made anew because others were faster. Each time one of them got through.
+/// Attempts of a change after conflicts. Each conflict means that another change succeeded.
 const TRIES_MAX: u32 = 100;
 
-/// Why a topic is refused.
+/// The error of a refused topic.
 type Refusal = (ErrorCode, StrBytes);
 
 /// A topic whose number of partitions is increased.
@@ -28,7 +28,7 @@ struct Growing {
     /// Its row in the response.
     row: usize,
     id: TopicId,
-    /// As many as it is known to have.
+    /// Its current number of partitions, as far as known.
     from: u32,
     wanted: CreatePartitionsTopic,
 }
@@ -177,12 +177,12 @@ impl Pending for Waiting {
         for (result, mut topic) in results.into_iter().zip(growing) {
             match result {
                 Ok(()) => {}
-                // Others were faster; what is left of the wish is looked at again.
+                // The number changed meanwhile: validate the request again.
                 Err(AlterError::Conflict(current)) if again => {
                     topic.from = current.partitions;
                     self.growing.push(topic);
                 }
-                // Another client deleted it meanwhile, and may have created another topic of that name, which is the one that is meant.
+                // Another client deleted the topic meanwhile. A new topic of that name is the one to change.
                 Err(AlterError::UnknownTopic) => match work.catalog.topic(&topic.wanted.name) {
                     Some(other) if again && other.id != topic.id && !is_queue(&other) => {
                         (topic.id, topic.from) = (other.id, partition_count(&other));

@@ -1,5 +1,5 @@
-//! CreateTopics. The rules and their order are those of Kafka's controller (`ControllerApis.createTopics`,
-//! `ReplicationControlManager.createTopics`), for a cluster of this one node; so are the texts, because tools show them.
+//! CreateTopics. Rules, their order, and texts are Kafka's (`ControllerApis.createTopics`, `ReplicationControlManager.createTopics`), for a
+//! cluster of one node.
 
 use super::errors;
 use super::topics::{CLUSTER_METADATA, Collisions, invalid_name, is_internal, node_id};
@@ -17,10 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Partitions that one request may create (Kafka's `MAX_PARTITIONS_PER_BATCH`).
 pub(super) const PARTITIONS_PER_REQUEST_MAX: u64 = 10_000;
 
-/// The first version whose response has the settings of the new topics (KIP-525).
+/// The first version whose response has the configs of the new topics (KIP-525).
 const CONFIGS_FROM: i16 = 5;
 
-/// Why a topic is refused.
+/// The error of a refused topic.
 type Refusal = (ErrorCode, StrBytes);
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
@@ -76,7 +76,7 @@ fn refused(name: StrBytes, error: ErrorCode, text: StrBytes) -> CreatableTopicRe
     }
 }
 
-/// Names that stand in the request more than once: none of them is created, and each gets one row.
+/// Names that occur more than once: none is created, and each gets one row.
 fn repeated(topics: &[CreatableTopic]) -> BTreeSet<StrBytes> {
     let mut seen = BTreeSet::new();
     topics.iter().map(|topic| &topic.name).filter(|name| !seen.insert(*name)).cloned().collect()
@@ -136,7 +136,7 @@ fn config(work: &Work<'_>, topic: &CreatableTopic) -> Result<TopicConfig, Refusa
         .map_err(|error| (ErrorCode::InvalidConfig, error.to_string().into()))
 }
 
-/// A topic whose creator names how many partitions it wants.
+/// Returns the number of partitions of a topic without a replica assignment.
 fn counted(topic: &CreatableTopic, default: u32) -> Result<u32, Refusal> {
     match topic.replication_factor {
         -1 | 1 => {}
@@ -162,7 +162,7 @@ fn counted(topic: &CreatableTopic, default: u32) -> Result<u32, Refusal> {
     }
 }
 
-/// A topic whose creator says which brokers hold which partition: that can only be this one.
+/// Returns the number of partitions of a topic with a replica assignment, which may name this broker only.
 fn assigned(topic: &CreatableTopic, node: i32) -> Result<u32, Refusal> {
     let request = |text: &'static str| (ErrorCode::InvalidRequest, StrBytes::from_static(text));
     if topic.replication_factor != -1 {
@@ -206,7 +206,7 @@ fn check_assignment(
     }
 }
 
-/// What a topic was asked to be.
+/// A request in progress.
 #[derive(Debug)]
 struct Creating {
     partitions: u32,
@@ -216,7 +216,7 @@ struct Creating {
 #[derive(Debug)]
 struct Waiting {
     response: CreateTopicsResponse,
-    /// The row of each topic that is being created.
+    /// The rows of the topics being created.
     creating: Vec<(usize, Creating)>,
 }
 
@@ -260,7 +260,7 @@ fn succeed(row: &mut CreatableTopicResult, topic: &TopicInfo, asked: &Creating, 
     row.num_partitions = i32::try_from(asked.partitions).unwrap_or(i32::MAX);
     row.replication_factor = 1;
     if work.head.version >= CONFIGS_FROM {
-        // Clients expect Kafka's configs, and their own.
+        // polylogue's own config is reported only if set: clients know Kafka's configs.
         let reported = |value: &TopicConfigValue| value.def.name != DURABILITY || value.source == Source::Topic;
         row.configs = Some(topic_config_values(&asked.config).into_iter().filter(reported).map(config).collect());
     }

@@ -11,7 +11,7 @@ use polylogue_types::TopicId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// The first version that has an error for a broker on which nothing may be deleted.
+/// The first version with an error for `delete.topic.enable=false`.
 const DISABLED_FROM: i16 = 3;
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
@@ -46,9 +46,9 @@ fn row(
     DeletableTopicResult { name, topic_id, error_code: error.code(), error_message }
 }
 
-/// What of a request can be done.
+/// The valid part of a request.
 struct Chosen {
-    /// Rows of those that cannot be deleted.
+    /// Rows of topics that cannot be deleted.
     responses: Vec<DeletableTopicResult>,
     /// The topics to delete.
     topics: BTreeMap<TopicId, ChosenTopic>,
@@ -57,7 +57,7 @@ struct Chosen {
 /// A topic to delete.
 struct ChosenTopic {
     name: StrBytes,
-    /// The client named it, and knows nothing of its id.
+    /// Whether the client named it, rather than its id.
     by_name: bool,
 }
 
@@ -77,7 +77,7 @@ fn choose(work: &Work<'_>, states: Vec<DeleteTopicState>) -> Chosen {
         match work.catalog.topic_by_id(id) {
             _ if times > 1 => chosen.invalid(None, id, "Duplicate topic id."),
             Some(topic) if !work.may_topic(Operation::Delete, &topic.name) => {
-                // An id is no secret, and a name is one.
+                // A topic id is not confidential; a name is.
                 let name = work.may_topic(Operation::Describe, &topic.name).then(|| owned(&topic.name));
                 chosen.unknown(name, id, ErrorCode::TopicAuthorizationFailed);
             }
@@ -119,7 +119,7 @@ impl Chosen {
         self.responses.push(row(name, id, ErrorCode::InvalidTopicException, text));
     }
 
-    /// A topic that is unknown, or hidden from this client.
+    /// Adds the row of a topic that is unknown or hidden from the client.
     fn unknown(&mut self, name: Option<StrBytes>, id: TopicId, error: ErrorCode) {
         let (error, text) = with_message(error);
         self.responses.push(row(name, id, error, Some(text)));
@@ -129,9 +129,9 @@ impl Chosen {
 #[derive(Debug)]
 struct Deleting {
     responses: Vec<DeletableTopicResult>,
-    /// The row of the first topic that is being deleted; the others follow.
+    /// The row of the first topic being deleted; the others follow.
     first: usize,
-    /// Of each topic that is being deleted, whether the client named it.
+    /// For each topic being deleted, whether the client named it.
     by_name: Vec<bool>,
 }
 
@@ -145,8 +145,8 @@ impl Pending for Deleting {
         for ((result, row), by_name) in results.into_iter().zip(rows).zip(self.by_name) {
             if let Err(mut error) = result {
                 if by_name && error == TopicError::UnknownId {
-                    // Another client deleted it meanwhile. Clients that named it know no id, and many take only the error about
-                    // the name for "it is gone".
+                    // Deleted by another client meanwhile. A client that used the name gets the error for names, which many clients accept as
+                    // success.
                     (error, row.topic_id) = (TopicError::UnknownName, TopicId::ZERO);
                 }
                 let name = row.name.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! DescribeCluster (KIP-700): this node, under the address of the listener that the client came in by. The rules are those of
+//! DescribeCluster (KIP-700): this node, with the address of the listener that the client used. Follows
 //! `AuthHelper.computeDescribeClusterResponse`.
 
 use super::metadata::cluster_operations;
@@ -7,7 +7,7 @@ use super::work::{Step, Work};
 use crate::codec::describe_cluster::{DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse};
 use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 
-/// Kinds of endpoints (KIP-919): this is a broker's.
+/// Endpoint types (KIP-919): brokers.
 const BROKERS: i8 = 1;
 const CONTROLLERS: i8 = 2;
 
@@ -28,7 +28,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     }
     let cluster = work.catalog.cluster();
     let listener = &work.peer.listener;
-    // Brokers are fenced that have registered and do not answer: there are none, whether they are asked for or not.
+    // Fenced brokers are registered ones that do not respond: there are none.
     let this = DescribeClusterBroker {
         broker_id: node_id(&cluster),
         host: listener.host.clone(),

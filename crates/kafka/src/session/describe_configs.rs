@@ -1,4 +1,4 @@
-//! DescribeConfigs and ListConfigResources. Rules and texts are those of Kafka's brokers (`ConfigHelper`).
+//! DescribeConfigs and ListConfigResources. Rules and texts are Kafka's (`ConfigHelper`).
 
 use super::errors::with_message;
 use super::resources::{
@@ -20,15 +20,15 @@ use polylogue_api::{Settings, SettingsScope};
 use polylogue_auth::Operation;
 use std::collections::BTreeSet;
 
-/// Configs that one response tells at the most: all those of 14,000 topics. What goes beyond is refused; Kafka has no bound.
+/// The maximum number of configs in a response: all those of 14,000 topics. Further resources are refused; Kafka has no limit.
 const ENTRIES_MAX: usize = 500_000;
 
-/// Kafka's `ConfigResource.Type.BROKER_LOGGER`, which is known and of which there is none.
+/// Kafka's `ConfigResource.Type.BROKER_LOGGER`: a valid type without resources here.
 const BROKER_LOGGER: i8 = 8;
 
 type Refusal = (ErrorCode, StrBytes);
 
-/// What the client asks for about each config.
+/// What the response includes for each config.
 #[derive(Clone, Copy, Debug)]
 struct Wants {
     synonyms: bool,
@@ -48,7 +48,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
                 Ok(entries)
             }
             None => {
-                // What follows is not even looked up.
+                // Further resources are refused without a lookup.
                 left = 0;
                 Err(too_many())
             }
@@ -120,11 +120,11 @@ fn described(
     }
 }
 
-/// What is a setting in Kafka and a fact here.
+/// Returns read-only settings of Kafka that are derived here.
 fn facts(work: &Work<'_>) -> Facts {
     let node = node_id(&work.catalog.cluster()).to_string();
     let listener = &work.peer.listener;
-    // A request from within came by none.
+    // An internal session has no listener.
     let at = match listener.port {
         0 => String::new(),
         port => format!("PLAINTEXT://{}:{port}", listener.host),
@@ -164,7 +164,7 @@ fn config(entry: ConfigEntry, wants: Wants) -> DescribeConfigsResourceResult {
     }
 }
 
-/// The first version that asks for types; before, it was about subscriptions to clients' metrics alone.
+/// The first version with types in the request; before, it lists client metrics subscriptions only.
 const TYPES_FROM: i16 = 1;
 const LISTED_TYPES: [i8; 5] = [TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP];
 

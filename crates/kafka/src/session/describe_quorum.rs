@@ -1,6 +1,6 @@
-//! DescribeQuorum (KIP-595, KIP-836): one voter, which is this node and leads. polylogue's metadata is in its own log, which clients
-//! cannot read; the answer is that of a one-node KRaft quorum: the writer's term is the leader epoch, positions are
-//! those of frames, and the only voter is always caught up.
+//! DescribeQuorum (KIP-595, KIP-836). polylogue's metadata is in its own log, which clients cannot read; the response is that of a KRaft
+//! quorum with this node as the only voter and leader: the writer's term is the leader epoch, offsets are numbers of frames, and the voter is
+//! always caught up.
 
 use super::errors;
 use super::topics::node_id;
@@ -14,12 +14,12 @@ use polylogue_api::{MetadataLog, Reply, Request, Unavailable};
 use polylogue_auth::Operation;
 use polylogue_types::{Index, TopicId};
 
-/// The only partition that a quorum can be asked about.
+/// The only topic of the metadata quorum.
 const TOPIC: &str = "__cluster_metadata";
 const PARTITION: i32 = 0;
-/// What Kafka calls a listener without encryption that has no name of its own.
+/// Kafka's default name of a plaintext listener.
 const LISTENER: &str = "PLAINTEXT";
-/// The first version that tells where voters listen and in which directory their logs are, and has texts with errors.
+/// The first version with the voters' endpoints and log directories, and with error texts.
 const NODES_FROM: i16 = 2;
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
@@ -37,12 +37,12 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         let token = work.ask(Request::DescribeMetadataLog);
         return Ok(Step::Wait(token, Box::new(Looking)));
     }
-    // Kafka refuses all when not exactly this one partition is asked for
+    // As in Kafka, the whole request is refused unless it names exactly this partition.
     let topics = request.topics.into_iter().map(unknown).collect();
     Ok(work.answer(&DescribeQuorumResponse { topics, ..DescribeQuorumResponse::default() }))
 }
 
-/// The broker was asked how the log of the metadata stands.
+/// Waits for the state of the metadata log.
 #[derive(Debug)]
 struct Looking;
 
@@ -94,10 +94,10 @@ fn describe(work: &Work<'_>, log: Result<MetadataLog, Unavailable>) -> DescribeQ
     }
 }
 
-/// The quorum of one: its leader has fetched everything, just now.
+/// Returns the quorum's state: the leader has fetched everything, just now.
 fn led_by(node: i32, work: &Work<'_>, log: MetadataLog) -> ResponsePartitionData {
     let now_ms = work.now.wall_ms;
-    // Kafka's ids of directories are such UUIDs
+    // Kafka identifies log directories by such UUIDs.
     let directory = TopicId::from_random(log.directory);
     let offset = |index: Index| i64::try_from(index.0).unwrap_or(i64::MAX);
     let leader = ReplicaState {

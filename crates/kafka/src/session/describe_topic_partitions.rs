@@ -1,4 +1,4 @@
-//! DescribeTopicPartitions (KIP-966): topics by name, a page of partitions at a time. The rules are those of
+//! DescribeTopicPartitions (KIP-966): topics by name, one page of partitions at a time. Follows
 //! `DescribeTopicPartitionsRequestHandler` and `KRaftMetadataCache.describeTopicResponse`.
 
 use super::operations::TOPIC_OPERATIONS;
@@ -15,17 +15,17 @@ use polylogue_types::TopicId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The most partitions of a response, whatever the client asks for (`max.request.partition.size.limit`).
+/// The maximum number of partitions in a response (`max.request.partition.size.limit`).
 const PARTITIONS_MAX: usize = 2_000;
 
-/// A topic that is asked for, and what there is of that name.
+/// A requested topic, if it exists.
 type Asked = (StrBytes, Option<Arc<TopicInfo>>);
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = DescribeTopicPartitionsRequest::decode(body, work.head.version)?;
     let Some(first) = first(&request) else { return Ok(refuse(work, request.topics)) };
     let from = request.cursor.as_ref().map_or("", |cursor| &*cursor.topic_name);
-    // no topic means all; in the order of their names, so that a cursor finds its place again
+    // No topic means all. Sorted by name, so that a cursor stays valid.
     let page = if request.topics.is_empty() {
         let may_see = |topic: &Arc<TopicInfo>| work.may_topic(Operation::Describe, &topic.name);
         let topics = work.catalog.topics().into_iter().filter(|topic| *topic.name >= *from).filter(may_see);
@@ -38,7 +38,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     Ok(work.answer(&page))
 }
 
-/// The first partition of the topic that the cursor names, 0 without one. `None` for a cursor that cannot be.
+/// Returns the first partition for the topic at the cursor, 0 without a cursor. `None` if the cursor is invalid.
 fn first(request: &DescribeTopicPartitionsRequest) -> Option<usize> {
     let Some(cursor) = &request.cursor else { return Some(0) };
     let named = request.topics.is_empty() || request.topics.iter().any(|topic| topic.name == cursor.topic_name);

@@ -1,10 +1,10 @@
-//! What the broker says, in Kafka's error codes. Codes that clients take as final are used only where trying again
-//! cannot help; -1 (UNKNOWN_SERVER_ERROR) is never one of them, because producers give up on it.
+//! Maps the broker's errors to Kafka's error codes. Codes that clients treat as final are used only where a retry cannot
+//! help; -1 (UNKNOWN_SERVER_ERROR) is avoided, because producers treat it as final.
 
 use crate::codec::{ErrorCode, StrBytes};
 use polylogue_api::{AlterError, AppendError, ReadError, TopicError, TrimError, Unavailable};
 
-/// Why an append failed. `by_id`: the request named its topics by id.
+/// Maps an append error. `by_id`: the request identifies topics by id.
 pub(super) fn of_append(error: AppendError, by_id: bool) -> (ErrorCode, Option<StrBytes>) {
     match error {
         AppendError::UnknownPartition => (unknown_topic(by_id), None),
@@ -14,12 +14,12 @@ pub(super) fn of_append(error: AppendError, by_id: bool) -> (ErrorCode, Option<S
         AppendError::Unavailable(why) => {
             let (code, text) = match why {
                 Unavailable::StorageFull => (ErrorCode::KafkaStorageError, "the disk is full; nothing was written"),
-                Unavailable::Unknown => (ErrorCode::RequestTimedOut, "the outcome is not known"),
+                Unavailable::Unknown => (ErrorCode::RequestTimedOut, "the outcome is unknown"),
                 Unavailable::NotCommitted => {
                     (ErrorCode::NotLeaderOrFollower, "nothing was written: the writer changed")
                 }
                 Unavailable::Busy => (ErrorCode::RequestTimedOut, "too much is in flight; nothing was written"),
-                Unavailable::TooLarge => (ErrorCode::MessageTooLarge, "larger than a record of the log may be"),
+                Unavailable::TooLarge => (ErrorCode::MessageTooLarge, "larger than the largest record of the log"),
                 Unavailable::Stopping => (ErrorCode::NotLeaderOrFollower, "the broker is shutting down"),
             };
             (code, Some(StrBytes::from_static(text)))
@@ -27,7 +27,7 @@ pub(super) fn of_append(error: AppendError, by_id: bool) -> (ErrorCode, Option<S
     }
 }
 
-/// Why nothing was read, or no offset was found.
+/// Maps a read error, or that of an offset lookup.
 pub(super) fn of_read(error: ReadError, by_id: bool) -> ErrorCode {
     match error {
         ReadError::UnknownPartition => unknown_topic(by_id),
@@ -36,18 +36,18 @@ pub(super) fn of_read(error: ReadError, by_id: bool) -> ErrorCode {
     }
 }
 
-/// Why a coordinator cannot say anything. All of these make clients try again, but for the one where that cannot help.
+/// Maps a coordinator error. Clients retry on all of these, except the one where that cannot help.
 pub(super) fn of_coordinator(why: Unavailable) -> ErrorCode {
     match why {
         Unavailable::StorageFull | Unavailable::Unknown => ErrorCode::CoordinatorNotAvailable,
         Unavailable::NotCommitted | Unavailable::Stopping => ErrorCode::NotCoordinator,
         Unavailable::Busy => ErrorCode::CoordinatorLoadInProgress,
-        // As Kafka answers where a record of a group does not fit into its log.
+        // As in Kafka when a group's record does not fit into its log.
         Unavailable::TooLarge => ErrorCode::UnknownServerError,
     }
 }
 
-/// Why a topic was not created or deleted, with the text that tools show.
+/// Maps the error of a topic's creation or deletion, with Kafka's text.
 pub(super) fn of_topic(error: &TopicError, name: &str) -> (ErrorCode, StrBytes) {
     match error {
         TopicError::Exists => (ErrorCode::TopicAlreadyExists, format!("Topic '{name}' already exists.").into()),
@@ -58,7 +58,7 @@ pub(super) fn of_topic(error: &TopicError, name: &str) -> (ErrorCode, StrBytes) 
     }
 }
 
-/// Why a topic, or what is set for something, was not changed, with the text that tools show.
+/// Maps the error of a change of a topic or of settings, with Kafka's text.
 pub(super) fn of_alter(error: &AlterError, name: &str) -> (ErrorCode, StrBytes) {
     match error {
         AlterError::UnknownTopic => {
@@ -85,7 +85,7 @@ pub(super) fn of_alter(error: &AlterError, name: &str) -> (ErrorCode, StrBytes) 
     }
 }
 
-/// Why a partition was not trimmed.
+/// Maps the error of DeleteRecords.
 pub(super) fn of_trim(error: TrimError) -> ErrorCode {
     match error {
         TrimError::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
@@ -120,12 +120,12 @@ pub(super) fn of_metadata(why: Unavailable) -> (ErrorCode, StrBytes) {
     (code, StrBytes::from_static(text))
 }
 
-/// The code with the text that Kafka's brokers send for it.
+/// Adds the default text that Kafka brokers send with the code.
 pub(super) fn with_message(code: ErrorCode) -> (ErrorCode, StrBytes) {
     (code, StrBytes::from_static(code.message()))
 }
 
-/// A topic that is not there.
+/// Returns the error for an unknown topic.
 pub(super) fn unknown_topic(by_id: bool) -> ErrorCode {
     if by_id { ErrorCode::UnknownTopicId } else { ErrorCode::UnknownTopicOrPartition }
 }

@@ -1,28 +1,27 @@
-//! Feature levels of the cluster (KIP-584), as ApiVersions tells them and UpdateFeatures judges them.
+//! Feature levels of the cluster (KIP-584), for ApiVersions and UpdateFeatures.
 
-/// A feature that this broker knows.
+/// A supported feature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Feature {
     /// Its name.
     pub(super) name: &'static str,
-    /// The lowest level that is known.
+    /// The lowest supported level.
     pub(super) min: i16,
-    /// The highest level that is known.
+    /// The highest supported level.
     pub(super) max: i16,
-    /// The level that holds.
+    /// The finalized level.
     pub(super) finalized: i16,
 }
 
-/// The name of the feature that stands for the release as a whole.
+/// The feature that represents the release as a whole.
 pub(super) const METADATA_VERSION: &str = "metadata.version";
 
-/// All that are known. `metadata.version` is at the level that Kafka 4.3 finalizes (`MetadataVersion.IBP_4_3_IV0`; the lowest it
-/// knows is `IBP_3_3_IV3`): it means nothing to clients, but tools ask for it. The other features switch clients to
-/// protocols that are not served yet: a client that does not see `transaction.version`, `group.version` or
-/// `share.version` stays with the old ones.
+/// All supported features. `metadata.version` is at the level that Kafka 4.3 finalizes (`MetadataVersion.IBP_4_3_IV0`; its lowest is
+/// `IBP_3_3_IV3`): clients ignore it, but tools request it. The other features switch clients to protocols that are not
+/// implemented: a client that does not see `transaction.version`, `group.version` or `share.version` uses the older ones.
 pub(super) const FEATURES: [Feature; 1] = [Feature { name: METADATA_VERSION, min: 7, max: 30, finalized: 30 }];
 
-/// The features of Kafka 4.3 that are not known here: their level is 0.
+/// The features of Kafka 4.3 that are not supported: their level is 0.
 pub(super) const FEATURES_OFF: [&str; 6] = [
     "kraft.version",
     "transaction.version",
@@ -32,5 +31,5 @@ pub(super) const FEATURES_OFF: [&str; 6] = [
     "streams.version",
 ];
 
-/// How often levels have changed: they never do.
+/// The epoch of the finalized features: they never change.
 pub(super) const EPOCH: i64 = 0;

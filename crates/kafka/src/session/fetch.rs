@@ -1,19 +1,19 @@
-//! Fetch: reads that wait for messages to come.
+//! Fetch: reads, with a long poll for new messages.
 //!
 //! ```text
-//!   start ──▶ Read ──▶ enough, an error, or no time left ──▶ answer
-//!              ▲  └──▶ too little ──▶ Watch ──▶ changed ──┬──▶ Read again (at once, or when the pause is over)
-//!              └──────────────────────────────────────────┘
-//!                                       └──▶ time is up ──▶ answer
+//!   start ──▶ Read ──▶ min_bytes, an error, or a deadline ──▶ response
+//!              ▲  └──▶ less ──▶ Watch ──▶ changed ──┬──▶ Read again (at once, or after a pause)
+//!              └────────────────────────────────────┘
+//!                                   └──▶ deadline ──▶ response
 //! ```
 //!
-//! A fetch of a session with many partitions looks at those only that may have something to say ([`super::fetch_looks`]): each Read
-//! comes after a Follow, by which the broker tells what has changed, and it waits for the next change in the session.
+//! In a fetch session with many partitions only those with possible changes are read ([`super::fetch_looks`]): each Read follows a Follow
+//! request, by which the broker reports changed partitions, and the fetch then waits for the next change in the session.
 //!
-//! Where the client says of which epoch its last message is (KIP-595), each Read comes after an EpochEnds, which tells
-//! whether the log went another way since.
+//! If the client sends the epoch of its last message (KIP-595), each Read follows an EpochEnds request, which detects a log that has
+//! diverged.
 //!
-//! While it waits, a fetch holds no message: what was read and was too little is read again.
+//! A waiting fetch holds no messages: what was read and was too little is read again.
 
 use super::errors;
 use super::fetch_response::{self, Data};
@@ -30,21 +30,21 @@ use polylogue_api::{
 use polylogue_auth::Operation;
 use polylogue_types::{Offset, PartitionId, TopicId};
 
-/// The first version that names topics by id.
+/// The first version that identifies topics by id.
 pub(super) const BY_ID_FROM: i16 = 13;
-/// The first version that can say where the client's log and this one part.
+/// The first version with a diverging epoch in the response.
 const DIVERGING_FROM: i16 = 12;
-/// The first version whose clients know KAFKA_STORAGE_ERROR.
+/// The first version whose clients support KAFKA_STORAGE_ERROR.
 const STORAGE_ERROR_FROM: i16 = 6;
-/// The longest that a fetch waits, whatever its client asks for. While it waits its connection is not idle: without a bound, a
-/// client that is gone without a word would keep connection and watch for 25 days. Far above what clients ask for (0.5 s), and
-/// above the time after which they give a request up (30 s). Milliseconds.
+/// The maximum wait of a fetch. While it waits its connection is not idle: without a limit, a client that has disappeared
+/// without closing its connection would hold it and the watch for 25 days. Far above what clients request (0.5 s), and
+/// above their request timeout (30 s). Milliseconds.
 const WAIT_MS_MAX: u64 = 5 * 60 * 1_000;
-/// How long a fetch that was woken and found too little rests before it reads again: with a large `min_bytes` every small
-/// append would wake it. Milliseconds.
+/// Pause before a fetch that was woken and found too little reads again: with a large `min_bytes` every small append would
+/// wake it. Milliseconds.
 const REST_MS: u64 = 5;
 
-/// What the broker holds of each partition that a fetch waits for: its place in the watch and in the book of watches. Bytes.
+/// The broker's memory for each partition that a fetch waits for: its place in the watch and in the table of watches. Bytes.
 const WATCHED_BYTES: usize = 96;
 
 /// A topic in the response.
@@ -57,25 +57,25 @@ pub(super) struct RowTopic {
 /// A partition in the response.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// Its topic's place among [`Fetching::topics`].
+    /// Index of its topic in [`Fetching::topics`].
     pub(super) topic: usize,
     pub(super) partition: i32,
     pub(super) want: Want,
     /// Its index in the fetch session, if the request continues one.
     pub(super) place: Option<Place>,
     pub(super) error: ErrorCode,
-    /// What is read, unless something is wrong already.
+    /// The partition to read; `None` after an error.
     pub(super) read: Option<PartitionId>,
     pub(super) leader_epoch: i32,
-    /// Where the client's log and this one part, if they do; it then gets no messages.
+    /// Where the client's log and this one diverge, if they do; then no messages are returned.
     pub(super) diverging: Option<EpochEndOffset>,
-    /// As they were read last; -1 before, and with an error.
+    /// Of the last read; -1 before, and with an error.
     pub(super) high_watermark: i64,
     pub(super) log_start: i64,
 }
 
 impl Row {
-    /// The epoch of the client's last message, if it says.
+    /// The epoch of the client's last message, if the client sent it.
     fn knows_epoch(&self) -> Option<i32> {
         (self.want.last_epoch >= 0).then_some(self.want.last_epoch)
     }
@@ -84,7 +84,7 @@ impl Row {
         u64::try_from(self.want.offset).is_ok_and(|wanted| wanted < offset.0)
     }
 
-    /// The data.
+    /// Records the offsets of a read.
     fn mark(&mut self, high_watermark: Offset, log_start: Offset) {
         self.high_watermark = i64::try_from(high_watermark.0).unwrap_or(i64::MAX);
         self.log_start = i64::try_from(log_start.0).unwrap_or(i64::MAX);
@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-/// What becomes of the fetch session.
+/// How the fetch session continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Session {
     None,
@@ -110,13 +110,13 @@ pub(super) enum Session {
 /// What a fetch waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// It asks which partitions have changed.
+    /// For the changed partitions.
     Following,
-    /// Epochs are compared before it reads.
+    /// For the ends of epochs, before it reads.
     Comparing,
     Reading,
     Watching,
-    /// Until then it does not look. Monotonic milliseconds.
+    /// Pauses until then. Monotonic milliseconds.
     Resting(u64),
 }
 
@@ -130,19 +130,19 @@ pub(super) struct Fetching {
     bytes_max: u32,
     bytes_min: u64,
     deadline_ms: u64,
-    /// Whether the client says of a partition of which epoch its last message is.
+    /// Whether the client sent the epoch of its last message for any partition.
     knows_epochs: bool,
-    /// Whether clients should get the error immediately. An unknown topic can wait: its client would only ask again.
+    /// Whether an error must be returned at once. An unknown topic may wait: its client would only retry.
     urgent: bool,
-    /// It comes from a follower, which there are none of.
+    /// Whether it claims to be a follower; there are none.
     follower: bool,
-    /// It looks at what is due in its session, and not at all of it.
+    /// Whether it reads only the due partitions of its session.
     looks_at_due: bool,
     stage: Stage,
-    /// When it read last, and how much that was.
+    /// Time and size of the last read.
     read_ms: u64,
     read_bytes: u64,
-    /// The received request, which holds the topics' names. Bytes.
+    /// Size of the request's frame, which holds the topic names. Bytes.
     frame_bytes: usize,
 }
 
@@ -189,12 +189,12 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     Ok(Box::new(fetching).look(work))
 }
 
-/// The name of a session's followed set at the broker.
+/// The broker's id for a session's followed set.
 fn set_of(session_id: i32) -> u64 {
     u64::from(session_id.unsigned_abs())
 }
 
-/// An error of the whole, without partitions.
+/// Returns a response with a top-level error.
 fn refuse(work: &Work<'_>, error: ErrorCode) -> Step {
     work.answer(&FetchResponse { error_code: error.code(), ..FetchResponse::default() })
 }
@@ -208,7 +208,7 @@ fn want(partition: &FetchPartition) -> Want {
     }
 }
 
-/// Takes into a session what a request says of it. Topics with names that none can have are left out.
+/// Updates a session from a request. Topics with invalid names are left out.
 fn update(session: &mut FetchSession, request: &FetchRequest, by_id: bool) {
     for named in &request.topics {
         let Some(topic) = SessionTopic::new(&named.topic, named.topic_id, by_id) else { continue };
@@ -221,7 +221,7 @@ fn update(session: &mut FetchSession, request: &FetchRequest, by_id: bool) {
 }
 
 impl Fetching {
-    /// Finds out which partitions are wanted: those of the request, or of its session.
+    /// Collects the wanted partitions: those of the request, or of its session.
     fn collect(&mut self, work: &mut Work<'_>, request: &FetchRequest) -> Result<(), ErrorCode> {
         let by_id = work.head.version >= BY_ID_FROM;
         let at = SessionRef { id: request.session_id, epoch: request.session_epoch };
@@ -231,12 +231,12 @@ impl Fetching {
             self.rows_of_request(request, |_| true);
             return Ok(());
         }
-        // before anything is found in the catalog
+        // Read before any lookup in the catalog.
         let version = work.catalog.version();
         let session = work.fetch_sessions.go_on(at, by_id, work.now.monotonic_ms)?;
         update(session, request, by_id);
         if session.len() == 0 {
-            // nothing is left to go on with
+            // The session cannot be continued.
             work.fetch_sessions.end(at.id);
             self.rows_of_request(request, |_| true);
             return Ok(());
@@ -247,7 +247,7 @@ impl Fetching {
         } else {
             self.rows_of_session(session.iter());
         }
-        // answered once, and not remembered
+        // Answered once, and not stored in the session.
         self.rows_of_request(request, |topic| SessionTopic::new(&topic.topic, topic.topic_id, by_id).is_none());
         self.session = Session::GoOn(at.id);
         work.fetch_sessions.settle(at.id, work.settings)
@@ -279,11 +279,11 @@ impl Fetching {
 }
 
 impl Row {
-    /// Finds the partition.
+    /// Resolves the partition.
     fn resolve(&mut self, topic: &TopicInfo, follower: bool) -> Result<(), ErrorCode> {
         let partition = partition_of(topic, self.partition)?;
         if follower {
-            // there are no replicas beside this one yet
+            // There are no other replicas.
             return Err(ErrorCode::NotLeaderOrFollower);
         }
         self.leader_epoch = partition.leader_epoch;
@@ -320,9 +320,9 @@ impl Fetching {
         let mut lookup = Lookup::new(work.catalog);
         for rows in rows.chunk_by_mut(|a, b| a.topic == b.topic) {
             let Some(topic) = rows.first().and_then(|row| topics.get(row.topic)) else { continue };
-            // a zero id in a version that knows ids names nothing
+            // A zero id in a version with ids names no topic.
             let found = lookup.topic(&topic.name, topic.id);
-            // A follower would read as the brokers do; a client without the right to read it does not learn whether it exists.
+            // Followers need the rights of a broker. A client without read access does not learn whether the topic exists.
             let may_read = match found {
                 _ if follower => work.may_cluster(Operation::ClusterAction),
                 Some(found) => work.may_topic(Operation::Read, &found.name),
@@ -343,7 +343,7 @@ impl Fetching {
         }
     }
 
-    /// Looks at the partitions; where that is at those that are due, it asks first which these are.
+    /// Reads the partitions; if only those that are due, requests the changes first.
     fn look(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         let Some((id, session)) = self.followed(work) else { return self.compare(work) };
         let followed = self.rows.iter().filter_map(|row| Some((row.place?, row.read?)));
@@ -354,7 +354,7 @@ impl Fetching {
         Step::Wait(work.ask(Request::Follow(request)), self)
     }
 
-    /// The session whose due partitions it looks at.
+    /// The session whose due partitions are read.
     fn followed<'w>(&self, work: &'w mut Work<'_>) -> Option<(i32, &'w mut FetchSession)> {
         match self.session {
             Session::GoOn(id) if self.looks_at_due => Some((id, work.fetch_sessions.get_mut(id)?)),
@@ -362,7 +362,7 @@ impl Fetching {
         }
     }
 
-    /// Takes in which partitions have changed: those that were due before still are.
+    /// Marks changed partitions as due, in addition to those that are.
     fn take_changed(&mut self, work: &mut Work<'_>, changed: &[PartitionId]) {
         let Some((_, session)) = self.followed(work) else { return };
         let more = changed.iter().fold(false, |more, partition| session.changed(*partition) | more);
@@ -371,7 +371,7 @@ impl Fetching {
         }
         let (topics, rows) = (std::mem::take(&mut self.topics), std::mem::take(&mut self.rows));
         self.rows_of_session(session.due());
-        // those that are not in the session
+        // Partitions that are not in the session.
         for (topic, row) in
             rows.into_iter().filter(|row| row.place.is_none()).filter_map(|row| Some((topics.get(row.topic)?, row)))
         {
@@ -381,7 +381,7 @@ impl Fetching {
         self.resolve(work);
     }
 
-    /// Looks up the ends of the client's last fetched epochs, then reads; immediately if there are none.
+    /// Requests the ends of the client's last fetched epochs, then reads; at once if there are none.
     fn compare(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         if !self.knows_epochs || work.head.version < DIVERGING_FROM {
             return self.read(work);
@@ -395,8 +395,8 @@ impl Fetching {
         Step::Wait(work.ask(Request::EpochEnds(queries)), self)
     }
 
-    /// Takes in where the epochs end, as `Partition.readRecords` judges it: a client whose epoch ends elsewhere, or goes
-    /// on for longer than here, has to cut its log. False when these are not the answers.
+    /// Compares the epochs' ends, as `Partition.readRecords` does: a client whose epoch ends elsewhere, or extends further than
+    /// here, must truncate its log. Returns false if the reply does not match.
     fn take_epochs(&mut self, ends: Vec<Result<EpochEnd, ReadError>>, by_id: bool) -> bool {
         let asked = |row: &&mut Row| row.read.is_some() && row.knows_epoch().is_some();
         if ends.len() != self.rows.iter_mut().filter(asked).count() {
@@ -420,7 +420,7 @@ impl Fetching {
         true
     }
 
-    /// Reads all partitions that can be read.
+    /// Reads all readable partitions.
     fn read(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         let part = |row: &Row| {
             Some(ReadPart {
@@ -433,7 +433,7 @@ impl Fetching {
         parts.extend(self.rows.iter().filter_map(part));
         if parts.is_empty() {
             self.read_bytes = 0;
-            // of the partitions that are not due none has anything to say yet
+            // Partitions that are not due have nothing to return yet.
             let waits = self.looks_at_due && !self.urgent && self.bytes_min > 0;
             if waits && work.now.monotonic_ms < self.deadline_ms {
                 return self.watch(work);
@@ -458,8 +458,8 @@ impl Fetching {
         Step::Wait(work.ask(Request::Watch(WatchRequest { seen, followed })), self)
     }
 
-    /// Fills the rows with the results; returns the messages, and whether one of the reads failed. `None` when these are not
-    /// the answers.
+    /// Fills the rows from the results; returns the messages, and whether any read failed. `None` if the results do not
+    /// match.
     fn take(&mut self, results: Vec<ReadResult>, version: i16) -> Option<(Data, bool)> {
         let by_id = version >= BY_ID_FROM;
         let mut data = Data::default();
@@ -474,7 +474,7 @@ impl Fetching {
                     }
                     continue;
                 }
-                // beyond the end, which is what the client is about to hear
+                // Beyond the end: the client gets OFFSET_OUT_OF_RANGE.
                 Err(ReadError::OutOfRange { log_start, high_watermark })
                     if row.diverging.is_some() && !row.is_before(log_start) =>
                 {
@@ -493,7 +493,7 @@ impl Fetching {
     }
 }
 
-/// Whether a client need not hear of it before its time is up.
+/// Whether an error may wait for the fetch's deadline.
 fn can_wait(error: ErrorCode) -> bool {
     matches!(error, ErrorCode::None | ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)
 }
@@ -544,9 +544,9 @@ impl Pending for Fetching {
         }
     }
 
-    /// Time is up, or the rest is over.
+    /// The fetch's deadline or the pause has passed.
     fn on_deadline(self: Box<Self>, work: &mut Work<'_>) -> Step {
-        // nothing had come before the watch, and the watch has seen nothing: there is nothing to read
+        // Nothing was read before the watch, and the watch has not fired: there is nothing new.
         if self.stage == Stage::Watching && self.read_bytes == 0 {
             return fetch_response::answer(*self, work, Data::default());
         }

@@ -1,4 +1,4 @@
-//! The response to a fetch, and what of it a fetch session leaves out.
+//! The response to a fetch, incremental within a fetch session.
 
 use super::fetch::{BY_ID_FROM, Fetching, Row, RowTopic, Session};
 use super::fetch_session::{FetchSession, SessionTopic};
@@ -11,16 +11,16 @@ use polylogue_types::Chunk;
 /// The first version with the current leader (KIP-951).
 const LEADER_FROM: i16 = 16;
 
-/// The messages of the rows for which there are some.
+/// The messages of the rows that have any.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    /// With the number of the row, in rising order.
+    /// By row number, ascending.
     chunks: Vec<(usize, Vec<Chunk>)>,
     len: u64,
 }
 
 impl Data {
-    /// Adds the messages of a row, which comes after the rows that there are.
+    /// Adds the messages of a row, which must follow the rows added before.
     pub(super) fn push(&mut self, row: usize, chunks: Vec<Chunk>) {
         let len = chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
         if len > 0 {
@@ -29,13 +29,13 @@ impl Data {
         }
     }
 
-    /// Bytes, over all rows.
+    /// Total size. Bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 }
 
-/// Ends a fetch with what was read; rows for which there is nothing in `data` have no messages.
+/// Answers a fetch; rows without an entry in `data` have no messages.
 pub(super) fn answer(fetching: Fetching, work: &mut Work<'_>, data: Data) -> Step {
     let Fetching { session, topics, rows, read_committed, .. } = fetching;
     let mut response = FetchResponse { throttle_time_ms: work.take_fetched(data.len()), ..FetchResponse::default() };
@@ -75,8 +75,8 @@ pub(super) fn answer(fetching: Fetching, work: &mut Work<'_>, data: Data) -> Ste
     work.answer(&response)
 }
 
-/// Ends a fetch of a client that has taken too much before: without messages, as `FetchSession.getThrottledResponse` does. A session goes on, and
-/// none begins.
+/// Answers a throttled fetch without messages, as `FetchSession.getThrottledResponse` does. An existing session continues; none is
+/// created.
 pub(super) fn answer_throttled(fetching: Fetching, work: &Work<'_>, throttle_time_ms: i32) -> Step {
     let session_id = match fetching.session {
         Session::GoOn(id) => id,
@@ -85,12 +85,12 @@ pub(super) fn answer_throttled(fetching: Fetching, work: &Work<'_>, throttle_tim
     work.answer(&FetchResponse { throttle_time_ms, session_id, ..FetchResponse::default() })
 }
 
-/// Whether the client looks for the partition's leader in the wrong place or time.
+/// Whether the client has an outdated leader for the partition.
 fn has_moved(row: &Row) -> bool {
     matches!(row.error, ErrorCode::NotLeaderOrFollower | ErrorCode::FencedLeaderEpoch)
 }
 
-/// This node, when one of the rows has to name it as the leader.
+/// Returns this node if one of the rows must name it as the leader.
 fn leader(work: &Work<'_>, rows: &[Row]) -> Option<NodeEndpoint> {
     (work.head.version >= LEADER_FROM && rows.iter().any(has_moved)).then(|| NodeEndpoint {
         node_id: node_id(&work.catalog.cluster()),
@@ -100,7 +100,7 @@ fn leader(work: &Work<'_>, rows: &[Row]) -> Option<NodeEndpoint> {
     })
 }
 
-/// Begins a session with all that was asked for. `None` when there is no room; the client then stays without.
+/// Creates a session with all requested partitions. `None` if the cache is full; the client then continues without.
 fn begin<'a>(work: &'a mut Work<'_>, topics: &[RowTopic], rows: &[Row]) -> Option<&'a mut FetchSession> {
     let by_id = work.head.version >= BY_ID_FROM;
     let now_ms = work.now.monotonic_ms;
@@ -119,14 +119,14 @@ fn begin<'a>(work: &'a mut Work<'_>, topics: &[RowTopic], rows: &[Row]) -> Optio
     Some(session)
 }
 
-/// Whether the partition has to be in the response; records in the session what the response holds. Without a session it has to
-/// hold everything.
+/// Whether the response must include the partition; updates the session by what it includes. Without a session every partition is
+/// included.
 fn tell(session: Option<&mut FetchSession>, row: &Row, has_messages: bool) -> bool {
     let (Some(session), Some(place)) = (session, row.place) else { return true };
     let Some(cached) = session.get_mut(place) else { return false };
     let failed = row.error != ErrorCode::None;
     let changed = cached.high_watermark != row.high_watermark || cached.log_start != row.log_start;
-    // -1 with an error, so that the client learns when the error has gone
+    // -1 after an error, so that the next successful read is included.
     cached.high_watermark = row.high_watermark;
     cached.log_start = row.log_start;
     if has_messages {
@@ -151,11 +151,11 @@ fn partition_row(row: &Row, records: Records, read_committed: bool) -> Partition
         partition_index: row.partition,
         error_code: row.error.code(),
         high_watermark: row.high_watermark,
-        // without transactions everything is stable
+        // Without transactions the last stable offset is the high watermark.
         last_stable_offset: row.high_watermark,
         log_start_offset: row.log_start,
         diverging_epoch: row.diverging.clone().unwrap_or_default(),
-        // null tells a client that it does not read committed messages only
+        // Null for clients with isolation level read_uncommitted.
         aborted_transactions: (read_committed && found).then(Vec::new),
         preferred_read_replica: -1,
         records: Some(records),

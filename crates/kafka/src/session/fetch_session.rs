@@ -1,18 +1,18 @@
-//! Fetch sessions (KIP-227): what a consumer fetches is remembered, so that its requests name only what is new and its
-//! responses only what has changed.
+//! Fetch sessions (KIP-227): the partitions that a consumer fetches are stored, so that its requests name only changes, and
+//! responses include only changed partitions.
 //!
 //! ```text
-//!   request (id, epoch)      what it is
+//!   request (id, epoch)      meaning
 //!   (0, -1)                  no session
-//!   (any, 0)                 names everything; ends session `id`, and begins a new one
-//!   (any, -1)                names everything; ends session `id`
-//!   (id, n > 0)              names what is new in session `id`, whose next epoch must be n
+//!   (any, 0)                 full request; ends session `id` and creates a new one
+//!   (any, -1)                full request; ends session `id`
+//!   (id, n > 0)              incremental request in session `id`, whose next epoch must be n
 //! ```
 //!
-//! Kafka keeps the sessions of all connections in one cache. Here each connection keeps its own: clients use one connection
-//! to a broker for their fetches, and one that comes back by another connection gets FETCH_SESSION_ID_NOT_FOUND and
-//! names everything once more, as after an eviction in Kafka. What all connections together may hold is bounded by the
-//! [`FetchBudget`]; beyond that, requests are answered without a session, which is legal and only costs bandwidth.
+//! Kafka has one cache for the sessions of all connections. Here each connection has its own: clients use one connection
+//! to a broker for their fetches, and one that reconnects gets FETCH_SESSION_ID_NOT_FOUND and sends a full request, as after
+//! an eviction in Kafka. The total over all connections is bounded by the [`FetchBudget`]; beyond it, requests are answered
+//! without a session, which is legal and only costs bandwidth.
 
 use super::fetch_looks::{FOLLOWED_PARTITIONS_MIN, Looks};
 use super::topics::NAME_BYTES_MAX;
@@ -24,11 +24,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Sessions of one connection. A client has one; proxies that carry several clients over one connection are why it is
-/// not one.
+/// Sessions per connection. A client has one; more are for proxies that carry several clients over one
+/// connection.
 const SESSIONS_PER_CONNECTION_MAX: usize = 4;
 
-/// What all connections together hold: shared by all of them.
+/// The total of all connections' sessions.
 #[derive(Debug, Default)]
 pub struct FetchBudget {
     sessions: AtomicUsize,
@@ -36,20 +36,20 @@ pub struct FetchBudget {
 }
 
 impl FetchBudget {
-    /// Sessions that there are.
+    /// Number of sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Partitions in them.
+    /// Number of partitions in them.
     #[must_use]
     pub fn partitions(&self) -> usize {
         self.partitions.load(Ordering::Relaxed)
     }
 }
 
-/// A part of the budget, given back when it is dropped.
+/// A share of the budget, returned when dropped.
 #[derive(Debug)]
 struct Lease {
     budget: Arc<FetchBudget>,
@@ -62,7 +62,7 @@ impl Lease {
             .then(|| Lease { budget: Arc::clone(budget), partitions: 0 })
     }
 
-    /// Makes the lease one for that many partitions. Less is always granted.
+    /// Resizes the lease. Shrinking always succeeds.
     fn resize(&mut self, partitions: usize, settings: &KafkaSettings) -> bool {
         let granted = match partitions.checked_sub(self.partitions) {
             Some(more) => take(&self.budget.partitions, more, settings.fetch_session_partitions_max),
@@ -91,7 +91,7 @@ fn take(counter: &AtomicUsize, more: usize, max: usize) -> bool {
         .is_ok()
 }
 
-/// How a session knows a topic: by its id in the versions that have ids, else by its name.
+/// The key of a topic in a session: its id in versions with ids, otherwise its name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum SessionTopic {
     Id(TopicId),
@@ -99,7 +99,7 @@ pub(super) enum SessionTopic {
 }
 
 impl SessionTopic {
-    /// `None` for a name that no topic can have: it would be remembered at its full length, and there is nothing to fetch.
+    /// `None` for an invalid name: it could be long, and there is nothing to fetch.
     pub(super) fn new(name: &str, id: TopicId, by_id: bool) -> Option<SessionTopic> {
         if by_id {
             return Some(SessionTopic::Id(id));
@@ -113,25 +113,25 @@ impl SessionTopic {
 pub(super) struct Cached {
     pub(super) topic: SessionTopic,
     pub(super) partition: i32,
-    /// What the client wants.
+    /// The client's fetch parameters.
     pub(super) want: Want,
-    /// What the client received last; -1 when it has to be sent again.
+    /// The high watermark that the client received last; -1 to send it again.
     pub(super) high_watermark: i64,
     pub(super) log_start: i64,
-    /// Rises from partition to partition in the order of their turns.
+    /// Its position in the round-robin order.
     turn: u64,
-    /// What the broker follows for it.
+    /// The partition that the broker follows.
     followed: Option<PartitionId>,
 }
 
-/// What a client wants of a partition.
+/// A client's fetch parameters for a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Want {
     pub(super) offset: i64,
     pub(super) bytes_max: i32,
-    /// -1 when the client does not know.
+    /// The client's leader epoch; -1 if unknown.
     pub(super) leader_epoch: i32,
-    /// Of the last message that the client has; below 0 when it does not say.
+    /// The epoch of the client's last message; negative if not sent.
     pub(super) last_epoch: i32,
 }
 
@@ -139,12 +139,12 @@ pub(super) struct Want {
 #[derive(Debug)]
 pub(super) struct FetchSession {
     id: i32,
-    /// The epoch that the next request must have.
+    /// The epoch expected in the next request.
     epoch: i32,
     by_id: bool,
     used_ms: u64,
     lease: Lease,
-    /// In the order in which they are fetched. A partition that returned data moves to the end, so that each has its turn.
+    /// In round-robin order: a partition that returned data moves to the end.
     partitions: Turns<Cached>,
     places: BTreeMap<(SessionTopic, i32), Place>,
     next_turn: u64,
@@ -156,7 +156,7 @@ impl FetchSession {
         self.id
     }
 
-    /// The partitions in the order of their turns. Their places hold until one is forgotten.
+    /// The partitions in round-robin order. Their places are valid until one is removed.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Place, &Cached)> {
         self.partitions.iter()
     }
@@ -169,7 +169,7 @@ impl FetchSession {
         self.partitions.len()
     }
 
-    /// Adds a partition, or changes what is wanted of it.
+    /// Adds or updates a partition.
     pub(super) fn put(&mut self, topic: SessionTopic, partition: i32, want: Want) -> Place {
         let FetchSession { partitions, places, next_turn, looks, .. } = self;
         let place = *places.entry((topic.clone(), partition)).or_insert_with(|| {
@@ -190,14 +190,14 @@ impl FetchSession {
             self.looks.clear(gone.turn);
             gone.followed.into_iter().for_each(|partition| self.looks.leave(partition));
         }
-        // another one may have its place now
+        // Removal may have moved another partition to this place.
         if let Some(moved) = self.partitions.get(place) {
             self.looks.moved_place(moved.turn, moved.followed, place);
             self.places.insert((moved.topic.clone(), moved.partition), place);
         }
     }
 
-    /// Puts a partition behind all others.
+    /// Moves a partition to the end of the round-robin order.
     pub(super) fn move_to_end(&mut self, place: Place) {
         self.next_turn += 1;
         if let Some(cached) = self.partitions.get_mut(place) {
@@ -207,8 +207,8 @@ impl FetchSession {
         self.partitions.move_to_end(place);
     }
 
-    /// Whether a fetch need not look at all partitions, but only at those that are due. `version` is that of the catalog in which
-    /// they are going to be found.
+    /// Whether a fetch reads only the due partitions. `version` is that of the catalog in which they are going to be
+    /// resolved.
     pub(super) fn looks_at_due(&mut self, version: u64) -> bool {
         if !self.looks.follows() && self.len() < FOLLOWED_PARTITIONS_MIN {
             return false;
@@ -219,12 +219,12 @@ impl FetchSession {
         true
     }
 
-    /// The partitions that are due, in the order of their turns.
+    /// The due partitions, in round-robin order.
     pub(super) fn due(&self) -> impl Iterator<Item = (Place, &Cached)> {
         self.looks.due().filter_map(|place| Some((place, self.partitions.get(place)?)))
     }
 
-    /// A fetch looks at what the broker calls `partition`. Whether the broker has to be asked to follow it.
+    /// Follows the partition at a place. Returns whether the broker must be requested to follow it.
     pub(super) fn follow(&mut self, place: Place, partition: PartitionId) -> bool {
         let Some(cached) = self.partitions.get_mut(place) else { return false };
         let before = cached.followed.replace(partition);
@@ -236,19 +236,19 @@ impl FetchSession {
         true
     }
 
-    /// What the broker need not follow any more.
+    /// Takes the partitions that the broker must stop following.
     pub(super) fn take_left(&mut self) -> Vec<PartitionId> {
         self.looks.take_left()
     }
 
-    /// The broker says that a partition has changed. Whether a fetch has to look at one more by that.
+    /// Marks a partition as changed. Returns whether it became due.
     pub(super) fn changed(&mut self, partition: PartitionId) -> bool {
         let Some(place) = self.looks.place(partition) else { return false };
         self.partitions.get(place).is_some_and(|cached| self.looks.mark(cached.turn, place))
     }
 
-    /// A fetch has looked at a partition, and its client gets what it saw: it is at its end, so that there is nothing to see
-    /// until the broker says so; or it had an error, and has to be resolved and followed again; or there is more to read.
+    /// Records that a partition was read and the client gets the result: not due if it is at its end; to be resolved and followed
+    /// again after an error; otherwise still due.
     pub(super) fn looked(&mut self, place: Place, at_end: bool, failed: bool) {
         let Some(cached) = self.partitions.get_mut(place) else { return };
         if failed {
@@ -259,7 +259,7 @@ impl FetchSession {
     }
 }
 
-/// What a request says of its session.
+/// The session id and epoch of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SessionRef {
     pub(super) id: i32,
@@ -267,11 +267,11 @@ pub(super) struct SessionRef {
 }
 
 impl SessionRef {
-    /// The epochs of a request that creates a session, and of a request without one.
+    /// Session epochs of a request that creates a session, and of one without a session.
     const INITIAL: i32 = 0;
     const FINAL: i32 = -1;
 
-    /// Whether the request names everything it wants.
+    /// Whether it is a full request.
     pub(super) fn is_full(self) -> bool {
         matches!(self.epoch, SessionRef::INITIAL | SessionRef::FINAL)
     }
@@ -282,7 +282,7 @@ impl SessionRef {
     }
 }
 
-/// The epoch after this one: 0 and -1 have meanings of their own.
+/// Returns the next epoch: 0 and -1 are reserved.
 fn next_epoch(epoch: i32) -> i32 {
     epoch.checked_add(1).filter(|next| *next > 0).unwrap_or(1)
 }
@@ -294,7 +294,7 @@ pub(super) struct FetchSessions {
     budget: Arc<FetchBudget>,
     connection_id: u64,
     begun: u32,
-    /// Ended ones whose partitions the broker still follows.
+    /// Ended sessions that the broker still follows.
     unfollow: Vec<i32>,
 }
 
@@ -303,7 +303,7 @@ impl FetchSessions {
         FetchSessions { sessions: Vec::new(), budget, connection_id, begun: 0, unfollow: Vec::new() }
     }
 
-    /// Ends a session, if there is one of that id.
+    /// Ends a session, if it exists.
     pub(super) fn end(&mut self, id: i32) {
         if let Some(at) = self.sessions.iter().position(|session| session.id == id) {
             self.end_at(at);
@@ -317,12 +317,12 @@ impl FetchSessions {
         }
     }
 
-    /// Sessions that have ended, and whose partitions the broker need not follow any more.
+    /// Takes the ended sessions that the broker must stop following.
     pub(super) fn take_unfollowed(&mut self) -> Vec<i32> {
         std::mem::take(&mut self.unfollow)
     }
 
-    /// Begins a session for so many partitions; `None` when there is no room for one.
+    /// Creates a session for a number of partitions; `None` if the cache is full.
     pub(super) fn begin(
         &mut self,
         partitions: usize,
@@ -331,7 +331,7 @@ impl FetchSessions {
         settings: &KafkaSettings,
     ) -> Option<&mut FetchSession> {
         if self.sessions.len() >= SESSIONS_PER_CONNECTION_MAX {
-            // the least recently used one
+            // The least recently used session.
             let (oldest, _) = self.sessions.iter().enumerate().min_by_key(|(_, session)| session.used_ms)?;
             self.end_at(oldest);
         }
@@ -359,7 +359,7 @@ impl FetchSessions {
         self.sessions.iter_mut().find(|session| session.id == id)
     }
 
-    /// The session that an incremental request continues; its epoch advances.
+    /// Continues a session by an incremental request; advances its epoch.
     pub(super) fn go_on(&mut self, at: SessionRef, by_id: bool, now_ms: u64) -> Result<&mut FetchSession, ErrorCode> {
         let session = self.get_mut(at.id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
         if session.epoch != at.epoch {
@@ -373,7 +373,7 @@ impl FetchSessions {
         Ok(session)
     }
 
-    /// Checks a changed session against the budget. A session beyond it is evicted: the client then creates a new one.
+    /// Checks a changed session against the budget. One that exceeds it is evicted: the client then creates a new one.
     pub(super) fn settle(&mut self, id: i32, settings: &KafkaSettings) -> Result<(), ErrorCode> {
         let session = self.get_mut(id).ok_or(ErrorCode::FetchSessionIdNotFound)?;
         let partitions = session.len();
@@ -385,16 +385,16 @@ impl FetchSessions {
     }
 }
 
-/// A positive id that differs from those of other connections but for chance: a client that comes back by another connection
-/// must not meet a session that is not its own. (The epoch would have to fit by chance too.)
+/// Returns a positive id, pseudorandom by connection: a client that reconnects must not match another session. (The epoch would
+/// have to match by chance too.)
 fn session_id(connection_id: u64, begun: u32) -> i32 {
-    // splitmix64
+    // splitmix64.
     let mut x = connection_id.rotate_left(32) ^ u64::from(begun);
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^= x >> 31;
-    // the upper 31 bits
+    // The upper 31 bits.
     let id = i32::try_from(x >> 33).unwrap_or(1);
     id.max(1)
 }
@@ -438,10 +438,10 @@ mod tests {
         session.forget(&name("nothing"), 0);
         assert_eq!(order(session), [1, 0]);
         assert_eq!(session.len(), 2);
-        // the one that took the place of the forgotten one is still found
+        // The partition that took the place of the removed one is still found.
         session.put(name("b"), 0, want(8));
         assert_eq!(session.iter().map(|(_, cached)| cached.want.offset).collect::<Vec<_>>(), [5, 8]);
-        // forgotten and back: behind the others
+        // Removed and added again: at the end.
         session.put(name("a"), 0, want(7));
         assert_eq!(session.iter().last().unwrap().1.want, want(7));
     }

@@ -1,7 +1,7 @@
 //! FindCoordinator: the coordinator of a group, always this node.
 //!
-//! In Kafka the first group that is looked for makes the topic `__consumer_offsets`, and tools and clients look for it there. Here
-//! it is made, too: a topic like any other, and empty, because committed offsets are records of the group coordinator's own.
+//! In Kafka the first lookup of a group creates the topic `__consumer_offsets`, and tools and clients look for it. Here it is created, too, as
+//! an ordinary, empty topic: committed offsets are records of the group coordinator's own.
 
 use super::topics::{OFFSETS_TOPIC, node_id};
 use super::work::{Pending, Step, Work};
@@ -14,14 +14,14 @@ use polylogue_auth::Operation;
 
 /// The first version with several keys.
 const BATCHED_FROM: i16 = 4;
-/// The first version that may ask for a share group's coordinator.
+/// The first version with share group coordinators.
 const SHARE_FROM: i16 = 6;
 
 const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
 const SHARE: i8 = 2;
 
-/// What holds for the segments of the offsets topic when nothing is said (`offsets.topic.segment.bytes`). Bytes.
+/// Default of `offsets.topic.segment.bytes`. Bytes.
 const OFFSETS_SEGMENT_BYTES: &str = "104857600";
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
@@ -39,8 +39,8 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     Ok(answer(work, request))
 }
 
-/// The offsets topic as Kafka makes it (`GroupCoordinatorService.groupMetadataTopicConfigs`). `None` where what the broker sets
-/// for all topics contradicts that; groups do without it.
+/// Returns the offsets topic as Kafka creates it (`GroupCoordinatorService.groupMetadataTopicConfigs`). `None` if the broker's
+/// defaults contradict that; groups work without it.
 fn offsets_topic(settings: &KafkaSettings) -> Option<NewTopic> {
     let segment = settings.fixed.raw.get("offsets.topic.segment.bytes").map_or(OFFSETS_SEGMENT_BYTES, String::as_str);
     let set = [("cleanup.policy", "compact"), ("compression.type", "producer"), ("segment.bytes", segment)];
@@ -54,7 +54,7 @@ fn offsets_topic(settings: &KafkaSettings) -> Option<NewTopic> {
     })
 }
 
-/// The offsets topic is being made. Whether it could be is not asked: no group needs it.
+/// Waits for the creation of the offsets topic. Its result is ignored: no group needs the topic.
 #[derive(Debug)]
 struct Creating {
     request: FindCoordinatorRequest,
@@ -107,7 +107,7 @@ fn answer(work: &Work<'_>, request: FindCoordinatorRequest) -> Step {
     work.answer(&response)
 }
 
-/// Whether the client may learn the coordinator of this key.
+/// Whether the client may look up the coordinator of this key.
 fn may_find(work: &Work<'_>, key_type: i8, key: &str) -> bool {
     match key_type {
         GROUP => work.may_group(Operation::Describe, key),
@@ -117,7 +117,7 @@ fn may_find(work: &Work<'_>, key_type: i8, key: &str) -> bool {
     }
 }
 
-/// The answer otherwise.
+/// Returns the authorization error for a key type.
 fn not_allowed(key_type: i8) -> (ErrorCode, &'static str) {
     let error = match key_type {
         GROUP => ErrorCode::GroupAuthorizationFailed,
@@ -127,8 +127,8 @@ fn not_allowed(key_type: i8) -> (ErrorCode, &'static str) {
     (error, error.message())
 }
 
-/// What is not there. Transactions are refused in the one way that clients take as final: `librdkafka` asks again on every
-/// other code until its user's patience ends. (For share groups only brokers ask.)
+/// Returns the error for unsupported coordinators. For transactions it is the one error that clients treat as final: `librdkafka`
+/// retries on all others until its timeout. (Only brokers look up share group coordinators.)
 fn refusal(key_type: i8, version: i16) -> Option<(ErrorCode, &'static str)> {
     match key_type {
         GROUP => None,

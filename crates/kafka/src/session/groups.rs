@@ -1,4 +1,4 @@
-//! JoinGroup, SyncGroup, Heartbeat and LeaveGroup: carried to the group coordinator and back.
+//! JoinGroup, SyncGroup, Heartbeat and LeaveGroup: passed to the group coordinator.
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
@@ -14,12 +14,12 @@ use crate::groups::command::{
 use polylogue_api::{MachineId, Reply, Request, Unavailable};
 use polylogue_auth::Operation;
 
-/// Hands a command to the coordinator.
+/// Sends a command to the coordinator.
 pub(super) fn command(work: &mut Work<'_>, command: GroupCommand) -> u64 {
     work.ask(Request::Machine(MachineId::KafkaGroups, Box::new(command)))
 }
 
-/// What the coordinator says: its reply, or why it could not. `None` when it is no reply of the coordinator's.
+/// Returns the coordinator's reply, or its error. `None` if the reply is of another kind.
 pub(super) fn answered(reply: Reply) -> Option<Result<GroupReply, Unavailable>> {
     match reply {
         Reply::Machine(Err(why)) => Some(Err(why)),
@@ -83,7 +83,7 @@ pub(super) fn start_join(work: &mut Work<'_>, body: &mut Reader) -> Result<Step,
     Ok(Step::Wait(command(work, GroupCommand::Join(join)), Box::new(Asking::Join(request.member_id))))
 }
 
-/// A null protocol can be said from this version on.
+/// The first version with a nullable protocol.
 const NULL_PROTOCOL_FROM: i16 = 7;
 
 fn no_join(error: ErrorCode, member_id: StrBytes, version: i16) -> JoinGroupReply {
@@ -169,7 +169,7 @@ pub(super) fn start_heartbeat(work: &mut Work<'_>, body: &mut Reader) -> Result<
     Ok(Step::Wait(command(work, GroupCommand::Heartbeat(heartbeat)), Box::new(Asking::Heartbeat)))
 }
 
-/// The first version with several leaving members.
+/// The first version with several members.
 const BATCHED_LEAVE_FROM: i16 = 3;
 
 pub(super) fn start_leave(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {

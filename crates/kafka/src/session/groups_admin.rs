@@ -1,4 +1,4 @@
-//! ListGroups, DescribeGroups, DeleteGroups and OffsetDelete: carried to the group coordinator and back.
+//! ListGroups, DescribeGroups, DeleteGroups and OffsetDelete: passed to the group coordinator.
 
 use super::errors;
 use super::groups::{answered, command};
@@ -21,28 +21,28 @@ use polylogue_auth::{Operation, ResourceKind};
 use polylogue_types::TopicId;
 use std::collections::BTreeSet;
 
-/// A command that waits for its reply, with what of the request it takes to say that nothing could be done.
+/// A command that waits for its reply, with the fields of the request that an error response needs.
 #[derive(Debug)]
 enum Asking {
     List,
     Describe(Describing),
-    /// The groups, and the rows of those that the client may not delete.
+    /// The groups, and the rows of groups that the client may not delete.
     Delete(Vec<StrBytes>, Vec<(StrBytes, ErrorCode)>),
-    /// Rows of topics that the client may not read.
+    /// Rows of topics without read access.
     DeleteOffsets(Vec<TopicResults>),
 }
 
-/// Groups that are asked for.
+/// A request to describe groups.
 #[derive(Debug)]
 struct Describing {
     groups: Vec<StrBytes>,
-    /// Whether the answer says for each group which operations the client may perform.
+    /// Whether the response includes the operations that the client may perform.
     tells_operations: bool,
-    /// Rows of those that the client may not look at.
+    /// Rows of groups without describe access.
     refused: Vec<describe_groups::DescribedGroup>,
 }
 
-/// A group of which only the error is shown.
+/// Returns the row of a group with an error.
 fn not_described(group_id: StrBytes, error: ErrorCode) -> describe_groups::DescribedGroup {
     describe_groups::DescribedGroup { error_code: error.code(), group_id, ..describe_groups::DescribedGroup::default() }
 }
@@ -73,7 +73,7 @@ impl Pending for Asking {
                 delete_response(work, groups.into_iter().map(|group| (group, error)).chain(refused).collect())
             }
             (Asking::DeleteOffsets(refused), Ok(GroupReply::DeleteOffsets(mut deleted))) => {
-                // Where nothing was done at all it is not said what else might have been wrong.
+                // A top-level error has no rows.
                 if deleted.error == ErrorCode::None {
                     deleted.topics.extend(refused);
                 }
@@ -156,7 +156,7 @@ fn describe_response(work: &Work<'_>, groups: Vec<describe_groups::DescribedGrou
 
 pub(super) fn start_delete(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = DeleteGroupsRequest::decode(body, work.head.version)?;
-    // a group that is named twice is deleted once, and has one row, as in Kafka
+    // As in Kafka, a repeated group is deleted once and has one row.
     let mut seen = BTreeSet::new();
     let mut groups = request.groups_names;
     groups.retain(|group| seen.insert(group.clone()));

@@ -1,4 +1,4 @@
-//! InitProducerId: a number for an idempotent producer.
+//! InitProducerId: a producer id for an idempotent producer.
 
 use super::errors;
 use super::work::{Pending, Step, Work};
@@ -8,8 +8,8 @@ use polylogue_api::{Reply, Request};
 use polylogue_auth::Operation;
 
 /// Without a transactional id every producer gets a new id and epoch 0, whatever id and epoch it had before
-/// (`TransactionCoordinator.handleInitProducerId`). With one it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED: there are
-/// no transactions yet, and this is the one answer that all clients take as final instead of asking until they time out.
+/// (`TransactionCoordinator.handleInitProducerId`). With one it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED: transactions are
+/// not supported, and this is the one error that all clients treat as final instead of retrying until they time out.
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let request = InitProducerIdRequest::decode(body, work.head.version)?;
     let half = (request.producer_id == -1) != (request.producer_epoch == -1);

@@ -1,4 +1,4 @@
-//! ListOffsets: offsets by position and by time.
+//! ListOffsets: offsets by position and by timestamp.
 
 use super::errors;
 use super::topics::Lookup;
@@ -13,35 +13,35 @@ use polylogue_record::kafka::{BatchError, BatchHeader, RecordAt, first_at_or_aft
 use polylogue_types::{Offset, TopicId};
 use std::collections::BTreeSet;
 
-/// Neither an offset nor a timestamp nor an epoch.
+/// A missing offset, timestamp or epoch.
 const NONE: i64 = -1;
 
 /// The first version with leader epochs.
 const EPOCH_FROM: i16 = 4;
 
-/// Partitions that are asked for by time at once: each answer brings a whole batch along, and a request of few bytes names
-/// thousands.
+/// The maximum number of concurrent lookups by timestamp: each reply contains a whole batch, and a request of few bytes can name
+/// thousands of partitions.
 const BY_TIME_AT_ONCE_MAX: usize = 16;
 
-/// What a timestamp in the request asks for.
+/// The meaning of a timestamp in the request.
 enum Wanted {
-    /// What the broker is asked for.
+    /// A lookup by the broker.
     Ask(OffsetSpec),
-    /// There is no tiered storage: "none", without an error, as Kafka answers then.
+    /// Tiered storage is not supported: no offset and no error, as in Kafka.
     Nothing,
 }
 
-/// Timestamps below zero stand for positions; each came with a version of its own.
+/// Maps a timestamp. Negative ones are positions, each introduced by its own version.
 fn wanted(timestamp: i64, version: i16) -> Result<Wanted, ErrorCode> {
     Ok(match timestamp {
         0.. => Wanted::Ask(OffsetSpec::AtTimestamp(timestamp)),
-        // latest: the high watermark, and, without transactions, the last stable offset
+        // LATEST: the high watermark, which is also the last stable offset.
         -1 => Wanted::Ask(OffsetSpec::Latest),
         -2 => Wanted::Ask(OffsetSpec::Earliest),
         -3 if version >= 7 => Wanted::Ask(OffsetSpec::MaxTimestamp),
-        // earliest that is on this node's disks
+        // EARLIEST_LOCAL.
         -4 if version >= 8 => Wanted::Ask(OffsetSpec::Earliest),
-        // latest that is tiered, earliest that waits to be tiered
+        // LATEST_TIERED, EARLIEST_PENDING_UPLOAD.
         -5 if version >= 9 => Wanted::Nothing,
         -6 if version >= 11 => Wanted::Nothing,
         _ => return Err(ErrorCode::UnsupportedVersion),
@@ -94,7 +94,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     Ok(Box::new(Finding { response, asked, answered: 0, waits_for: 0 }).go_on(work))
 }
 
-/// The places of partitions that are named more than once; Kafka refuses each of them.
+/// Returns the places of repeated partitions, which Kafka refuses.
 fn repeated(request: &ListOffsetsRequest) -> BTreeSet<(usize, usize)> {
     let mut all: Vec<_> = Vec::new();
     for (t, topic) in request.topics.iter().enumerate() {
@@ -112,15 +112,15 @@ fn repeated(request: &ListOffsetsRequest) -> BTreeSet<(usize, usize)> {
 
 #[derive(Debug)]
 struct Asked {
-    /// The place of the answer.
+    /// The place in the response.
     topic: usize,
     row: usize,
     question: FindOffset,
-    /// For the highest timestamp: that of what was looked at before.
+    /// For the maximum timestamp: the best candidate so far.
     highest: Option<Found>,
 }
 
-/// A message and the leader epoch of its entry.
+/// A message, with the leader epoch of its entry.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     at: RecordAt,
@@ -131,13 +131,13 @@ struct Found {
 struct Finding {
     response: ListOffsetsResponse,
     asked: Vec<Asked>,
-    /// How many of them are answered, and how many of the next ones the broker was asked.
+    /// Number of partitions answered, and of those in the current request to the broker.
     answered: usize,
     waits_for: usize,
 }
 
 impl Finding {
-    /// Asks for the next ones, as many as may be asked at once; answers when there are none left.
+    /// Requests the next partitions, up to the limit; answers when none are left.
     fn go_on(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         let by_time = |asked: &Asked| !matches!(asked.question.at, OffsetSpec::Earliest | OffsetSpec::Latest);
         let mut room = BY_TIME_AT_ONCE_MAX;
@@ -190,23 +190,23 @@ impl Pending for Finding {
     }
 }
 
-/// Where the message is that is meant.
+/// The result of a search in an entry.
 enum Located {
     At(Found),
-    /// There is none.
+    /// No such message.
     Nowhere,
-    /// Not surely in this entry: what it was found by may be deleted. Those from this offset on have to be looked at, for a message
-    /// that is higher than this one where the highest is meant.
+    /// Not in this entry: the message by which it was found may be deleted. The search continues at this offset; for the maximum timestamp, for a
+    /// message with a higher one than this candidate.
     Behind(Offset, Option<Found>),
 }
 
 impl Asked {
-    /// The message that is meant, inside the entry that the broker found. Deleted messages are none: an offset below the log's start
-    /// cannot be read.
+    /// Finds the message in the entry that the broker returned. Deleted messages are skipped: an offset below the log start cannot be
+    /// read.
     fn locate(&self, found: &FoundOffset, cap_bytes: usize) -> Result<Located, ErrorCode> {
         let FoundOffset { offset, log_start, leader_epoch, ref entry } = *found;
         let from = number(log_start);
-        // More may have been deleted since it was found.
+        // More may have been deleted since the candidate was found.
         let highest = self.highest.filter(|highest| highest.at.offset >= from);
         let Some(base) = offset else { return Ok(highest.map_or(Located::Nowhere, Located::At)) };
         let position = |timestamp| Found { at: RecordAt { offset: number(base), timestamp }, leader_epoch };
@@ -231,12 +231,12 @@ impl Asked {
             let next = u64::try_from(header.last_offset()).unwrap_or_default().saturating_add(1);
             return Ok(Located::Behind(Offset(next).max(log_start.plus(1)), record));
         }
-        // The header promises a record that is not there: start with the entry, so that nothing is passed over.
+        // The header promises a record that does not exist: start with the entry, so that nothing is skipped.
         Ok(Located::At(record.unwrap_or_else(|| position(header.max_timestamp))))
     }
 }
 
-/// The one with the higher timestamp, of two alike the first.
+/// Returns the one with the higher timestamp, the first of two equal ones.
 fn higher(first: Option<Found>, second: Option<Found>) -> Option<Found> {
     match (first, second) {
         (Some(a), Some(b)) if b.at.timestamp > a.at.timestamp => Some(b),

@@ -1,4 +1,4 @@
-//! Metadata: topics, their partitions, and where to find them.
+//! Metadata: topics, their partitions, and the broker.
 
 use super::create_topics::PARTITIONS_PER_REQUEST_MAX;
 use super::operations::{CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS};
@@ -15,10 +15,10 @@ use polylogue_types::TopicId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The first version that may ask by id.
+/// The first version with lookup by id.
 const BY_ID_FROM: i16 = 12;
 
-/// Which topics are asked for.
+/// The requested topics.
 #[derive(Debug)]
 enum Asked {
     All,
@@ -26,23 +26,23 @@ enum Asked {
     Names(Vec<StrBytes>),
 }
 
-/// The request, as far as the answer depends on it. Versions that cannot ask for operations do not.
+/// The part of the request that the response depends on.
 #[derive(Debug)]
 struct Question {
     asked: Asked,
     topic_operations: bool,
     cluster_operations: bool,
-    /// Topics that asking for them would create, if the client might.
+    /// Unknown topics that the client may not create, though a request creates topics.
     not_to_create: BTreeSet<StrBytes>,
 }
 
-/// What became of the topics that were not there: by name.
+/// The results of creations, by name.
 type Created = BTreeMap<StrBytes, Result<Arc<TopicInfo>, ErrorCode>>;
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let request = MetadataRequest::decode(body, version)?;
-    // all topics: null, and in version 0, which had no null, an empty list
+    // All topics: null, and in version 0, which had no null, an empty list.
     let topics = request.topics.filter(|topics| version > 0 || !topics.is_empty());
     if let Some(topics) = &topics
         && version < BY_ID_FROM
@@ -56,7 +56,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         topic_operations: request.include_topic_authorized_operations,
         cluster_operations: request.include_cluster_authorized_operations,
     };
-    // before version 4 there was no way to say no
+    // Before version 4 every request allowed creation.
     let create = work.settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
     let missing = if create { missing(work, &question.asked) } else { Vec::new() };
     let (missing, not_allowed): (Vec<_>, Vec<_>) = missing.into_iter().partition(|name| work.may_create_topic(name));
@@ -76,7 +76,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     Ok(Step::Wait(token, Box::new(Creating { question, names: missing })))
 }
 
-/// Each topic once, in the order of the request. One id makes it a request by ids, whose names do not count.
+/// Returns each topic once, in the order of the request. One id makes it a request by ids, whose names are ignored.
 fn asked(topics: Option<Vec<MetadataRequestTopic>>) -> Asked {
     let Some(topics) = topics else { return Asked::All };
     if topics.iter().any(|topic| !topic.topic_id.is_zero()) {
@@ -91,8 +91,8 @@ fn each_once<T: Ord + Clone>(items: impl Iterator<Item = T>) -> Vec<T> {
     items.filter(|item| seen.insert(item.clone())).collect()
 }
 
-/// Topics that asking for them creates: as many as one request may create. The others are not there yet, and clients ask
-/// again.
+/// Returns the unknown topics to create, up to the limit for one request. Others stay unknown, and clients
+/// retry.
 fn missing(work: &Work<'_>, asked: &Asked) -> Vec<StrBytes> {
     let Asked::Names(names) = asked else { return Vec::new() };
     let reserved = |name: &str| is_reserved(name) || work.catalog.is_reserved(name);
@@ -111,7 +111,7 @@ fn missing(work: &Work<'_>, asked: &Asked) -> Vec<StrBytes> {
     missing
 }
 
-/// The versions 10 and 11 can say an id, and a version 10 or 11 broker cannot look one up.
+/// Refuses ids in versions 10 and 11, which have the field but do not support lookup by id.
 fn refuse(work: &Work<'_>, topics: &[MetadataRequestTopic]) -> Step {
     let error_code = ErrorCode::InvalidRequest.code();
     let row = |topic: &MetadataRequestTopic| MetadataResponseTopic {
@@ -124,7 +124,7 @@ fn refuse(work: &Work<'_>, topics: &[MetadataRequestTopic]) -> Step {
     work.answer(&MetadataResponse { topics, ..cluster(work) })
 }
 
-/// Topics that were not there are being created. The answer waits for that, and so the client need not ask again.
+/// Waits for the creation of unknown topics, so that the client need not retry.
 #[derive(Debug)]
 struct Creating {
     question: Question,
@@ -140,10 +140,10 @@ impl Pending for Creating {
         let created = self.names.into_iter().zip(results).map(|(name, result)| {
             let outcome = match result {
                 Ok(CreatedTopic { topic }) => Ok(topic),
-                // another client was faster
+                // Created by another client.
                 Err(TopicError::Exists) => work.catalog.topic(&name).ok_or(ErrorCode::LeaderNotAvailable),
                 Err(TopicError::TooManyPartitions { .. }) => Err(ErrorCode::UnknownTopicOrPartition),
-                // clients ask again on this one
+                // Clients retry on this code.
                 Err(TopicError::Unavailable(_) | TopicError::UnknownName | TopicError::UnknownId) => {
                     Err(ErrorCode::LeaderNotAvailable)
                 }
@@ -166,7 +166,7 @@ fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
         Asked::Ids(ids) => ids
             .iter()
             .map(|id| match work.catalog.topic_by_id(*id) {
-                // An id is no secret, and a name is one.
+                // A topic id is not confidential; a name is.
                 Some(topic) if !may_see(&topic.name) => rows.refused(None, *id),
                 Some(topic) => rows.topic(owned(&topic.name), &topic),
                 None => rows.error(None, *id, ErrorCode::UnknownTopicId),
@@ -197,12 +197,12 @@ fn answer(work: &Work<'_>, question: &Question, created: &Created) -> Step {
     work.answer(&response)
 }
 
-/// The error for an unknown topic. (A name that only collides with another is unknown as well.)
+/// Returns the error for an unknown topic. (A name that only collides with another is unknown as well.)
 fn not_there(name: &str) -> ErrorCode {
     if invalid_name(name).is_none() { ErrorCode::UnknownTopicOrPartition } else { ErrorCode::InvalidTopicException }
 }
 
-/// The response without its topics: this node, under the address of the listener that the client came in by.
+/// Returns the response without topics: this node, with the address of the listener that the client used.
 fn cluster(work: &Work<'_>) -> MetadataResponse {
     let cluster = work.catalog.cluster();
     let node_id = node_id(&cluster);
@@ -220,7 +220,7 @@ fn cluster(work: &Work<'_>) -> MetadataResponse {
     }
 }
 
-/// What the client may do to the cluster, shown to clients with the right to describe it.
+/// Returns the operations on the cluster that the client may perform, for clients that may describe it.
 pub(super) fn cluster_operations(work: &Work<'_>, are_asked: bool) -> i32 {
     match are_asked {
         false => NOT_ASKED,
@@ -231,7 +231,7 @@ pub(super) fn cluster_operations(work: &Work<'_>, are_asked: bool) -> i32 {
     }
 }
 
-/// How topics are written.
+/// Builds the rows of topics.
 struct Rows<'w, 'a> {
     work: &'w Work<'a>,
     node: i32,
@@ -247,7 +247,7 @@ impl Rows<'_, '_> {
         }
     }
 
-    /// A topic that is hidden from the client.
+    /// Returns the row of a topic hidden from the client.
     fn refused(&self, name: Option<StrBytes>, topic_id: TopicId) -> MetadataResponseTopic {
         MetadataResponseTopic {
             topic_authorized_operations: NOT_ASKED,

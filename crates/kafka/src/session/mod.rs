@@ -1,29 +1,29 @@
-//! One connection of a Kafka client, without the connection: bytes in, requests out, replies and events in, bytes out.
+//! The state machine of one Kafka connection, without I/O: bytes and replies in, requests and bytes out.
 //!
 //! ```text
 //!   input ──▶ on_bytes ──▶ frame ──▶ slot ──▶ handler of the API ──▶ poll_request ──▶ the broker
 //!                                     │  ▲                                              │
 //!                                     │  └── on_reply, on_event, on_deadline ◀──────────┘
-//!   output ◀── poll_output ◀── slots in the order in which their requests came
+//!   output ◀── poll_output ◀── slots, in the order of their requests
 //! ```
 //!
-//! A request takes a slot when its frame is whole, and keeps it until its response is taken by
-//! [`Session::poll_output`]. Kafka works on one request of a connection at a time; here up to
-//! `inflight_requests_max` are in work, as long as the client cannot tell the difference: a request starts after all that came
-//! before it, and waits until those have ended whose effects it could see.
+//! A request gets a slot when its frame is complete, and keeps it until its response is taken by [`Session::poll_output`].
+//! Kafka processes one request of a connection at a time; here up to `inflight_requests_max` are in progress, as long as the
+//! client cannot notice: requests start in order, and wait for earlier ones whose effects they could
+//! observe.
 //!
-//! What the server does with a session, in a loop:
-//! 1. read into the input: a little, until [`Session::next_frame`] says what comes; then up to that, for which it takes a
-//!    memory permit first; and nothing while [`Session::wants_input`] says no; then call [`Session::on_bytes`];
-//! 2. hand each [`Session::poll_request`] to the broker and each reply and event back;
-//! 3. when the last output is written, take the next with [`Session::poll_output`], and after that call
-//!    [`Session::on_bytes`] again with whatever is left of the input, because slots have become free;
-//! 4. call [`Session::on_deadline`] at [`Session::next_deadline_ms`];
-//! 5. once it has called [`Session::ask_for_room`], call [`Session::on_room`] when there is what [`Session::wants_room`] wants;
-//! 6. call [`Session::begin_turn`] before each of its turns, and give it another one if [`Session::unfinished`] returns one, or let it work without a bound;
-//! 7. close when [`Session::close_reason`] has one, and tell the broker what [`Session::on_closed`] lists.
+//! The server's loop:
+//! 1. Read input: a little, until [`Session::next_frame`] returns the frame; then up to its length, after acquiring a memory permit
+//!    for it. Do not read while [`Session::wants_input`] is false. Then call [`Session::on_bytes`].
+//! 2. Pass each [`Session::poll_request`] to the broker, and each reply and event back.
+//! 3. When the last output is written, take the next with [`Session::poll_output`], then call [`Session::on_bytes`] again with
+//!    the rest of the input, because slots have become free.
+//! 4. Call [`Session::on_deadline`] at [`Session::next_deadline_ms`].
+//! 5. After [`Session::ask_for_room`], call [`Session::on_room`] when the memory that [`Session::wants_room`] returns is available.
+//! 6. Call [`Session::begin_turn`] before each turn, and schedule another one if [`Session::unfinished`] returns one; or let it work without a limit.
+//! 7. Close when [`Session::close_reason`] returns a reason, and pass to the broker what [`Session::on_closed`] returns.
 //!
-//! A connection that is silent, or sends a byte a second, costs `size_of::<Session>()` and its own few bytes.
+//! An idle connection, or one that sends a byte a second, costs `size_of::<Session>()` and the bytes received.
 
 mod access;
 mod acls;
@@ -102,43 +102,43 @@ pub struct Listener {
     pub port: u16,
 }
 
-/// What a session is born with.
+/// Parameters of a new session.
 #[derive(Clone, Debug)]
 pub struct SessionInit {
-    /// The listener that the client connected to: it sees this one and no other, because only this one is known to be
-    /// reachable for it.
+    /// The listener that the client connected to. The client sees only this one, because no other is known to be reachable
+    /// for it.
     pub listener: Arc<Listener>,
     /// Unique among the connections of this process.
     pub connection_id: u64,
     /// The client's address.
     pub client: IpAddr,
-    /// Whether clients have to log in (SASL) before any other request.
+    /// Whether clients must authenticate (SASL) before other requests.
     pub asks_for_login: bool,
-    /// What all connections together may remember of fetch sessions.
+    /// The budget for fetch sessions of all connections.
     pub fetch_budget: Arc<FetchBudget>,
 }
 
-/// What a session receives with each call.
+/// The context of each call.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionContext<'a> {
     /// The time.
     pub now: Now,
     /// Topics as applied.
     pub catalog: &'a dyn Catalog,
-    /// What the operator decided. The same for the whole life of a connection, or at least not smaller.
+    /// The settings. They must not become smaller during the life of a connection.
     pub settings: &'a KafkaSettings,
     /// Users.
     pub users: &'a dyn Authority,
 }
 
-/// Requests that the broker drops when a connection is closed, with their replies.
+/// Requests that the broker must drop when a connection is closed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Abandoned {
-    /// Requests that will be answered by themselves; nothing needs to be done but to drop the reply.
+    /// Requests whose reply is to be dropped.
     pub requests: Vec<Token>,
     /// Watches, to be ended with [`Request::Unwatch`].
     pub watches: Vec<Token>,
-    /// Commands to state machines, whose callers are gone.
+    /// Commands to state machines whose callers are gone.
     pub callers: Vec<Token>,
 }
 
@@ -146,18 +146,18 @@ pub struct Abandoned {
 #[derive(Debug)]
 struct Peer {
     listener: Arc<Listener>,
-    /// As Kafka writes it: `/127.0.0.1`.
+    /// In Kafka's format: `/127.0.0.1`.
     host: StrBytes,
-    /// From ApiVersions.
+    /// As sent in ApiVersions.
     software: Option<Box<ClientSoftware>>,
-    /// How it calls itself, as its first request behind the handshakes says.
+    /// The client id, from the first request after ApiVersions and SASL.
     client_id: Option<Box<str>>,
     login: Login,
     quota: PeerQuota,
 }
 
 impl Peer {
-    /// Keeps how the client calls itself, of which the first 64 characters, unless it is still shaking hands.
+    /// Stores the client id, truncated to 64 characters, unless the request is ApiVersions or SASL.
     fn introduce(&mut self, head: &Head) {
         let is_handshake = matches!(head.api, ApiKey::ApiVersions | ApiKey::SaslHandshake | ApiKey::SaslAuthenticate);
         if !is_handshake && !self.login.is_open() {
@@ -166,16 +166,16 @@ impl Peer {
     }
 }
 
-/// What a client says that it is (KIP-511).
+/// The client's software, as it reports it (KIP-511).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientSoftware {
-    /// The name of its library, of which the first 64 characters are kept.
+    /// Name of the library, truncated to 64 characters.
     pub name: String,
-    /// The library's version, as much of it.
+    /// Version of the library, truncated likewise.
     pub version: String,
 }
 
-/// The head of a request.
+/// A request's header.
 #[derive(Debug)]
 struct Head {
     api: ApiKey,
@@ -184,27 +184,27 @@ struct Head {
     client_id: Option<StrBytes>,
 }
 
-/// A frame that is not complete yet.
+/// A frame that is not complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextFrame {
-    /// Its length with its prefix: what the input has to hold. Bytes.
+    /// Length including the prefix: the input must hold this much. Bytes.
     pub len: usize,
-    /// What it may take in memory until it is answered, itself included: how large a permit it wants before more of it is
-    /// read. A list takes many times its own bytes when it is decoded. Bytes.
+    /// Memory that the request may need until it is answered, its frame included: the size of the permit to acquire before more is
+    /// read. A decoded list takes many times its encoded size. Bytes.
     pub memory: usize,
 }
 
 impl NextFrame {
-    /// The frame that `input` begins with, as soon as its length and its API are there: the first six bytes.
+    /// Returns the frame at the start of `input`, once its length and API key (six bytes) are present.
     ///
     /// # Errors
-    /// When it is longer than its API or `request_bytes_max` allow: the connection cannot go on.
+    /// It exceeds the limit of its API or `request_bytes_max`: the connection must be closed.
     pub fn of(input: &[u8], settings: &KafkaSettings) -> Result<Option<NextFrame>, DecodeError> {
         let Some(len) = frame_len(input, settings.request_bytes_max)? else { return Ok(None) };
         let key = input.get(LENGTH_BYTES..).and_then(|body| body.first_chunk());
         let (max, factor) = match key {
             Some(key) => Api::frame_bounds(i16::from_be_bytes(*key), settings),
-            // too short to be a request at all
+            // Too short for a request.
             None if len < 2 => (len, 1),
             None => return Ok(None),
         };
@@ -215,63 +215,63 @@ impl NextFrame {
     }
 }
 
-/// A request from the arrival of its frame until its response is taken.
+/// A request, from the arrival of its frame until its response is taken.
 #[derive(Debug)]
 struct Slot {
     row: &'static Api,
     head: Head,
-    /// What its answer may take, if that has to be asked for; `None` where that is estimated when its turn comes.
+    /// Memory that its response may need, if it must be acquired; `None` if that is estimated when the request starts.
     room: Option<Room>,
-    /// It costs more than a turn on an I/O thread, besides the messages in it: known once it has started.
+    /// Whether it exceeds a turn on an I/O thread, apart from its messages; known once it has started.
     is_long: bool,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Its body is not read yet.
+    /// Not started.
     Queued(Reader),
-    /// It waits for what stands under the token.
+    /// Waits for what the token stands for.
     Waiting(Token, Box<dyn Pending>),
-    /// It is answered; empty when there is nothing to say.
+    /// Answered; empty without a response.
     Done(Vec<Chunk>),
 }
 
-/// Bytes of responses that may wait to be taken before another request starts: a peer that asks and does not read costs
-/// this and one response more. Bytes.
+/// Bytes of responses not taken by the server at which no further request starts: a peer that does not read costs this
+/// and one more response. Bytes.
 const UNREAD_BYTES_MAX: usize = 1 << 20;
-/// What a frame of a client that has not logged in may take in memory, in multiples of its bytes: a few words, or a list of names of software.
+/// Memory of a frame before authentication, in multiples of its size: a few fields, or a list of software names.
 const LOGIN_MEMORY_FACTOR: usize = 4;
 
-/// One connection of a Kafka client. See the [module](self) for how it is used.
+/// A Kafka connection. See the [module](self) for its use.
 #[derive(Debug)]
 pub struct Session {
     peer: Peer,
     slots: VecDeque<Slot>,
     requests: VecDeque<(Token, Request)>,
     next_token: Token,
-    /// The frame that is arriving.
+    /// The frame being received.
     next_frame: Option<NextFrame>,
-    /// Whether some bytes of a frame are there.
+    /// Whether a frame is partly received.
     partial: bool,
-    /// When a frame began, a frame was complete or a request was answered. Monotonic milliseconds.
+    /// Time of the last activity: the start or end of a frame, or a response. Monotonic milliseconds.
     active_ms: u64,
     fetch_sessions: FetchSessions,
-    /// Room for long answers is asked for.
+    /// Whether memory for long responses must be acquired.
     asks_for_room: bool,
-    /// The oldest request has the room that it asked for.
+    /// Whether the oldest request has the memory that it needs.
     has_room: bool,
-    /// Set when the connection has to go, once what came before is answered.
+    /// Set when the connection must be closed after earlier requests are answered.
     closing: Option<Box<CloseReason>>,
-    /// Tokens whose requests were given up while the connection is still open.
+    /// Tokens of abandoned requests while the connection is open.
     orphans: Vec<(Token, WaitsFor)>,
     steps: Steps,
-    /// What came for requests that are too long for the turn.
+    /// Replies for requests that do not fit the turn.
     parked: VecDeque<Parked>,
 }
 
 impl Session {
-    /// A connection that has just been made.
+    /// Creates the session of a new connection.
     #[must_use]
     pub fn new(init: SessionInit, now: Now) -> Session {
         let SessionInit { listener, connection_id, client, asks_for_login, fetch_budget } = init;
@@ -295,34 +295,34 @@ impl Session {
         }
     }
 
-    /// The same connection, for a client authenticated by its certificate: it need not log in where the listener accepts that.
+    /// Marks the client as authenticated by its certificate: it need not use SASL if the listener accepts that.
     #[must_use]
     pub fn certified_as(mut self, name: StrBytes) -> Session {
         self.peer.login.certify(name);
         self
     }
 
-    /// From now on a request whose answer may be long, whatever its own length, starts only when it is the oldest and
-    /// [`Session::on_room`] says that there is room for it. Without this, all start as soon as they can.
+    /// From now on a request whose response may be long, whatever the request's size, starts only when it is the oldest and
+    /// [`Session::on_room`] was called for it. Without this, all start at once.
     pub fn ask_for_room(&mut self) {
         self.asks_for_room = true;
     }
 
-    /// What the answer to the oldest request may take, if it waits for that.
+    /// Returns the memory that the response to the oldest request needs, if it waits for that.
     #[must_use]
     pub fn wants_room(&self) -> Option<Room> {
         let oldest = self.slots.front().filter(|slot| matches!(slot.state, State::Queued(_)))?;
         oldest.room.filter(|room| room.is_asked_for() && !self.has_room)
     }
 
-    /// There is room for what was wanted. It counts until the answer is taken by [`Session::poll_output`].
+    /// The wanted memory is acquired. It is held until the response is taken by [`Session::poll_output`].
     pub fn on_room(&mut self, cx: &SessionContext<'_>) {
         self.has_room = self.wants_room().is_some();
         self.start_queued(cx);
     }
 
-    /// Takes whole frames from `input`, as many as there are free slots, and leaves the rest there. To be called when
-    /// something was read, and when output was taken.
+    /// Takes complete frames from `input`, as many as there are free slots, and leaves the rest. Call it after reading, and after
+    /// output was taken.
     pub fn on_bytes(&mut self, input: &mut BytesMut, cx: &SessionContext<'_>) {
         self.start_queued(cx);
         self.next_frame = None;
@@ -351,10 +351,10 @@ impl Session {
         }
     }
 
-    /// The frame that `input` begins with, as soon as it is known: [`NextFrame::of`] for a client that may send any request.
+    /// Returns the frame at the start of `input`, once it is known: [`NextFrame::of`] after authentication.
     ///
     /// # Errors
-    /// As [`NextFrame::of`]; it may be far shorter before the login.
+    /// As [`NextFrame::of`]; the limits are lower before authentication.
     pub fn frame_of(&self, input: &[u8], settings: &KafkaSettings) -> Result<Option<NextFrame>, DecodeError> {
         if !self.peer.login.is_open() && !self.peer.login.is_bare() {
             return NextFrame::of(input, settings);
@@ -363,8 +363,8 @@ impl Session {
         Ok(len.map(|len| NextFrame { len: LENGTH_BYTES + len, memory: LENGTH_BYTES + LOGIN_MEMORY_FACTOR * len }))
     }
 
-    /// Whether the request that `input` begins with would start as soon as it is there, as far as its first six bytes tell. One that
-    /// would not is better left where it is: decoded or not, it could only wait here.
+    /// Whether the request at the start of `input` would start at once, as far as its first six bytes show. Otherwise it is better left
+    /// unread: it could only wait here.
     #[must_use]
     pub fn starts_at_once(&self, input: &[u8]) -> bool {
         let at = self.slots.len();
@@ -384,8 +384,8 @@ impl Session {
         !may_need_room && !self.waits_behind(at, row.needs)
     }
 
-    /// What a request holds in memory while it waits for the broker, for other clients or for its turn to be answered, by its place in
-    /// the order in which requests came; `None` while that is not known to be less than [`NextFrame::memory`]. Bytes.
+    /// Returns the memory of each request in progress, by its position in the order of arrival; `None` while it is not known to be less
+    /// than [`NextFrame::memory`]. Bytes.
     #[must_use]
     pub fn waiting_bytes(&self, at: usize) -> Option<usize> {
         match &self.slots.get(at)?.state {
@@ -395,7 +395,7 @@ impl Session {
         }
     }
 
-    /// A frame without its length, which is a token without a header where the handshake said so.
+    /// Parses a frame without its length prefix; a SASL token has no header after SaslHandshake v0.
     fn request_of(&self, frame: Bytes) -> Result<RequestFrame, DecodeError> {
         if !self.peer.login.is_bare() {
             return RequestFrame::decode(frame);
@@ -410,32 +410,32 @@ impl Session {
         self.peer.login.name().map(|name| &**name)
     }
 
-    /// Whether the client has to log in before it may ask for anything.
+    /// Whether the client must authenticate before other requests.
     #[must_use]
     pub fn is_logging_in(&self) -> bool {
         self.peer.login.is_open()
     }
 
-    /// Whether more input could be used now. While it is false, nothing should be read: the peer waits, for answers or because it has
-    /// taken more than it may.
+    /// Whether more input can be processed. Do not read while it is false: responses are pending, or the client is
+    /// throttled.
     #[must_use]
     pub fn wants_input(&self, cx: &SessionContext<'_>) -> bool {
         let has_slot = self.slots.len() < cx.settings.inflight_requests_max.max(1);
         self.closing.is_none() && has_slot && !self.peer.quota.is_muted(cx.now)
     }
 
-    /// The frame whose first bytes are in the input, once they say what it is (six bytes), and until it is complete.
+    /// Returns the frame at the start of the input, once it is known (six bytes) and until it is complete.
     #[must_use]
     pub fn next_frame(&self) -> Option<NextFrame> {
         self.next_frame
     }
 
-    /// The next thing to ask the broker. Each token but those of `Watch`, `Unwatch` and `Unfollow` wants its reply.
+    /// Returns the next request to the broker. Each one except `Watch`, `Unwatch` and `Unfollow` expects a reply.
     pub fn poll_request(&mut self) -> Option<(Token, Request)> {
         self.requests.pop_front()
     }
 
-    /// The broker's answer. One without a waiter is dropped.
+    /// Handles a reply of the broker. Replies without a waiter are dropped.
     pub fn on_reply(&mut self, token: Token, reply: Reply, cx: &SessionContext<'_>) {
         match self.waiting_for(token) {
             Some((_, is_long)) if self.has_to_park(is_long, Some(&reply)) => {
@@ -446,9 +446,9 @@ impl Session {
         }
     }
 
-    /// What the broker says later.
+    /// Handles an event of the broker.
     pub fn on_event(&mut self, event: Event, cx: &SessionContext<'_>) {
-        // It has no consumers of queues, which the others are for.
+        // Other events are for consumers of queues.
         let Event::Changed(token) = event else { return };
         match self.waiting_for(token) {
             Some((_, is_long)) if self.has_to_park(is_long, None) => self.parked.push_back(Parked::Changed(token)),
@@ -458,13 +458,13 @@ impl Session {
     }
 
     fn resume_changed(&mut self, at: usize, watch: Token, cx: &SessionContext<'_>) {
-        // it has fired where its first partition changed, and waits on wherever the others are
+        // The watch has fired for its first partition only: end it for the others.
         self.ask_to_unwatch(watch);
         self.resume(at, cx, |pending, work| pending.on_changed(work));
     }
 
-    /// Moves the responses that are due to the end of `out`: in the order of their requests, up to the first that is not
-    /// answered yet. Whether there were any; then [`Session::on_bytes`] wants to be called again.
+    /// Appends the responses that are ready to `out`, in the order of their requests, up to the first that is not answered. Returns
+    /// whether there were any; then call [`Session::on_bytes`] again.
     pub fn poll_output(&mut self, out: &mut Vec<Chunk>) -> bool {
         let before = self.slots.len();
         while let Some(Slot { state: State::Done(chunks), .. }) = self.slots.front_mut() {
@@ -475,7 +475,7 @@ impl Session {
         self.slots.len() < before
     }
 
-    /// When [`Session::on_deadline`] wants to be called. Monotonic milliseconds.
+    /// Returns the time for [`Session::on_deadline`]. Monotonic milliseconds.
     #[must_use]
     pub fn next_deadline_ms(&self, cx: &SessionContext<'_>) -> Option<u64> {
         if self.closing.is_some() && self.slots.is_empty() {
@@ -488,10 +488,10 @@ impl Session {
         waits.chain(self.idle_deadline_ms(cx)).chain(self.peer.quota.muted_until_ms()).min()
     }
 
-    /// A deadline may have passed. Does nothing when none has.
+    /// Handles deadlines that have passed.
     pub fn on_deadline(&mut self, cx: &SessionContext<'_>) {
         let now_ms = cx.now.monotonic_ms;
-        // the front goes last, so that no index moves that is still to come
+        // From the back, so that removals do not move the rest.
         for at in (0..self.slots.len()).rev() {
             let due = self.slots.get(at).is_some_and(|slot| match &slot.state {
                 State::Waiting(_, pending) => pending.deadline_ms().is_some_and(|deadline| deadline <= now_ms),
@@ -507,7 +507,7 @@ impl Session {
         }
         if self.idle_deadline_ms(cx).is_some_and(|deadline| deadline <= now_ms) {
             let is_login = self.peer.login.deadline_ms().is_some_and(|deadline| deadline <= now_ms);
-            // answers that may be left are not sent any more
+            // Pending responses are dropped.
             self.abandon_from(0);
             self.end(match is_login {
                 true => CloseReason::Login { why: format!("the client has not logged in within {LOGIN_MS_MAX} ms") },
@@ -516,13 +516,13 @@ impl Session {
         }
     }
 
-    /// Why the connection is to be closed now. Earlier answers have been taken by then.
+    /// Returns why the connection is to be closed. Earlier responses have been taken by then.
     #[must_use]
     pub fn close_reason(&self) -> Option<&CloseReason> {
         if self.slots.is_empty() { self.closing.as_deref() } else { None }
     }
 
-    /// The connection is gone: what the broker need not do any more.
+    /// The connection is closed: returns what the broker must drop.
     #[must_use]
     pub fn on_closed(mut self) -> Abandoned {
         self.abandon_from(0);
@@ -538,48 +538,48 @@ impl Session {
         abandoned
     }
 
-    /// Whether [`Session::spent`] wants to know the time that is spent on the connection.
+    /// Whether [`Session::spent`] must be called.
     #[must_use]
     pub fn counts_time(&self) -> bool {
         self.peer.quota.counts_time()
     }
 
-    /// A thread has worked so long for the connection. Nanoseconds.
+    /// Adds time that a thread has worked for the connection. Nanoseconds.
     pub fn spent(&mut self, ns: u64, cx: &SessionContext<'_>) {
         self.peer.quota.spent(ns, cx.users, cx.now);
     }
 
-    /// What the client says that it is, once it has said so.
+    /// Returns the client's software, once it has reported it.
     #[must_use]
     pub fn client_software(&self) -> Option<&ClientSoftware> {
         self.peer.software.as_deref()
     }
 
-    /// How the client calls itself, once it has asked for something that is no handshake and, where that is asked, has logged in.
+    /// Returns the client id, once a request other than ApiVersions and SASL was received.
     #[must_use]
     pub fn client_id(&self) -> Option<&str> {
         self.peer.client_id.as_deref()
     }
 
-    /// Requests that are in work or whose responses have not been taken.
+    /// Number of requests in progress or with responses not taken.
     #[must_use]
     pub fn inflight(&self) -> usize {
         self.slots.len()
     }
 
-    /// A connection may be idle only while nothing is in work for it.
+    /// A connection is idle only while it has no requests in progress.
     fn idle_deadline_ms(&self, cx: &SessionContext<'_>) -> Option<u64> {
         let busy = self.slots.iter().any(|slot| !matches!(slot.state, State::Done(_)));
         if busy {
             return None;
         }
-        // A muted client is not read.
+        // Input is not read while the client is muted.
         let since_ms = self.active_ms.max(self.peer.quota.muted_until_ms().unwrap_or(0));
         let idle = since_ms.checked_add(cx.settings.idle_ms_max);
         [idle, self.peer.login.deadline_ms()].into_iter().flatten().min()
     }
 
-    /// The request that waits for this, and whether to go on with it is long.
+    /// Returns the request that waits for this token, and whether continuing it is long.
     fn waiting_for(&self, wanted: Token) -> Option<(usize, bool)> {
         let is_it = |slot: &Slot| matches!(slot.state, State::Waiting(token, _) if token == wanted);
         let (at, slot) = self.slots.iter().enumerate().find(|(_, slot)| is_it(slot))?;
@@ -600,7 +600,7 @@ impl Session {
             self.peer.introduce(&head);
         }
         let room = match row.room {
-            // A client that has not logged in gets short answers only.
+            // Responses before authentication are short.
             Some(estimate) if self.asks_for_room && !self.peer.login.is_open() => {
                 estimate(&mut body.clone(), version, cx.catalog, room::TOPICS_FREE)
             }
@@ -610,7 +610,7 @@ impl Session {
         self.start_queued(cx);
     }
 
-    /// Starts what may be started, in order.
+    /// Starts the requests that may start, in order.
     fn start_queued(&mut self, cx: &SessionContext<'_>) {
         let queued = |slot: &Slot| matches!(slot.state, State::Queued(_));
         while let Some(at) = self.slots.iter().position(queued) {
@@ -645,13 +645,13 @@ impl Session {
         }
     }
 
-    /// Whether the request could see that an earlier one has not ended yet, or too much waits to be read before it.
+    /// Whether the request must wait for the effects of an earlier one, or for unread responses to be taken.
     fn has_to_wait(&self, at: usize, row: &Api, room: Room) -> bool {
         let has_room = !room.is_asked_for() || (at == 0 && self.has_room);
         !has_room || self.waits_behind(at, row.needs)
     }
 
-    /// Whether what needs this has to wait for one of the first `at` requests.
+    /// Whether one of the first `at` requests has effects that `needs` includes.
     fn waits_behind(&self, at: usize, needs: Effects) -> bool {
         let mut unread = 0;
         for earlier in self.slots.iter().take(at) {
@@ -697,7 +697,7 @@ impl Session {
     fn settle(&mut self, at: usize, step: Step, cx: &SessionContext<'_>) {
         let state = match step {
             Step::Answer(chunks) => State::Done(chunks),
-            // A pause is none where a request cannot be begun anew.
+            // A request that cannot start again is never paused.
             Step::Silence | Step::Pause => State::Done(Vec::new()),
             Step::Wait(token, pending) => State::Waiting(token, pending),
             Step::Close(reason) => {
@@ -723,7 +723,7 @@ impl Session {
         self.closing.get_or_insert_with(|| Box::new(reason));
     }
 
-    /// Ends the watch of a request, if it has one: it has waited long enough.
+    /// Ends the watch of a request whose deadline has passed.
     fn call_off_watch(&mut self, at: usize) {
         let Some(Slot { state: State::Waiting(token, pending), .. }) = self.slots.get(at) else { return };
         if pending.waits_for() != WaitsFor::Watch {
@@ -743,11 +743,11 @@ impl Session {
         self.requests.push_back((token, Request::Unwatch(watch)));
     }
 
-    /// Drops the requests from this one on.
+    /// Abandons the requests from this one on.
     fn abandon_from(&mut self, at: usize) {
         for slot in self.slots.drain(at.min(self.slots.len())..) {
             if let State::Waiting(token, pending) = slot.state {
-                // what the broker never got needs no calling off
+                // Requests not yet taken by the server are simply removed.
                 let before = self.requests.len();
                 self.requests.retain(|(asked, _)| *asked != token);
                 if self.requests.len() == before {
@@ -762,7 +762,7 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// What a silent connection costs; the figure in the documentation of limits.
+    /// The memory of an idle connection; the figure in docs/limits.md.
     #[test]
     fn a_session_is_small_and_goes_from_thread_to_thread() {
         fn goes<T: Send>() -> usize {

@@ -1,4 +1,4 @@
-//! OffsetForLeaderEpoch: where an epoch ends, by which consumers notice that a log was cut (KIP-320).
+//! OffsetForLeaderEpoch: the end of an epoch, by which consumers detect log truncation (KIP-320).
 
 use super::errors;
 use super::topics::Lookup;
@@ -57,7 +57,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
 #[derive(Debug)]
 struct Asking {
     response: OffsetForLeaderEpochResponse,
-    /// Topic and partition of each query.
+    /// Topic and partition index of each query.
     asked: Vec<(usize, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! OffsetCommit and OffsetFetch: carried to the group coordinator and back.
+//! OffsetCommit and OffsetFetch: passed to the group coordinator.
 
 use super::errors;
 use super::groups::{answered, command};
@@ -20,11 +20,11 @@ use polylogue_api::Reply;
 use polylogue_auth::Operation;
 use polylogue_types::TopicId;
 
-/// The first version of both that names topics by their ids.
+/// The first version of both that identifies topics by id.
 const BY_ID_FROM: i16 = 10;
-/// The first version of OffsetFetch that has an error of the whole.
+/// The first version of OffsetFetch with a top-level error.
 const FETCH_ERROR_FROM: i16 = 2;
-/// The first version of OffsetFetch that asks for several groups.
+/// The first version of OffsetFetch with several groups.
 const FETCH_BATCHED_FROM: i16 = 8;
 
 fn key(name: StrBytes, id: TopicId, version: i16) -> TopicKey {
@@ -82,7 +82,7 @@ pub(super) fn start_commit(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
     Ok(Step::Wait(command(work, GroupCommand::CommitOffsets(commit)), Box::new(Committing { asked, refused })))
 }
 
-/// Whether the client may do something to a topic. An unknown id is no secret.
+/// Whether the client may perform an operation on a topic. An unknown id is not confidential.
 fn may_topic(work: &Work<'_>, operation: Operation, topic: &TopicKey) -> bool {
     match topic {
         TopicKey::Name(name) => work.may_topic(operation, name),
@@ -90,17 +90,17 @@ fn may_topic(work: &Work<'_>, operation: Operation, topic: &TopicKey) -> bool {
     }
 }
 
-/// Nothing is committed for a topic.
+/// Returns the rows of a topic without a commit.
 fn uncommitted((key, partitions): (TopicKey, Vec<i32>), error: ErrorCode) -> TopicResults {
     let (name, id) = unkey(key);
     TopicResults { name, id, partitions: partitions.into_iter().map(|p| (p, error)).collect() }
 }
 
-/// A commit that waits for its reply. What was asked serves to say of each partition that nothing could be done.
+/// A commit that waits for its reply. The request is kept for an error response.
 #[derive(Debug)]
 struct Committing {
     asked: Vec<(TopicKey, Vec<i32>)>,
-    /// Rows of topics that the client may not read.
+    /// Rows of topics without read access.
     refused: Vec<TopicResults>,
 }
 
@@ -179,8 +179,8 @@ pub(super) fn start_fetch(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
     Ok(Step::Wait(command(work, GroupCommand::FetchOffsets(fetch)), Box::new(fetching)))
 }
 
-/// Takes from what is asked of a group the topics whose ids name nothing and those that the client may not know about, and gives
-/// their rows. Kafka's brokers answer these themselves, behind what the coordinator says of the others.
+/// Removes from a group's request topics with unknown ids and those without describe access, and returns their rows. Kafka's brokers
+/// answer these themselves, after the rows of the coordinator.
 fn take_refused(work: &Work<'_>, group: &mut FetchGroup) -> Vec<FetchedTopic> {
     let Some(topics) = &mut group.topics else { return Vec::new() };
     let mut refused = Vec::new();
@@ -200,38 +200,38 @@ fn take_refused(work: &Work<'_>, group: &mut FetchGroup) -> Vec<FetchedTopic> {
     refused
 }
 
-/// No offsets of a topic.
+/// Returns the rows of a topic without offsets.
 fn unfetched(topic: FetchTopic, error: ErrorCode) -> FetchedTopic {
     let (name, id) = unkey(topic.topic);
     let none = |index| FetchedOffset { index, offset: -1, leader_epoch: -1, metadata: StrBytes::new(), error };
     FetchedTopic { name, id, partitions: topic.partitions.into_iter().map(none).collect() }
 }
 
-/// A fetch of offsets that waits for its reply. What was asked serves to say that nothing could be done.
+/// A fetch of offsets that waits for its reply. The request is kept for an error response.
 #[derive(Debug)]
 struct Fetching {
     asked: Vec<FetchGroup>,
-    /// Of each group of the request, in its order, what the coordinator is not asked about.
+    /// For each group of the request, in order, what the coordinator is not asked for.
     refused: Vec<Refused>,
 }
 
-/// What of a group the coordinator is not asked about.
+/// The refused part of a group's request.
 #[derive(Debug)]
 enum Refused {
-    /// All of it: the client may not know about the group.
+    /// The group: no describe access.
     Group(FetchedGroup),
-    /// These topics.
+    /// Some topics.
     Topics(Vec<FetchedTopic>),
 }
 
 impl Fetching {
-    /// The groups in the order of the request; `answered` are those that the coordinator was asked about.
+    /// Merges the rows into the order of the request; `answered` has the groups requested from the coordinator.
     fn in_order(self, answered: Vec<FetchedGroup>) -> Vec<FetchedGroup> {
         let mut answered = answered.into_iter();
         let group = |refused| match refused {
             Refused::Group(group) => Some(group),
             Refused::Topics(topics) => answered.next().map(|mut group| {
-                // Where nothing was found at all it is not said what else might have been wrong.
+                // An error of the group has no rows.
                 if group.error == ErrorCode::None {
                     group.topics.extend(topics);
                 }
@@ -282,7 +282,7 @@ fn fetch_response(work: &Work<'_>, groups: Vec<FetchedGroup>) -> Step {
     work.answer(&response)
 }
 
-/// Nothing could be done for the group. Version 1 has no place for that but at each partition.
+/// Returns the response for a group with an error. Version 1 has an error field in each partition only.
 fn failed(asked: FetchGroup, error: ErrorCode, version: i16) -> FetchedGroup {
     if version >= FETCH_ERROR_FROM {
         return FetchedGroup { group_id: asked.group_id, error, topics: Vec::new() };

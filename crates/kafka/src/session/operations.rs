@@ -1,15 +1,15 @@
-//! What may be done to a resource, as bits of Kafka's `AclOperation` (KIP-430): without access control everybody may do
-//! everything that the kind of resource knows (`AclEntry.supportedOperations`).
+//! Authorized operations as bits of Kafka's `AclOperation` (KIP-430): without access control all that apply to the resource type
+//! (`AclEntry.supportedOperations`).
 
-/// Everything that can be done to a topic.
+/// All operations on a topic.
 pub(super) const TOPIC_OPERATIONS: i32 =
     bits(&[READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS]);
-/// Everything that can be done to the cluster.
+/// All operations on the cluster.
 pub(super) const CLUSTER_OPERATIONS: i32 =
     bits(&[CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE]);
-/// Everything that can be done to a group.
+/// All operations on a group.
 pub(super) const GROUP_OPERATIONS: i32 = bits(&[READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS]);
-/// Not asked for.
+/// Kafka's value for not requested.
 pub(super) const NOT_ASKED: i32 = i32::MIN;
 
 const READ: u32 = 3;
@@ -37,7 +37,7 @@ const fn bits(operations: &[u32]) -> i32 {
 mod tests {
     use super::*;
 
-    /// What a Kafka broker without an authorizer answers.
+    /// The values that a Kafka broker without an authorizer returns.
     #[test]
     fn operations() {
         assert_eq!(TOPIC_OPERATIONS, 3_576);

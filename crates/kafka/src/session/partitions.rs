@@ -1,4 +1,4 @@
-//! DeleteRecords, DescribeLogDirs and DescribeProducers: what concerns the stored messages of partitions.
+//! DeleteRecords, DescribeLogDirs and DescribeProducers: requests about the stored messages of partitions.
 
 use super::errors;
 use super::topics::{Lookup, invalid_name, is_queue, owned, partition_of};
@@ -21,11 +21,11 @@ use polylogue_types::{Offset, PartitionId, TopicId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The offset that stands for the high watermark (Kafka's `DeleteRecordsRequest.HIGH_WATERMARK`).
+/// The offset that means the high watermark (Kafka's `DeleteRecordsRequest.HIGH_WATERMARK`).
 const HIGH_WATERMARK: i64 = -1;
-/// The low watermark of a partition that has none to tell (Kafka's `INVALID_LOW_WATERMARK`).
+/// The low watermark of a partition with an error (Kafka's `INVALID_LOW_WATERMARK`).
 const NO_WATERMARK: i64 = -1;
-/// What is not known of a volume (Kafka's `UNKNOWN_VOLUME_BYTES`).
+/// An unknown size of a volume (Kafka's `UNKNOWN_VOLUME_BYTES`).
 const UNKNOWN_BYTES: i64 = -1;
 
 /// Rows of a response by topic and partition number.
@@ -71,7 +71,7 @@ fn trim(lookup: &mut Lookup<'_>, name: &str, wanted: &DeleteRecordsPartition) ->
     let topic = lookup.topic(name, TopicId::ZERO).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     let partition = partition_of(topic, wanted.partition_index)?.id;
     if is_queue(topic) {
-        // there is no room for words; as for a topic that keeps everything
+        // The response has no error text; the same code as for a compacted topic.
         return Err(ErrorCode::PolicyViolation);
     }
     let cleanup = topic.config.cleanup;
@@ -103,7 +103,7 @@ impl Pending for Trimming {
     }
 }
 
-/// The partitions that a client wants to know about, by topic: number and id.
+/// The requested partitions by topic: number and id.
 type Chosen = Vec<(Arc<TopicInfo>, Vec<(i32, PartitionId)>)>;
 
 #[derive(Debug)]
@@ -126,7 +126,7 @@ pub(super) fn start_describe_log_dirs(work: &mut Work<'_>, body: &mut Reader) ->
         Some(topics) => {
             let mut wanted = BTreeMap::<StrBytes, BTreeSet<i32>>::new();
             topics.into_iter().for_each(|t| wanted.entry(t.topic).or_default().extend(t.partitions));
-            // what is not there has no size, and no row
+            // An unknown topic or partition has no row.
             let known = wanted.into_iter().filter_map(|(name, partitions)| {
                 let topic = work.catalog.topic(&name)?;
                 let ids = partitions.into_iter().filter_map(|p| Some((p, partition_of(&topic, p).ok()?.id))).collect();
@@ -248,7 +248,7 @@ impl Pending for Listing {
     }
 }
 
-/// There are no transactions: no coordinator, and none that is open.
+/// Returns a producer's state; without transactions, no coordinator and no open transaction.
 fn producer(info: ProducerInfo) -> ProducerState {
     ProducerState {
         producer_id: info.id.0,

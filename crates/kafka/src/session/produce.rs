@@ -1,4 +1,4 @@
-//! Produce: batches into partitions, one append for the whole request.
+//! Produce: appends batches to partitions, with one append for the whole request.
 
 use super::close::CloseReason;
 use super::errors;
@@ -15,22 +15,23 @@ use polylogue_auth::Operation;
 use polylogue_record::kafka::NO_TIMESTAMP;
 use polylogue_types::{TimestampMs, TopicId};
 
-/// The first version that names topics by id.
+/// The first version that identifies topics by id.
 const BY_ID_FROM: i16 = 13;
 /// The first version with compact lengths and tagged fields.
 const FLEXIBLE_FROM: i16 = 9;
 /// The first version with the current leader (KIP-951).
 const LEADER_FROM: i16 = 10;
-/// Bytes that a partition takes in a request at the least, when it comes with a batch: its header alone has 61. A request
-/// with more partitions than that, and more than [`ROWS_FREE`], is a list of nothings that would cost more than it weighs.
+/// The minimum size of a partition with a batch in a request: a batch's header alone has 61 bytes. A request with more
+/// partitions than its size allows, and more than [`ROWS_FREE`], contains mostly empty rows, and its response would cost
+/// more than the request.
 const ROW_BYTES_MIN: usize = 64;
-/// Partitions that a request may name whatever its length.
+/// Partitions that a request may name whatever its size.
 const ROWS_FREE: usize = 64;
-/// The least time that an append gets, whatever the request's timeout. In Kafka the timeout is for the followers only; here
-/// it would be for the flush, and must not make a slow disk look like a lost message.
+/// The minimum timeout of an append, whatever the request's timeout. In Kafka the timeout is for followers only; here it would
+/// be for the flush, and must not make a slow disk look like a lost message.
 const APPEND_MS_MIN: u64 = 1_000;
 
-/// An answer to a partition, before it is known.
+/// Returns the response for a partition, to be filled in.
 fn unanswered(index: i32) -> PartitionProduceResponse {
     PartitionProduceResponse {
         index,
@@ -41,8 +42,8 @@ fn unanswered(index: i32) -> PartitionProduceResponse {
     }
 }
 
-/// Reads the request and checks its batches in one go: a producer's request may name many partitions, and a list of them
-/// that is used only once need not be built.
+/// Decodes the request and checks its batches in one pass: a produce request may name many partitions, and a list that is
+/// used only once need not be built.
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {
     let version = work.head.version;
     let flexible = version >= FLEXIBLE_FROM;
@@ -98,8 +99,8 @@ fn skip_tags(r: &mut Reader, field: &'static str, flexible: bool) -> Result<(), 
     if flexible { r.tagged_fields(field, |_, _| Ok(false)) } else { Ok(()) }
 }
 
-/// There are no transactions yet. A request with a batch of one gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED throughout:
-/// Kafka's own answer where a transactional id means nothing, and final for every client.
+/// Refuses transactional requests with TRANSACTIONAL_ID_AUTHORIZATION_FAILED for each partition: transactions are not supported, and
+/// this code is final for every client.
 fn refuse_all(responses: &mut [TopicProduceResponse]) {
     for row in responses.iter_mut().flat_map(|topic| &mut topic.partition_responses) {
         *row = PartitionProduceResponse {
@@ -110,23 +111,23 @@ fn refuse_all(responses: &mut [TopicProduceResponse]) {
     }
 }
 
-/// The batches of a request, as they are read.
+/// The batches of a request while it is decoded.
 struct Intake<'w, 'a> {
     work: &'w Work<'a>,
     lookup: Lookup<'a>,
     acks_known: bool,
     entries: Vec<AppendEntry>,
     sent: Vec<Sent>,
-    /// Whether a batch of a transaction was among them.
+    /// Whether a transactional batch was found.
     transactional: bool,
-    /// A batch does not fit into the turn: the rest is only read over.
+    /// Whether a batch did not fit the turn: the rest is decoded without checks.
     paused: bool,
-    /// Topics before the present one, and partitions of this one.
+    /// Indexes of the current topic, and partition.
     topics: usize,
     rows: usize,
-    /// The topic that was asked about last, by its place, and whether the client may write to it.
+    /// The last topic that was authorized, by index, and whether the client may write to it.
     may_write: Option<(usize, bool)>,
-    /// Partitions of all topics, and how many there may be.
+    /// Number of partitions so far, and its limit.
     rows_all: usize,
     rows_max: usize,
     budget: Budget,
@@ -151,7 +152,7 @@ impl<'w, 'a> Intake<'w, 'a> {
         }
     }
 
-    /// One partition's batch: appended later, or answered with what is wrong with it.
+    /// Handles one partition's batch: to be appended, or refused.
     fn partition(
         &mut self,
         topic: (&str, TopicId),
@@ -186,12 +187,12 @@ impl<'w, 'a> Intake<'w, 'a> {
         Ok(row)
     }
 
-    /// One partition's batch, ready to append, with the leader epoch of the partition.
+    /// Checks one partition's batch, and returns it with the leader epoch of the partition.
     fn batch(&mut self, (name, id): (&str, TopicId), index: i32, records: Bytes) -> Result<(Ready, i32), Halt> {
         let by_id = self.work.head.version >= BY_ID_FROM;
-        // a zero id in a version that knows ids names nothing, not even by the empty name
+        // A zero id in a version with ids names no topic, not even by the empty name.
         let topic = self.lookup.topic(name, id);
-        // A client without the right to write does not learn whether a topic exists; an id is no secret.
+        // A client without write access does not learn whether a topic exists; an id is not confidential.
         let named = topic.map_or(name, |topic| &topic.name);
         let may_write = match self.may_write {
             Some((at, may)) if at == self.topics => may,
@@ -206,7 +207,7 @@ impl<'w, 'a> Intake<'w, 'a> {
         if !self.acks_known {
             return Err(Refused::plain(ErrorCode::InvalidRequiredAcks).into());
         }
-        // Kafka lets the client id `__admin_client` through, which mends offsets that way: here they would never be read.
+        // Kafka allows the client id `__admin_client` to repair offsets that way; here they would never be read.
         if topic.internal {
             return Err(Refused {
                 message: StrBytes::from_static("Clients may not write to internal topics."),
@@ -226,10 +227,10 @@ impl<'w, 'a> Intake<'w, 'a> {
     }
 }
 
-/// A batch that was handed to the broker.
+/// A batch that was sent to the broker.
 #[derive(Debug)]
 struct Sent {
-    /// The place of its answer.
+    /// Its place in the response.
     topic: usize,
     row: usize,
     append_time: TimestampMs,
@@ -257,7 +258,7 @@ impl Pending for Producing {
             Some(Ok(appended)) => {
                 row.base_offset = i64::try_from(appended.base_offset.0).unwrap_or(i64::MAX);
                 row.log_start_offset = i64::try_from(appended.log_start.0).unwrap_or(i64::MAX);
-                // what a duplicate is a duplicate of keeps the time of its own append
+                // A duplicate reports the append time of the original batch.
                 let stored_before = appended.duplicate && sent.append_time != NO_TIMESTAMP;
                 row.log_append_time_ms = if stored_before { appended.max_timestamp } else { sent.append_time };
                 None
@@ -272,8 +273,8 @@ impl Pending for Producing {
         Some(self.deadline_ms)
     }
 
-    /// The flush takes longer than the producer waits. The batches may still be written; an idempotent producer that sends
-    /// them again then gets their first answer.
+    /// The flush takes longer than the producer's timeout. The batches may still be written; an idempotent producer that retries
+    /// then gets the original offsets.
     fn on_deadline(mut self: Box<Self>, work: &mut Work<'_>) -> Step {
         self.fill(work, |_, _| Some((ErrorCode::RequestTimedOut, None)));
         self.finish(work)
@@ -281,7 +282,7 @@ impl Pending for Producing {
 }
 
 impl Producing {
-    /// Fills in the answer to each batch that was sent: what `outcome` writes, or the error that it returns.
+    /// Fills in the response for each batch, by `outcome` or the error it returns.
     fn fill(
         &mut self,
         work: &Work<'_>,
@@ -311,7 +312,7 @@ impl Producing {
         if self.ack == Ack::Committed {
             return work.answer(&self.response);
         }
-        // there is no answer: an error can only be signalled by closing the connection
+        // Without a response an error can only be signalled by closing the connection.
         let mut rows = self.response.responses.iter().flat_map(|topic| &topic.partition_responses);
         match rows.find(|row| row.error_code != ErrorCode::None.code()) {
             Some(row) => Step::Close(CloseReason::Produce {

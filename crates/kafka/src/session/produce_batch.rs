@@ -1,8 +1,8 @@
-//! One batch of a produce request: what is checked in it, and what of it changes before it is stored.
+//! Checks one batch of a produce request, and rewrites it if the topic requires.
 //!
-//! The header, the checksum and the frame of every record are checked always, as Kafka does: a batch whose checksum is right and
-//! whose records are broken would stop each consumer of the partition until it is retained no longer. It costs about 130
-//! instructions a record, and a decompression where the records are compressed.
+//! The header, the checksum and the framing of every record are always checked, as in Kafka: a batch with a valid checksum and broken
+//! records would stop each consumer of the partition until it is deleted by retention. The check costs about 130 instructions
+//! per record, and decompression if the batch is compressed.
 
 use super::steps;
 use super::work::Work;
@@ -18,40 +18,40 @@ use polylogue_record::kafka::{
 };
 use polylogue_types::{ProducerId, TimestampMs};
 
-/// What a request's compressed batches may decompress to for each of its bytes, whatever the other batches do: data that is
-/// worth compressing seldom shrinks to less than a tenth.
+/// Ratio to which each compressed batch may decompress whatever the other batches do: typical data compresses to no less
+/// than a tenth.
 pub(super) const RATIO_FREE: usize = 16;
-/// What usual data decompresses to for each of its bytes.
+/// The typical ratio of decompression.
 const RATIO_USUAL: usize = 4;
-/// A batch that decompresses to more than it may freely is tried once more with so many times the room.
+/// Factor by which the limit grows when a batch exceeds it and is decompressed again.
 const ROOM_FACTOR: usize = 4;
-/// And with that much at the least: less is decompressed at once in any case. Bytes.
+/// The minimum limit: less is decompressed at once in any case. Bytes.
 const ROOM_BYTES_MIN: usize = 16 << 10;
 
-/// What the broker still does for the batches of one request. A few bytes decompress to any length, and a request holds
-/// thousands of batches, so that a bound for each batch alone is none.
+/// The budget of one request for decompression and rewriting. A few bytes may decompress to any size, and a request may have
+/// thousands of batches, so that a limit for each batch is not enough.
 ///
 /// ```text
-///   decompressed   16 times the bytes of each batch, and one `decompressed_bytes_max` over all
-///   rewritten      16 times the bytes of the request, and the last batch whole
+///   decompressed   16 times the size of each batch, plus one `decompressed_bytes_max` for all
+///   rewritten      16 times the size of the request, plus the last batch
 /// ```
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// What all batches together may decompress to beyond what each may freely. Bytes.
+    /// What all batches together may decompress to beyond the free ratio. Bytes.
     decompressed: usize,
-    /// What batches may take that are not stored as they came. They stay in memory until they are committed. Bytes.
+    /// Size of batches that are not stored as received; they stay in memory until they are committed. Bytes.
     rewritten: usize,
 }
 
 impl Budget {
-    /// For a request of that length.
+    /// Makes the budget of a request of that size.
     pub(super) fn new(request_bytes: usize, decompressed_bytes_max: usize) -> Budget {
         Budget { decompressed: decompressed_bytes_max, rewritten: request_bytes.saturating_mul(RATIO_FREE) }
     }
 
-    /// Does something that decompresses a batch of `len` bytes with a cap, with as little room as it needs but for
-    /// [`ROOM_FACTOR`]: what it has really taken is not known. Gives the cap that was enough. What would decompress to more than
-    /// `turn_max` bytes, or probably will, is for another turn.
+    /// Runs an operation that decompresses a batch of `len` bytes with a limit; grows the limit by [`ROOM_FACTOR`], because the
+    /// actual size is unknown. Returns the limit that was sufficient. A batch that would exceed `turn_max` bytes, or probably
+    /// will, is left for another turn.
     fn decompress<T>(
         &mut self,
         len: usize,
@@ -81,7 +81,7 @@ impl Budget {
         }
     }
 
-    /// Counts a batch that is not stored as received.
+    /// Charges a batch that is not stored as received.
     fn rewrite(&mut self, len: usize) -> Result<(), Refused> {
         if self.rewritten == 0 {
             let text = "The batches before it take all that a request's batches may take that are not stored as they \
@@ -93,19 +93,19 @@ impl Budget {
     }
 }
 
-/// A batch that may be appended.
+/// A batch to append.
 pub(super) struct Ready {
     pub(super) entry: AppendEntry,
-    /// The broker's time, where that is what the messages carry; else -1.
+    /// The broker's time if the topic uses LogAppendTime; else -1.
     pub(super) append_time: TimestampMs,
 }
 
-/// Why a batch is not ready.
+/// Why a batch is not appended now.
 #[derive(Debug)]
 pub(super) enum Halt {
-    /// It will never be.
+    /// It is refused.
     Refused(Refused),
-    /// It costs more than what is left of the turn.
+    /// It exceeds the rest of the turn.
     Pause,
 }
 
@@ -151,19 +151,19 @@ fn record_error(refused: &RefusedRecord) -> BatchIndexAndErrorMessage {
 }
 
 impl Refused {
-    /// Refused with the text that Kafka has for the code.
+    /// Makes a refusal with Kafka's default text.
     pub(super) fn plain(error: ErrorCode) -> Refused {
         Refused { error, message: StrBytes::from_static(error.message()), records: Vec::new() }
     }
 }
 
-/// Whether it is a batch of a transaction, without looking further.
+/// Whether the batch is transactional, by its attributes.
 #[inline]
 pub(super) fn is_transactional(batch: &[u8]) -> bool {
     BatchHeader::parse(batch).is_ok_and(|header| header.magic == 2 && header.is_transactional())
 }
 
-/// Checks a batch for a partition, and makes of it what the topic wants.
+/// Checks a batch for a partition, and converts it as the topic requires.
 pub(super) fn prepare(
     work: &Work<'_>,
     config: &TopicConfig,
@@ -201,7 +201,7 @@ pub(super) fn prepare(
     Ok(Ready { entry, append_time })
 }
 
-/// The bytes to store, and what their header says.
+/// A rewritten batch, with its header.
 struct Changed {
     bytes: Bytes,
     batch: ValidatedBatch,
@@ -254,13 +254,13 @@ fn change(
         set_max_timestamp(&mut copy, checked.max_timestamp)?;
         changed = Changed::to(Bytes::from(copy), &changed.batch)?;
     }
-    // A consumer takes the place of a record from its offset delta: two records with one would be one too few.
+    // Consumers derive offsets from offset deltas: duplicate deltas would lose a record.
     let renumbered = (!checked.consecutive).then_some((has, None));
     if let Some((codec, level)) = target(config.compression, has).or(renumbered) {
         if !work.steps.try_go_on(steps::of_compression(codec, level, checked.bytes)) {
             return Err(Halt::Pause);
         }
-        // a second decompression of what the first has counted
+        // The second decompression of the same batch is not charged again.
         let bytes = recompress(&changed.bytes, codec, level, decompressed_bytes_max)?;
         if bytes.len() > config.max_message_bytes {
             return Err(BatchError::TooLarge { size: bytes.len(), limit: config.max_message_bytes }.into());
@@ -276,7 +276,7 @@ fn change(
     Ok(changed)
 }
 
-/// The codec that the topic wants and the batch has not. The level alone is no reason to compress anew.
+/// Returns the codec if the batch must be recompressed. A different level alone is no reason.
 fn target(wanted: Compression, has: Codec) -> Option<(Codec, Option<i32>)> {
     let (codec, level) = match wanted {
         Compression::Producer => return None,

@@ -1,9 +1,9 @@
-//! How much a client may take (KIP-13, KIP-124), and what happens when it takes more: it is answered immediately with the time it will have to
-//! wait, and for so long nothing more is read from its connection (KIP-219).
+//! Quotas (KIP-13, KIP-124): a client over its quota gets its response at once, with the throttle time, and its connection is muted for
+//! that time (KIP-219).
 //!
-//! What is counted: bytes of produce requests without their header, when they come; bytes of messages, when a fetch is answered; time that the
-//! server spends on the connection ([`Session::spent`](super::Session::spent)). A fetch that comes while its clients are in debt is answered
-//! without messages.
+//! Counted are bytes of produce requests without their header, on arrival; bytes of messages in fetch responses; and the server's time for
+//! the connection ([`Session::spent`](super::Session::spent)). A fetch while the client is over its quota is answered without
+//! messages.
 
 use super::topics::owned;
 use super::work::Work;
@@ -12,12 +12,12 @@ use polylogue_api::Now;
 use polylogue_auth::{Authority, Bucket, ClientQuota, QuotaKind};
 use std::sync::Arc;
 
-/// What is known of the quotas of a connection's client.
+/// The quota state of a connection.
 #[derive(Debug, Default)]
 pub(super) struct PeerQuota {
-    /// Until when nothing is read; 0 for now. Monotonic milliseconds.
+    /// Muted until then; 0 if not. Monotonic milliseconds.
     muted_until_ms: u64,
-    /// What was looked up last.
+    /// The last lookup of quotas.
     known: Option<Box<Known>>,
 }
 
@@ -30,17 +30,17 @@ struct Known {
 }
 
 impl PeerQuota {
-    /// Whether nothing is read for now.
+    /// Whether the connection is muted.
     pub(super) fn is_muted(&self, now: Now) -> bool {
         self.muted_until_ms > now.monotonic_ms
     }
 
-    /// Until when nothing is read, if so. Monotonic milliseconds.
+    /// Returns until when the connection is muted. Monotonic milliseconds.
     pub(super) fn muted_until_ms(&self) -> Option<u64> {
         (self.muted_until_ms > 0).then_some(self.muted_until_ms)
     }
 
-    /// It is read again, if the time has come: since when. Monotonic milliseconds.
+    /// Unmutes the connection if the time has passed; returns since when. Monotonic milliseconds.
     pub(super) fn unmute(&mut self, now: Now) -> Option<u64> {
         let since_ms = self.muted_until_ms().filter(|until_ms| *until_ms <= now.monotonic_ms)?;
         self.muted_until_ms = 0;
@@ -56,7 +56,7 @@ impl PeerQuota {
         self.known.as_ref().is_some_and(|known| known.quota.bucket(QuotaKind::Requests).is_some())
     }
 
-    /// Time was spent on the client. Nanoseconds.
+    /// Charges time. Nanoseconds.
     pub(super) fn spent(&mut self, ns: u64, users: &dyn Authority, now: Now) {
         let bucket = self.known.as_ref().and_then(|known| known.quota.bucket(QuotaKind::Requests));
         let throttle_ms = bucket.map_or(0, |bucket| bucket.take(ns, now.monotonic_ms));
@@ -68,7 +68,7 @@ impl PeerQuota {
 }
 
 impl Work<'_> {
-    /// The limit of a kind that holds for the client.
+    /// Returns the bucket of a quota that applies to the client.
     fn bucket(&mut self, kind: QuotaKind) -> Option<Arc<Bucket>> {
         let version = self.users.quota_version();
         if version == 0 {
@@ -89,12 +89,12 @@ impl Work<'_> {
         self.peer.quota.known.as_ref()?.quota.bucket(kind).cloned()
     }
 
-    /// Sees to it that the client's time is counted where it has to be.
+    /// Looks up whether the client's time must be measured.
     pub(super) fn meet_quota(&mut self) {
         self.bucket(QuotaKind::Requests);
     }
 
-    /// Takes so many bytes; how long the client has to wait for it. Milliseconds, as the wire has them.
+    /// Charges bytes; returns the throttle time. Milliseconds.
     fn take(&mut self, kind: QuotaKind, bytes: u64) -> i32 {
         let now_ms = self.now.monotonic_ms;
         let throttle_ms = self.bucket(kind).map_or(0, |bucket| bucket.take(bytes, now_ms));
@@ -105,18 +105,18 @@ impl Work<'_> {
         i32::try_from(throttle_ms).unwrap_or(i32::MAX)
     }
 
-    /// A produce request has come.
+    /// Charges a produce request.
     #[inline]
     pub(super) fn take_produced(&mut self, bytes: usize) -> i32 {
         self.take(QuotaKind::Produce, bytes as u64)
     }
 
-    /// A fetch is answered. One without messages costs nothing: a consumer that waits may wait.
+    /// Charges a fetch response. One without messages is free: throttling a waiting consumer makes no sense.
     pub(super) fn take_fetched(&mut self, bytes: u64) -> i32 {
         if bytes == 0 { 0 } else { self.take(QuotaKind::Fetch, bytes) }
     }
 
-    /// How long a fetch has to wait because too much was fetched before.
+    /// Returns the throttle time for earlier fetches.
     pub(super) fn fetch_debt(&mut self) -> i32 {
         let now_ms = self.now.monotonic_ms;
         if self.bucket(QuotaKind::Fetch).is_none_or(|bucket| bucket.debt_ms(now_ms) == 0) {
@@ -125,7 +125,7 @@ impl Work<'_> {
         self.take(QuotaKind::Fetch, 0)
     }
 
-    /// The most that one fetch is given: what takes longer than a second to repay is no help to anybody. Bytes.
+    /// Limits the size of one fetch: more than a second's quota would only be repaid later. Bytes.
     pub(super) fn fetch_bytes_max(&mut self, wanted: u32) -> u32 {
         let burst = self.bucket(QuotaKind::Fetch).map_or(u64::MAX, |bucket| bucket.burst());
         u32::try_from(burst).unwrap_or(u32::MAX).min(wanted)

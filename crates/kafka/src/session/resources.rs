@@ -1,4 +1,4 @@
-//! What configs are set for, as requests name it.
+//! Config resources in requests.
 
 use super::errors::with_message;
 use super::topics::node_id;
@@ -16,14 +16,14 @@ pub(super) const BROKER: i8 = 4;
 pub(super) const CLIENT_METRICS: i8 = 16;
 pub(super) const GROUP: i8 = 32;
 
-/// What a broker is named for: Kafka's texts differ.
+/// The kind of request that names a broker: Kafka's texts differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SetFor {
     Change,
     Look,
 }
 
-/// The broker that is meant: `None` for all of them, whose name is empty.
+/// Returns the named broker: `None` for the cluster-wide default, whose name is empty.
 pub(super) fn broker_name(
     work: &Work<'_>,
     name: &StrBytes,
@@ -46,8 +46,8 @@ pub(super) fn broker_name(
     Err((ErrorCode::InvalidRequest, text.into()))
 }
 
-/// The error for a client without the right to describe or alter a resource's configs: that is a right on topics and groups, and else on the
-/// cluster (`ConfigHelper`, `ControllerApis`).
+/// Returns the error for a client without access to a resource's configs: a right on the topic or group, otherwise on the cluster
+/// (`ConfigHelper`, `ControllerApis`).
 pub(super) fn config_refusal(
     work: &Work<'_>,
     operation: Operation,
@@ -62,7 +62,7 @@ pub(super) fn config_refusal(
     (!may).then(|| with_message(error))
 }
 
-/// What is set for this broker, held for as long as it is looked at.
+/// A snapshot of the settings that apply to this broker.
 pub(super) struct Documents {
     node: Arc<Settings>,
     cluster: Arc<Settings>,
@@ -83,7 +83,7 @@ impl Documents {
         Layers { node: &self.node, cluster: &self.cluster, fixed: &self.fixed.raw }
     }
 
-    /// What is set for all brokers.
+    /// Returns the cluster-wide settings.
     pub(super) fn cluster(&self) -> &Settings {
         &self.cluster
     }

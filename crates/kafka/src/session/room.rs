@@ -1,7 +1,7 @@
-//! What answers may take that are longer than their requests let on: a few bytes ask for all topics.
+//! Estimates of the memory for responses that may be much larger than their requests: a few bytes request all topics.
 //!
-//! The figures are what an answer takes when it is encoded, rounded up. What it takes while it is being made is gone before another
-//! one is made on the same thread.
+//! The numbers are sizes of encoded responses, rounded up. Temporary memory is freed before another response is built on the same
+//! thread.
 
 use crate::codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use crate::codec::metadata::{MetadataRequest, MetadataRequestTopic};
@@ -9,51 +9,51 @@ use crate::codec::offset_fetch::OffsetFetchRequest;
 use crate::codec::{Message, Reader};
 use polylogue_api::{Catalog, TopicInfo};
 
-/// An answer up to so long needs no room of its own: its request's permit and the bounds on all responses do. Bytes.
+/// A response up to this size needs no memory permit of its own: that of its request and the limit on all responses suffice. Bytes.
 pub(super) const FREE_BYTES: usize = 64 << 10;
 
 /// A topic in Metadata, without its name and partitions. Bytes.
 const TOPIC_BYTES: usize = 40;
 /// A partition in Metadata: index, leader, epoch, and lists of replicas of one node. Bytes.
 const PARTITION_BYTES: usize = 48;
-/// The whole description of a topic's configs, documentation and synonyms included. Bytes.
+/// The full description of a topic's configs, with documentation and synonyms. Bytes.
 const TOPIC_CONFIGS_BYTES: usize = 16 << 10;
-/// The same of a broker, and of anything else. Bytes.
+/// The same for a broker or another resource. Bytes.
 const BROKER_CONFIGS_BYTES: usize = 128 << 10;
-/// A partition in OffsetFetch with the longest text that may be kept with it. Bytes.
+/// A partition in OffsetFetch, with the longest metadata that may be committed. Bytes.
 const OFFSET_BYTES: usize = 32 + (4 << 10);
 /// Kafka's `ConfigResource.Type.TOPIC`.
 const TOPIC: i8 = 2;
 
-/// What an answer may take in memory.
+/// The memory that a response may need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
-    /// No more than this.
+    /// At most this.
     Bytes(usize),
     /// Its size is unknown until it is built.
     Unknown,
 }
 
 impl Room {
-    /// None that would have to be asked for.
+    /// No permit is required.
     pub(super) const FREE: Room = Room::Bytes(0);
 
-    /// Whether it has to be asked for.
+    /// Whether a permit is required.
     pub(super) const fn is_asked_for(self) -> bool {
         !matches!(self, Room::Bytes(bytes) if bytes <= FREE_BYTES)
     }
 }
 
-/// Looks into the body of a request. One that cannot be read is answered by the end of its connection. `None` where more than
-/// `topics_max` topics have to be gone through for it.
+/// Estimates from a request's body. A malformed body yields any value: the connection is closed. `None` if more than `topics_max`
+/// topics would have to be visited.
 pub(super) type Estimate = fn(&mut Reader, i16, &dyn Catalog, usize) -> Option<Room>;
 
-/// Topics that are gone through when a request has come; for more of them it needs steps of a turn.
+/// Topics that may be visited when a request arrives; more of them need steps of a turn.
 pub(super) const TOPICS_FREE: usize = 512;
-/// What it costs to go through a topic, which may have to be given another name. Steps.
+/// The cost of visiting a topic, with a lookup of its display name. Steps.
 pub(super) const TOPIC_STEPS: u64 = 4;
 
-/// What there is decides.
+/// The size depends on the broker's state only.
 pub(super) fn unknown(_: &mut Reader, _: i16, _: &dyn Catalog, _: usize) -> Option<Room> {
     Some(Room::Unknown)
 }
@@ -73,7 +73,7 @@ pub(super) fn of_metadata(body: &mut Reader, version: i16, catalog: &dyn Catalog
         Some(name) if topic.topic_id.is_zero() => catalog.topic(name),
         _ => catalog.topic_by_id(topic.topic_id),
     };
-    // What is not there is a row as long as its name, and paid for by that.
+    // Rows of unknown topics are as long as their names, which the request's permit covers.
     Some(Room::Bytes(named.iter().filter_map(find).map(|topic| topic_bytes(&topic)).sum()))
 }
 

@@ -5,9 +5,9 @@
 //!                  SaslHandshake v0: mechanism ─▶ i32 length, token         ─▶ ... ─▶ anything
 //! ```
 //!
-//! Before its login a client learns only which versions and mechanisms are supported; any other request costs its
-//! connection, as with Kafka (`SaslServerAuthenticator`). A failure is answered after as long as [`Authority::failed`] says, and is the last
-//! thing that is answered. Texts are Kafka's, but that a wrong password and an unknown name get the same answer.
+//! Before authentication a client learns only the supported versions and mechanisms; any other request closes its connection, as
+//! in Kafka (`SaslServerAuthenticator`). A failure is answered after the delay of [`Authority::failed`], and is the last response. Texts are
+//! Kafka's, except that a wrong password and an unknown user get the same one.
 
 use super::close::CloseReason;
 use super::work::{Pending, Step, WaitsFor, Work};
@@ -26,25 +26,25 @@ use std::net::IpAddr;
 
 /// The longest frame before a login. Bytes.
 pub const LOGIN_FRAME_BYTES_MAX: usize = 64 << 10;
-/// How long a login may take. Milliseconds.
+/// Timeout for a login. Milliseconds.
 pub const LOGIN_MS_MAX: u64 = 30_000;
-/// In place of the version of a SaslAuthenticate whose token came without a header.
+/// Stands for the version of a SaslAuthenticate whose token came without a header.
 const BARE: i16 = -1;
-/// From this version on of SaslHandshake, tokens come in SaslAuthenticate.
+/// The first version of SaslHandshake after which tokens are sent in SaslAuthenticate.
 const HEADERS_FROM: i16 = 1;
-/// SCRAM's extension with which a client logs in by a delegation token (KIP-48).
+/// SCRAM's extension for a login by a delegation token (KIP-48).
 const TOKEN_EXTENSION: &str = "tokenauth";
 
 /// The state of a connection's login.
 #[derive(Debug)]
 pub(super) struct Login {
-    /// Its listener asks for it.
+    /// Whether the listener requires a login.
     is_asked: bool,
-    /// Nothing that it says counts any more.
+    /// Whether a login failed: the connection is going to be closed.
     has_failed: bool,
-    /// Where the client is.
+    /// The client's address.
     address: IpAddr,
-    /// When the connection was made. Monotonic milliseconds.
+    /// When the connection was accepted. Monotonic milliseconds.
     since_ms: u64,
     known: Option<Box<Known>>,
     exchange: Option<Box<Exchange>>,
@@ -55,27 +55,27 @@ pub(super) struct Login {
 struct Known {
     name: StrBytes,
     mechanism: Mechanism,
-    /// It may do everything, by its token.
+    /// Whether its token grants administrator access.
     is_administrator: bool,
-    /// Until when it may ask for anything without logging in again. Monotonic milliseconds.
+    /// When it must re-authenticate. Monotonic milliseconds.
     until_ms: Option<u64>,
 }
 
 /// The error for a wrong password: PlainSaslServer's text.
 const WRONG_PASSWORD: &str = "Authentication failed: Invalid username or password";
 
-/// A mechanism that was chosen, and how far it is.
+/// A chosen mechanism with the state of its exchange.
 #[derive(Debug)]
 struct Exchange {
     mechanism: Mechanism,
-    /// Tokens come without headers, and so do answers.
+    /// Whether tokens and responses have no headers.
     is_bare: bool,
     challenged: Option<Challenged>,
-    /// Why its token is not believed, of which it hears more when it has said that it knows (RFC 7628).
+    /// Why its token is rejected; sent after the client has acknowledged the error status (RFC 7628).
     refused: Option<String>,
 }
 
-/// What a token led to.
+/// The result of a token.
 enum Led {
     /// The server sends a challenge, and the client continues.
     On(Bytes, Box<Challenged>),
@@ -87,13 +87,13 @@ enum Led {
 
 /// Why a login failed.
 struct Failure {
-    /// As whom it wanted to log in, as far as that was said.
+    /// The claimed user, if known.
     name: String,
     /// The error for the client.
     reported: String,
     /// The reason for the operator.
     why: String,
-    /// The error is one more step of the exchange, and answers before that is over.
+    /// Whether the error is sent as a challenge that the client must answer.
     goes_on: bool,
 }
 
@@ -109,8 +109,8 @@ impl Login {
         }
     }
 
-    /// The client has shown a certificate that says who it is, before it said anything: it may ask for anything at once, and may say by a
-    /// password for another user. Where no login is required, there is no user.
+    /// Authenticates the client by its certificate, before its first request; it may still log in as another user by a
+    /// password. On a listener without logins there is no user.
     pub(super) fn certify(&mut self, name: StrBytes) {
         if self.is_asked {
             let (mechanism, is_administrator) = (Mechanism::External, false);
@@ -123,7 +123,7 @@ impl Login {
         self.is_asked
     }
 
-    /// The user; `None` where no login was required.
+    /// Returns the user; `None` if no login was required.
     pub(super) fn name(&self) -> Option<&StrBytes> {
         self.known.as_ref().map(|known| &known.name)
     }
@@ -133,12 +133,12 @@ impl Login {
         self.known.as_ref().map(|known| Claim { name: &known.name, address: self.address })
     }
 
-    /// Whether its token says that it may do everything.
+    /// Whether its token grants administrator access.
     pub(super) fn is_administrator(&self) -> bool {
         self.known.as_ref().is_some_and(|known| known.is_administrator)
     }
 
-    /// Whether the client may ask for this now.
+    /// Whether the client may send this request now.
     pub(super) fn admits(&self, api: ApiKey, now_ms: u64) -> bool {
         if !self.is_asked {
             return true;
@@ -158,13 +158,13 @@ impl Login {
         self.is_asked && self.known.is_none()
     }
 
-    /// Until when it has to be known. Monotonic milliseconds.
+    /// Returns the deadline of the login, or of re-authentication. Monotonic milliseconds.
     pub(super) fn deadline_ms(&self) -> Option<u64> {
         self.is_open().then(|| self.since_ms.saturating_add(LOGIN_MS_MAX))
     }
 }
 
-/// The version under which a token without a header is handed to [`start_authenticate`].
+/// Returns the version that stands for a token without a header in [`start_authenticate`].
 pub(super) const fn bare_version() -> i16 {
     BARE
 }
@@ -205,7 +205,7 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
         if work.peer.login.is_open() {
             return Ok(Step::Close(CloseReason::NotLoggedIn { api: ApiKey::SaslAuthenticate }));
         }
-        // As Kafka answers where no login is required, or the client has logged in (`KafkaApis`).
+        // As in Kafka if no login is required or the client is authenticated (`KafkaApis`).
         return Ok(work.answer(&SaslAuthenticateResponse {
             error_code: ErrorCode::IllegalSaslState.code(),
             error_message: Some("SaslAuthenticate request received after successful authentication".into()),
@@ -213,7 +213,7 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
         }));
     };
     if let Some(why) = exchange.refused {
-        // It was reported before, and waited then.
+        // It was logged and delayed before.
         work.peer.login.has_failed = true;
         let refusing = Refusing { reported: BEARER_REFUSED.to_owned(), why, deadline_ms: 0, goes_on: false };
         return Ok(Box::new(refusing).on_deadline(work));
@@ -223,7 +223,7 @@ pub(super) fn start_authenticate(work: &mut Work<'_>, body: &mut Reader) -> Resu
     Ok(Held { exchange, token, ticket: Ticket::default(), deadline_ms: now_ms, until_ms }.in_turn(work))
 }
 
-/// With whose password a token is tried; `None` where it has none yet, or is none.
+/// Returns the user whose password a token is verified against, if known.
 fn name_in(exchange: &Exchange, token: &[u8]) -> Option<String> {
     match (exchange.mechanism, &exchange.challenged) {
         (Mechanism::Plain, _) => Some(Plain::parse(token).ok()?.as_itself().ok()?.name.to_owned()),
@@ -237,7 +237,7 @@ fn turn_of(work: &Work<'_>, exchange: &Exchange, token: &[u8], ticket: &mut Tick
     work.users.turn(&Claim { name: &name, address: work.peer.login.address }, ticket)
 }
 
-/// A token that waits for its turn.
+/// A token that waits for its verification slot.
 struct Held {
     exchange: Box<Exchange>,
     token: Bytes,
@@ -248,8 +248,8 @@ struct Held {
 }
 
 impl Held {
-    /// Takes the token as soon as it is its turn ([`polylogue_auth::Authority::turn`]). One whose turn does not come in time costs its connection
-    /// without a word: clients take that for something that may pass, and an answer for a password that is wrong.
+    /// Verifies the token when it gets its slot ([`polylogue_auth::Authority::turn`]). Without a slot in time the connection is closed without a response:
+    /// clients treat that as transient, and an error as a wrong password.
     fn in_turn(mut self, work: &mut Work<'_>) -> Step {
         let now_ms = work.now.monotonic_ms;
         let why = match turn_of(work, &self.exchange, &self.token, &mut self.ticket) {
@@ -258,8 +258,8 @@ impl Held {
                 self.deadline_ms = now_ms.saturating_add(ms).min(self.until_ms);
                 return Step::Wait(work.token(), Box::new(self));
             }
-            Turn::After(_) => format!("it was not its turn within {LOGIN_MS_MAX} ms"),
-            Turn::Refused => "too many logins of this name and address wait".to_owned(),
+            Turn::After(_) => format!("the password could not be verified within {LOGIN_MS_MAX} ms"),
+            Turn::Refused => "too many pending logins with this name from this address".to_owned(),
         };
         work.peer.login.has_failed = true;
         Step::Close(CloseReason::Login { why })
@@ -268,7 +268,7 @@ impl Held {
 
 impl std::fmt::Debug for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A password may be in it.
+        // The token may contain a password.
         f.debug_struct("Held").field("deadline_ms", &self.deadline_ms).finish_non_exhaustive()
     }
 }
@@ -291,7 +291,7 @@ impl Pending for Held {
     }
 }
 
-/// Takes a token whose turn it is.
+/// Verifies a token.
 fn attempt(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Step {
     let (mechanism, version) = (exchange.mechanism, work.head.version);
     let led = match go_on(work, exchange, token) {
@@ -314,7 +314,7 @@ fn attempt(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Step {
     led.unwrap_or_else(|failure| refuse(work, mechanism, failure))
 }
 
-/// Takes a token to its exchange.
+/// Passes a token to its exchange.
 fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, Failure> {
     let Exchange { mechanism, challenged, .. } = exchange;
     let address = work.peer.login.address;
@@ -337,16 +337,16 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
         (Mechanism::Scram(scram), None) => {
             let first = ClientFirst::parse(scram, token).map_err(|error| Failure::of(mechanism, "", &error))?;
             if first.extension(TOKEN_EXTENSION).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-                let error = "there are no delegation tokens";
+                let error = "delegation tokens are not supported";
                 return Err(Failure::said(mechanism, first.name(), error));
             }
             let credential = work.users.scram(&Claim { name: first.name(), address }, scram);
             let (message, challenged) = first.answer(credential.as_ref(), work.users.secret(), work.users.nonce());
             Ok(Led::On(message, Box::new(challenged)))
         }
-        // No exchange begins with it: it is not among the mechanisms that a client can name.
+        // Unreachable: a client cannot choose these mechanisms.
         (Mechanism::External | Mechanism::Anonymous, _) => {
-            Err(Failure::said(mechanism, "", "it is no mechanism of messages"))
+            Err(Failure::said(mechanism, "", "the mechanism has no SASL messages"))
         }
         (Mechanism::Scram(scram), Some(challenged)) => {
             let name = challenged.name().to_owned();
@@ -360,7 +360,7 @@ fn go_on(work: &mut Work<'_>, exchange: Exchange, token: &[u8]) -> Result<Led, F
     }
 }
 
-/// Takes an identity provider's token (RFC 7628).
+/// Verifies an identity provider's token (RFC 7628).
 fn by_token(work: &Work<'_>, message: &[u8]) -> Result<Led, Failure> {
     let mechanism = Mechanism::Bearer;
     let message = BearerMessage::parse(message).map_err(|error| Failure::of(mechanism, "", &error))?;
@@ -375,16 +375,16 @@ fn by_token(work: &Work<'_>, message: &[u8]) -> Result<Led, Failure> {
     Ok(Led::ByToken(bearer))
 }
 
-/// The lifetime of a session before the client has to log in again: as long as its token holds, and not longer than is set. Milliseconds.
+/// Returns the session lifetime until re-authentication: that of the token, limited by the settings. Milliseconds.
 fn lifetime_ms(work: &Work<'_>, bearer: Option<&Bearer>) -> Option<u64> {
     let set = Some(work.settings.reauth_ms_max).filter(|ms| *ms > 0);
-    // What is accepted at all holds for a moment.
+    // An accepted token has some lifetime left.
     let token =
         bearer.map(|bearer| u64::try_from(bearer.until_ms.saturating_sub(work.now.wall_ms)).unwrap_or(0).max(1));
     [set, token].into_iter().flatten().min()
 }
 
-/// The client is authenticated, for the first time or again.
+/// Completes authentication or re-authentication.
 fn let_in(
     work: &mut Work<'_>,
     mechanism: Mechanism,
@@ -416,7 +416,7 @@ fn let_in(
     Ok(say(work, last, lifetime_ms.unwrap_or(0)))
 }
 
-/// Answers with a token of the server's.
+/// Answers with a server token.
 fn say(work: &Work<'_>, token: Bytes, lifetime_ms: u64) -> Step {
     if work.head.version == BARE {
         return bare(&token);
@@ -429,7 +429,7 @@ fn say(work: &Work<'_>, token: Bytes, lifetime_ms: u64) -> Step {
     })
 }
 
-/// A token without a header.
+/// Encodes a token without a header.
 fn bare(token: &[u8]) -> Step {
     let mut frame = Vec::with_capacity(LENGTH_BYTES + token.len());
     frame.extend_from_slice(&u32::try_from(token.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -437,13 +437,13 @@ fn bare(token: &[u8]) -> Step {
     Step::Answer(vec![Chunk::Bytes(frame.into())])
 }
 
-/// A refusal that waits for its time.
+/// A refusal that waits for its delay.
 #[derive(Debug)]
 struct Refusing {
     reported: String,
     why: String,
     deadline_ms: u64,
-    /// As with [`Failure`].
+    /// As in [`Failure`].
     goes_on: bool,
 }
 
@@ -471,7 +471,7 @@ impl Pending for Refusing {
         }
         let reason = CloseReason::Login { why: self.why };
         if work.head.version == BARE {
-            // There is no way to say it.
+            // There is no response format for it.
             return Step::Close(reason);
         }
         let response = SaslAuthenticateResponse {
@@ -492,7 +492,7 @@ impl Pending for Refusing {
 }
 
 impl Failure {
-    /// What was wrong with a token. Whatever is wrong with a proof, the client learns no more than with Kafka.
+    /// Maps an authentication error. The client gets no more detail than from Kafka.
     fn of(mechanism: Mechanism, name: &str, error: &AuthError) -> Failure {
         match error.kind {
             AuthErrorKind::Refused => {
@@ -506,14 +506,14 @@ impl Failure {
         }
     }
 
-    /// A client's mistake, with the error it gets.
+    /// Makes the failure for a client's mistake, with the error it gets.
     fn said(mechanism: Mechanism, name: &str, why: &str) -> Failure {
         let reported = format!("Authentication failed: {why} (SASL mechanism {})", mechanism.name());
         Failure { name: name.to_owned(), reported, why: why.to_owned(), goes_on: false }
     }
 }
 
-/// What a client said, as far as it belongs into a line for the operator.
+/// Formats a client's text for the log.
 fn shown(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_default).collect()
 }

@@ -1,5 +1,5 @@
-//! DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554). Rules and texts are those of Kafka's controller
-//! (`ScramControlManager`, `ScramImage`), but that a password set here is the user's for all protocols: see docs/security.md.
+//! DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554). Rules and texts are Kafka's (`ScramControlManager`, `ScramImage`), except
+//! that a password set here applies to all protocols: see docs/security.md.
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
@@ -18,7 +18,7 @@ use polylogue_auth::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why something is refused.
+/// The error of a refused entry.
 type Refusal = (ErrorCode, StrBytes);
 
 const TWICE: &str = "A user credential cannot be altered twice in the same request";
@@ -27,8 +27,8 @@ const NO_NAME: &str = "Username must not be empty";
 const NOT_THEIRS: &str = "Only an administrator may change the password of an administrator.";
 const NO_MECHANISM: &str = "Unknown SCRAM mechanism";
 
-/// Whether the client may change the password of a user, once it may change those of others: an administrator's only as an administrator. Kafka
-/// knows no such rule, and its users are users of Kafka only.
+/// Whether the client, which may change passwords, may change this user's: only administrators may change an administrator's. Kafka has
+/// no such rule, but its users are users of Kafka only.
 fn may_alter(work: &Work<'_>, user: &str) -> bool {
     let (login, is_one) = (&work.peer.login, |name: &str| work.users.is_administrator(name));
     login.is_administrator() || login.name().is_none_or(|name| is_one(name) || !is_one(user))
@@ -77,7 +77,7 @@ fn shown(user: ScramUser) -> DescribeUserScramCredentialsResult {
     }
 }
 
-/// The row of a user who is named so many times in the request.
+/// Returns the row of a user who is named `times` times in the request.
 fn described(name: &StrBytes, times: usize, known: Option<ScramUser>) -> DescribeUserScramCredentialsResult {
     let refused = |code: ErrorCode, text: String| DescribeUserScramCredentialsResult {
         user: name.clone(),
@@ -140,7 +140,7 @@ pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
     Ok(Step::Wait(token, Box::new(Altering { response, users })))
 }
 
-/// Users one of whose credentials stands in the request more than once: nothing of them is changed. Those of two mechanisms are two.
+/// Returns users with a repeated credential: nothing is changed for them. Different mechanisms are different credentials.
 fn twice(request: &AlterUserScramCredentialsRequest) -> BTreeSet<StrBytes> {
     let deletions = request.deletions.iter().map(|deletion| (&deletion.name, deletion.mechanism));
     let all = deletions.chain(request.upsertions.iter().map(|upsertion| (&upsertion.name, upsertion.mechanism)));
@@ -155,7 +155,7 @@ fn mechanism(number: i8) -> Result<ScramMechanism, Refusal> {
 
 fn credential(wanted: &ScramCredentialUpsertion) -> Result<ScramCredential, Refusal> {
     let mechanism = mechanism(wanted.mechanism)?;
-    // Too few of them either way.
+    // A negative number is refused as too small.
     let iterations = u32::try_from(wanted.iterations).unwrap_or(0);
     ScramCredential::of_salted(mechanism, &wanted.salted_password, wanted.salt.clone(), iterations)
         .map_err(|error| (ErrorCode::UnacceptableCredential, error.text.into()))
@@ -166,7 +166,7 @@ fn result(user: StrBytes, refusal: Option<Refusal>) -> AlterUserScramCredentials
     AlterUserScramCredentialsResult { user, error_code: error.code(), error_message: text }
 }
 
-/// A change that waits to be committed.
+/// A change that waits for its commit.
 #[derive(Debug)]
 struct Altering {
     response: AlterUserScramCredentialsResponse,

@@ -1,4 +1,4 @@
-//! Which APIs are served, in which versions, by whom. An API that is not in the table does not exist for clients.
+//! The supported APIs, their versions and handlers. An API that is not in the table is unknown to clients.
 
 use super::room::Room;
 use super::work::{Step, Work};
@@ -13,8 +13,8 @@ use crate::settings::KafkaSettings;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// What a request changes, or depends on, as far as another one on the same connection could tell. Kafka works on one
-/// request of a connection at a time; a request here waits for earlier ones only whose effects it needs.
+/// Effects that a request has or depends on, as far as other requests on the connection could observe them. Kafka processes one
+/// request of a connection at a time; here a request waits only for earlier ones whose effects it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Effects(u8);
 
@@ -23,31 +23,31 @@ impl Effects {
     pub(super) const NONE: Effects = Effects(0);
     /// Messages and offsets of partitions.
     pub(super) const DATA: Effects = Effects(1);
-    /// Which topics there are.
+    /// The set of topics.
     pub(super) const TOPICS: Effects = Effects(1 << 1);
     /// Committed offsets.
     pub(super) const OFFSETS: Effects = Effects(1 << 2);
     /// The fetch sessions of the connection.
     pub(super) const FETCH: Effects = Effects(1 << 3);
-    /// The answer to a join: a leader's names all members of its group, so that one is prepared at a time.
+    /// The response to a join: a leader's contains all members, so that only one is built at a time.
     pub(super) const JOIN: Effects = Effects(1 << 4);
-    /// The answer to a fetch of offsets, which may be as large.
+    /// The response to an offset fetch, which may be as large.
     pub(super) const COMMITTED: Effects = Effects(1 << 5);
 
-    /// Users, what is kept of their passwords, access control lists, and quotas.
+    /// Users, credentials, ACLs, and quotas.
     pub(super) const USERS: Effects = Effects(1 << 6);
 
     const fn with(self, other: Effects) -> Effects {
         Effects(self.0 | other.0)
     }
 
-    /// Whether they have something in common.
+    /// Whether the two overlap.
     pub(super) const fn meets(self, other: Effects) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// Reads the body of a request and starts on it.
+/// Decodes a request's body and starts it.
 type Start = fn(&mut Work<'_>, &mut Reader) -> Result<Step, DecodeError>;
 
 /// One API.
@@ -55,17 +55,17 @@ pub(super) struct Api {
     key: ApiKey,
     min: i16,
     max: i16,
-    /// The lowest version that is advertised.
+    /// The lowest advertised version.
     advertised_min: i16,
     size: Size,
-    /// Of earlier requests on the connection.
+    /// Effects of earlier requests that it waits for.
     pub(super) needs: Effects,
     pub(super) does: Effects,
-    /// What its answers take, where that is not in proportion to its requests.
+    /// The estimate of its response, if that may be large for a small request.
     pub(super) room: Option<room::Estimate>,
-    /// It may say [`Step::Pause`].
+    /// Whether it may return [`Step::Pause`].
     pub(super) is_cut: bool,
-    /// It is always for a worker thread: a password is hashed thousands of times, before anything is known of the client.
+    /// Whether it always needs a worker thread: a password is hashed thousands of times before the client is known.
     is_long: bool,
     pub(super) start: Start,
 }
@@ -93,30 +93,30 @@ const fn api(key: ApiKey, versions: (i16, i16), needs: Effects, does: Effects, s
     }
 }
 
-/// How large the requests of an API may be. An element of a list may be a byte or two long and takes a hundred in memory until
-/// it is answered, so that only payload may be long. (The codec bounds what it decodes, too.)
+/// Size limits of an API's requests. A list element may be encoded in a byte or two and take a hundred in memory until it is
+/// answered, so that only payload may be long. (The codec bounds what it decodes, too.)
 struct Size {
-    /// The longest request, unless `request_bytes_max` is less. Bytes.
+    /// The maximum size of a request, unless `request_bytes_max` is less. Bytes.
     bytes_max: usize,
-    /// What a request takes in memory at the most until it is answered, in multiples of its bytes.
+    /// Memory of a request until it is answered, in multiples of its size.
     memory_factor: usize,
-    /// Bytes of a request that are worked on in a step (0.1 µs); `None` where that is counted as they are read.
+    /// Bytes of a request processed per step (0.1 µs); `None` if they are counted while decoding.
     bytes_per_step: Option<u64>,
 }
 
-/// A few words.
+/// A few fields.
 const WORDS: Size = Size { bytes_max: 64 << 10, memory_factor: 4, bytes_per_step: Some(16) };
-/// A list of ten thousands of partitions.
+/// A list of tens of thousands of partitions.
 const LIST: Size = Size { bytes_max: 2 << 20, memory_factor: 64, bytes_per_step: Some(24) };
 /// A list of topics, each of which may be created, and is answered with its partitions.
 const NAMES: Size = Size { bytes_max: 1 << 20, memory_factor: 128, bytes_per_step: Some(8) };
-/// A list of topics that are created and answered with every setting that holds for them: ten bytes become 5 KiB.
+/// A list of topics to create, answered with all their configs: ten bytes become 5 KiB.
 const NEW_TOPICS: Size = Size { bytes_max: 512 << 10, memory_factor: 512, bytes_per_step: Some(2) };
-/// A list of keys, where an element may be a single byte.
+/// A list of keys, with elements of a single byte.
 const KEYS: Size = Size { bytes_max: 256 << 10, memory_factor: 256, bytes_per_step: Some(8) };
 /// The metadata or the assignments of a group's members.
 const GROUP: Size = Size { bytes_max: 8 << 20, memory_factor: 24, bytes_per_step: Some(64) };
-/// Messages. The list of their partitions is held against the length of the request.
+/// Messages. The number of partitions is checked against the request's size.
 const PAYLOAD: Size = Size { bytes_max: usize::MAX, memory_factor: 1, bytes_per_step: None };
 
 const NONE: Effects = Effects::NONE;
@@ -128,10 +128,10 @@ const JOIN: Effects = Effects::JOIN;
 const COMMITTED: Effects = Effects::COMMITTED;
 const USERS: Effects = Effects::USERS;
 
-/// All APIs, by key. The ranges are those of Kafka 4.3.1, whole: every lower end and every upper end is the only one that
-/// some client speaks.
+/// All APIs, by key. The version ranges are exactly those of Kafka 4.3.1: every lower and upper end is the only one that some
+/// client supports.
 static APIS: &[Api] = &[
-    // Versions 0 to 2 are advertised and refused: librdkafka before 2.11 takes a higher minimum for a broker without
+    // Versions 0 to 2 are advertised and refused: librdkafka before 2.11 mistakes a higher minimum for a broker without
     // compression (KAFKA-18659; `PRODUCE_API_VERSIONS_RESPONSE_MIN_VERSION`).
     Api {
         advertised_min: 0,
@@ -141,25 +141,25 @@ static APIS: &[Api] = &[
     },
     api(ApiKey::Fetch, (4, 18), TOPICS.with(DATA).with(FETCH), FETCH, fetch::start),
     api(ApiKey::ListOffsets, (1, 11), TOPICS.with(DATA), NONE, list_offsets::start),
-    // it may create topics
+    // It may create topics.
     Api {
         size: NAMES,
         room: Some(room::of_metadata),
         ..api(ApiKey::Metadata, (0, 13), TOPICS, TOPICS, metadata::start)
     },
-    // The coordinator keeps the order of its commands; only a read of offsets has to wait for commits.
+    // The coordinator keeps the order of its commands; only an offset fetch must wait for commits.
     api(ApiKey::OffsetCommit, (2, 10), TOPICS, OFFSETS, offsets::start_commit),
     Api {
         room: Some(room::of_offsets),
         ..api(ApiKey::OffsetFetch, (1, 10), TOPICS.with(OFFSETS).with(COMMITTED), COMMITTED, offsets::start_fetch)
     },
-    // it may create a topic
+    // It may create a topic.
     Api { size: KEYS, ..api(ApiKey::FindCoordinator, (0, 6), NONE, TOPICS, find_coordinator::start) },
     Api { size: GROUP, ..api(ApiKey::JoinGroup, (0, 9), JOIN, JOIN, groups::start_join) },
     Api { size: WORDS, ..api(ApiKey::Heartbeat, (0, 4), NONE, NONE, groups::start_heartbeat) },
     api(ApiKey::LeaveGroup, (0, 5), NONE, NONE, groups::start_leave),
     Api { size: GROUP, ..api(ApiKey::SyncGroup, (0, 5), NONE, NONE, groups::start_sync) },
-    // What these say of groups follows the commits before them.
+    // These must see earlier commits.
     Api {
         size: KEYS,
         room: Some(room::unknown),
@@ -175,7 +175,7 @@ static APIS: &[Api] = &[
     Api { size: NEW_TOPICS, ..api(ApiKey::CreateTopics, (2, 7), TOPICS, TOPICS, create_topics::start) },
     api(ApiKey::DeleteTopics, (1, 6), TOPICS.with(DATA), TOPICS, delete_topics::start),
     api(ApiKey::DeleteRecords, (0, 2), TOPICS.with(DATA), DATA, partitions::start_delete_records),
-    // Version 6 is not stable in Kafka 4.3 and is not advertised there either.
+    // Version 6 is unstable in Kafka 4.3 and not advertised there either.
     Api { size: WORDS, ..api(ApiKey::InitProducerId, (0, 5), NONE, NONE, init_producer_id::start) },
     api(ApiKey::OffsetForLeaderEpoch, (2, 4), TOPICS.with(DATA), NONE, offset_for_leader_epoch::start),
     Api {
@@ -185,14 +185,14 @@ static APIS: &[Api] = &[
     },
     Api { size: KEYS, ..api(ApiKey::CreateAcls, (1, 3), USERS, USERS, acls::start_create) },
     Api { size: KEYS, room: Some(room::unknown), ..api(ApiKey::DeleteAcls, (1, 3), USERS, USERS, acls::start_delete) },
-    // What is set holds for topics and for all that is done with them.
+    // Settings affect topics and all requests on them.
     Api { room: Some(room::of_configs), ..api(ApiKey::DescribeConfigs, (1, 4), TOPICS, NONE, describe_configs::start) },
     api(ApiKey::AlterConfigs, (0, 2), TOPICS, TOPICS, alter_configs::start_legacy),
     Api {
         room: Some(room::unknown),
         ..api(ApiKey::DescribeLogDirs, (1, 5), TOPICS.with(DATA), NONE, partitions::start_describe_log_dirs)
     },
-    // Also of tokens that come without a header.
+    // Also for tokens without a header.
     Api { size: WORDS, is_long: true, ..api(ApiKey::SaslAuthenticate, (0, 2), NONE, NONE, sasl::start_authenticate) },
     api(ApiKey::CreatePartitions, (0, 3), TOPICS, TOPICS, create_partitions::start),
     Api { size: KEYS, ..api(ApiKey::DeleteGroups, (0, 2), OFFSETS, OFFSETS, groups_admin::start_delete) },
@@ -229,14 +229,14 @@ static APIS: &[Api] = &[
 ];
 
 impl Api {
-    /// How long a frame may be that begins with this key, and what it may take in memory in multiples of its length. One of an
-    /// unknown key will not be looked into. Bytes.
+    /// Returns the maximum size of a frame with this API key, and its memory in multiples of its size. One of an unknown key is not
+    /// decoded. Bytes.
     pub(super) fn frame_bounds(key: i16, settings: &KafkaSettings) -> (usize, usize) {
         let size = Api::of_code(key).map_or(&WORDS, |api| &api.size);
         (size.bytes_max.min(settings.request_bytes_max), size.memory_factor)
     }
 
-    /// What a request costs whose body has so many bytes, and whose answer may take so much. An answer of unknown length counts as long.
+    /// Returns the cost of a request, by the size of its body and of its response. A response of unknown size counts as long.
     pub(super) fn steps(&self, body_bytes: usize, room: Room) -> u64 {
         match (self.size.bytes_per_step, room) {
             _ if self.is_long => u64::MAX,
@@ -246,18 +246,18 @@ impl Api {
         }
     }
 
-    /// The API with this key, whatever the version.
+    /// Returns the API with this key, for any version.
     pub(super) fn of_code(key: i16) -> Option<&'static Api> {
         APIS.iter().find(|api| api.key.code() == key)
     }
 
-    /// The API that serves tokens without a header.
+    /// Returns the API for tokens without a header.
     pub(super) fn of_token() -> Option<&'static Api> {
         APIS.iter().find(|api| api.key == ApiKey::SaslAuthenticate)
     }
 
-    /// The API that serves this version of this key. ApiVersions takes every version: it has an answer for those that it
-    /// does not speak.
+    /// Returns the API with this key and version. ApiVersions accepts every version: it has a response for unsupported
+    /// ones.
     pub(super) fn find(key: ApiKey, version: i16) -> Option<&'static Api> {
         APIS.iter()
             .find(|api| api.key == key)
@@ -265,18 +265,18 @@ impl Api {
     }
 }
 
-/// One row of what is served.
+/// A supported API.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SupportedApi {
     /// The API.
     pub key: ApiKey,
-    /// The versions that are answered.
+    /// The supported versions.
     pub served: RangeInclusive<i16>,
-    /// The versions that ApiVersions names.
+    /// The advertised versions.
     pub advertised: RangeInclusive<i16>,
 }
 
-/// Everything that is served, by key.
+/// Returns all supported APIs, by key.
 pub fn supported_apis() -> impl Iterator<Item = SupportedApi> {
     APIS.iter().map(|api| SupportedApi {
         key: api.key,

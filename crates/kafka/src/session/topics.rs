@@ -1,4 +1,4 @@
-//! Topics by name and by id, and the rules for their names.
+//! Lookup of topics by name and by id, and the rules for their names.
 
 use super::errors::unknown_topic;
 use crate::codec::{ErrorCode, StrBytes};
@@ -7,17 +7,17 @@ use polylogue_types::TopicId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The longest name of a topic. Bytes.
+/// The maximum length of a topic name. Bytes.
 pub(super) const NAME_BYTES_MAX: usize = 249;
 
-/// Where Kafka keeps committed offsets. Here it is a topic that the broker makes, and that holds nothing.
+/// Kafka's topic for committed offsets. Created here too, but always empty.
 pub(super) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
-/// Where Kafka keeps its metadata: no topic can have this name.
+/// Kafka's metadata topic: no topic can have this name.
 pub(super) const CLUSTER_METADATA: &str = "__cluster_metadata";
 
-/// Topics in which Kafka's brokers keep their own state. Here they hold nothing; polylogue makes the first, and all may be created by
-/// those who may create topics, before Kafka's brokers would. Clients may not write to them and leave them out of patterns.
+/// Topics for the state of Kafka brokers. Here they stay empty; polylogue creates the first, and clients that may create topics may
+/// create the others. Clients may not write to them and leave them out of patterns.
 const INTERNAL_NAMES: [&str; 3] = [OFFSETS_TOPIC, "__transaction_state", "__share_group_state"];
 
 /// Whether a topic of that name is internal (`Topic.isInternal`).
@@ -30,15 +30,15 @@ pub(super) fn is_reserved(name: &str) -> bool {
     is_internal(name) || name == CLUSTER_METADATA
 }
 
-/// The error for a client that would write to, change or delete a queue.
+/// The error for a client that tries to write to, change or delete a queue.
 pub(super) const QUEUE_REFUSED: &str = "This topic is a queue: Kafka clients may read it. It is written to, changed and deleted by the protocol that it belongs to.";
 
-/// Whether the topic is a queue that is shown as a topic.
+/// Whether the topic is the topic view of a queue.
 pub(super) fn is_queue(topic: &TopicInfo) -> bool {
     topic.config.queue.is_some()
 }
 
-/// What is wrong with the name, in Kafka's words (`Topic.validate`).
+/// Returns what is wrong with a name, in Kafka's words (`Topic.validate`).
 pub(super) fn invalid_name(name: &str) -> Option<String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let reason = match name {
@@ -56,16 +56,16 @@ pub(super) fn invalid_name(name: &str) -> Option<String> {
     Some(format!("Topic name is invalid: {reason}"))
 }
 
-/// Topics whose names differ from new ones only in dots and underscores: Kafka's metrics could not tell the two apart. All
-/// topics are gone through once for all names of a request.
+/// Existing topics whose names differ from new ones only in dots and underscores: Kafka's metrics could not distinguish them. All
+/// topics are visited once for all names of a request.
 #[derive(Debug)]
 pub(super) struct Collisions {
-    /// By the name with underscores only: the existing name.
+    /// Existing topics, by name with underscores only.
     topics: BTreeMap<String, Option<Arc<TopicInfo>>>,
 }
 
 impl Collisions {
-    /// Looks for what may collide with these names.
+    /// Finds the topics that collide with these names.
     pub(super) fn of<'n>(names: impl Iterator<Item = &'n str>, catalog: &dyn Catalog) -> Collisions {
         let mut topics: BTreeMap<_, _> =
             names.filter(|name| may_collide(name)).map(|name| (unified(name), None)).collect();
@@ -79,7 +79,7 @@ impl Collisions {
         Collisions { topics }
     }
 
-    /// What collides with a name, one of those that were looked for and none that is there.
+    /// Returns the topic that collides with a name, one of those passed to `of` and not an existing one.
     pub(super) fn with(&self, name: &str) -> Option<&Arc<TopicInfo>> {
         if may_collide(name) { self.topics.get(&unified(name))?.as_ref() } else { None }
     }
@@ -93,7 +93,7 @@ fn unified(name: &str) -> String {
     name.replace('.', "_")
 }
 
-/// Topics of a request one after the other; partitions of one topic mostly stand together, and it is looked up once.
+/// Looks up topics of a request in sequence; partitions of a topic are mostly adjacent, so that the last topic is cached.
 #[derive(Debug)]
 pub(super) struct Lookup<'a> {
     catalog: &'a dyn Catalog,
@@ -105,7 +105,7 @@ impl<'a> Lookup<'a> {
         Lookup { catalog, last: None }
     }
 
-    /// The topic of that id, or where there is none (zero) of that name.
+    /// Returns the topic with that id, or with that name if the id is zero.
     #[inline]
     pub(super) fn topic(&mut self, name: &str, id: TopicId) -> Option<&Arc<TopicInfo>> {
         let hit = self.last.as_ref().is_some_and(|last| if id.is_zero() { *last.name == *name } else { last.id == id });
@@ -115,7 +115,7 @@ impl<'a> Lookup<'a> {
         self.last.as_ref()
     }
 
-    /// A partition of it, held against the leader epoch that the client knows (-1 for none).
+    /// Returns a partition after comparing leader epochs (-1 if the client has none).
     pub(super) fn partition(
         &mut self,
         (name, id): (&str, TopicId),
@@ -130,7 +130,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The partition of that number.
+/// Returns the partition of that number.
 pub(super) fn partition_of(topic: &TopicInfo, index: i32) -> Result<PartitionInfo, ErrorCode> {
     usize::try_from(index)
         .ok()
@@ -149,12 +149,12 @@ pub(super) fn check_epoch(known: i32, actual: i32) -> Result<(), ErrorCode> {
     }
 }
 
-/// This node, as clients number it.
+/// Returns this node's id for clients.
 pub(super) fn node_id(cluster: &ClusterInfo) -> i32 {
     i32::try_from(cluster.node.0).unwrap_or(i32::MAX)
 }
 
-/// Copies text out of a frame, whose memory would otherwise stay for as long as the text does.
+/// Copies text out of a frame, which would otherwise stay in memory as long as the text.
 pub(super) fn owned(text: &str) -> StrBytes {
     StrBytes::from(text.to_owned())
 }
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(check_epoch(5, 5), Ok(()));
         assert_eq!(check_epoch(4, 5), Err(ErrorCode::FencedLeaderEpoch));
         assert_eq!(check_epoch(6, 5), Err(ErrorCode::UnknownLeaderEpoch));
-        // no epoch is below -1, so that this one is merely old
+        // An epoch below -1 is invalid, and is treated as old.
         assert_eq!(check_epoch(-2, 5), Err(ErrorCode::FencedLeaderEpoch));
     }
 }

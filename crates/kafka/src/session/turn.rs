@@ -1,4 +1,4 @@
-//! The turns of a session: what a thread does for it at a time, and what waits for a longer turn.
+//! Turns of a session: bounded units of work, and replies that wait for a longer turn.
 
 use super::steps::{self, Steps};
 use super::{Room, Session, SessionContext, Slot, State, room};
@@ -23,8 +23,8 @@ impl Parked {
 }
 
 impl Session {
-    /// A turn begins, in which so many steps may be taken: [`polylogue_types::STEPS_PER_TURN`] on a thread where other connections wait for its end. What
-    /// did not fit into the last one goes on. Without a call there is no bound.
+    /// Starts a turn with a number of steps: [`polylogue_types::STEPS_PER_TURN`] on a thread where other connections wait. Continues what did not fit into
+    /// the last one. Without this call there is no limit.
     pub fn begin_turn(&mut self, steps_max: u64, cx: &SessionContext<'_>) {
         let goes_on = self.steps.unfinished().is_some();
         self.steps = Steps::of_turn(steps_max);
@@ -49,13 +49,13 @@ impl Session {
         }
     }
 
-    /// Whether there is more to do than fitted into the turn, and where.
+    /// Whether work is left after the turn, and where it must continue.
     #[must_use]
     pub fn unfinished(&self) -> Option<Unfinished> {
         self.steps.unfinished()
     }
 
-    /// The API of the request that continues in another turn, if any.
+    /// Returns the API of the request that continues in another turn, if any.
     #[must_use]
     pub fn unfinished_api(&self) -> Option<ApiKey> {
         let parked = self.parked.front().and_then(|parked| {
@@ -66,19 +66,19 @@ impl Session {
         self.slots.get(parked.or_else(queued)?).map(|slot| slot.head.api)
     }
 
-    /// Steps that the turn has taken so far.
+    /// Returns the number of steps that the turn has used.
     #[must_use]
     pub fn steps_used(&self) -> u64 {
         self.steps.used()
     }
 
-    /// Whether a request waits for a longer turn, or is behind one that does.
+    /// Whether a reply must wait for a longer turn, or for one that does.
     pub(super) fn has_to_park(&self, is_long: bool, reply: Option<&Reply>) -> bool {
         let steps = steps_of(is_long, reply);
         !self.parked.is_empty() || (steps > 0 && !self.steps.try_take(steps))
     }
 
-    /// Estimates what the answer to a queued request may take, where that was put off until now. `None` where this turn has no steps for that.
+    /// Estimates the response of a queued request, if that was deferred. `None` if the turn has no steps for it.
     #[cold]
     pub(super) fn estimate(&mut self, at: usize, cx: &SessionContext<'_>) -> Option<Room> {
         let Slot { row, head, room, state: State::Queued(body), .. } = self.slots.get_mut(at)? else { return None };
@@ -90,7 +90,7 @@ impl Session {
     }
 }
 
-/// What it costs to go on with a request, as far as that is long.
+/// Returns the cost of continuing a request, if it is long.
 fn steps_of(is_long: bool, reply: Option<&Reply>) -> u64 {
     if is_long { u64::MAX } else { reply.map_or(0, steps::of_reply) }
 }

@@ -1,9 +1,9 @@
 //! A round-robin list: an item is found, moved to the end and removed in constant time.
 
-/// Where a thing is. It changes only when something is taken out: see [`Turns::remove`].
+/// An index of an item. It changes only when an item is removed: see [`Turns::remove`].
 pub(super) type Place = usize;
 
-/// The things, packed, and linked in the order of their turns:
+/// Items in a dense array, linked in round-robin order:
 ///
 /// ```text
 ///   places     0        1        2        3
@@ -42,7 +42,7 @@ impl<T> Turns<T> {
         self.slots.get_mut(place).map(|slot| &mut slot.item)
     }
 
-    /// Each thing with its place, in the order of their turns.
+    /// Returns each item with its place, in round-robin order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Place, &T)> {
         let mut next = self.first;
         std::iter::from_fn(move || {
@@ -53,7 +53,7 @@ impl<T> Turns<T> {
         })
     }
 
-    /// Adds something behind all others.
+    /// Adds an item at the end.
     pub(super) fn push(&mut self, item: T) -> Place {
         let place = self.slots.len();
         self.slots.push(Slot { item, before: None, behind: None });
@@ -61,7 +61,7 @@ impl<T> Turns<T> {
         place
     }
 
-    /// Puts what is at the place behind all others.
+    /// Moves an item to the end.
     pub(super) fn move_to_end(&mut self, place: Place) {
         if place < self.slots.len() {
             self.unlink(place);
@@ -69,7 +69,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Takes something out. What had the highest place is now where it was, if that is something else.
+    /// Removes an item. The item at the highest place moves to its place.
     pub(super) fn remove(&mut self, place: Place) -> Option<T> {
         let end = self.slots.len().checked_sub(1).filter(|end| place <= *end)?;
         self.unlink(place);
@@ -79,7 +79,7 @@ impl<T> Turns<T> {
             self.set_behind(before, Some(place));
             self.set_before(behind, Some(place));
         }
-        // Memory is freed with the last item.
+        // Memory is released when the array shrinks to a quarter.
         if self.slots.len() < self.slots.capacity() / 4 {
             self.slots.shrink_to(self.slots.len() * 2);
         }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// As a plain list does it, in which everything behind is moved each time.
+        /// The same by a plain list, as the model.
         #[test]
         fn turns_are_those_of_a_list(steps in steps()) {
             let (mut turns, mut list) = (Turns::new(), Vec::new());

@@ -1,6 +1,6 @@
-//! UpdateFeatures (KIP-584, KIP-778): judged by the rules of Kafka's controller (`FeatureControlManager.updateFeatures`).
-//! No level can change here, so that whatever passes changes nothing: the level that holds, named again. Kafka, too, refuses every
-//! step down from the `metadata.version` of 4.3.
+//! UpdateFeatures (KIP-584, KIP-778): follows Kafka's controller (`FeatureControlManager.updateFeatures`).
+//! Levels are fixed here: a valid request names the current level and changes nothing. Kafka, too, refuses every downgrade
+//! of `metadata.version` from 4.3.
 
 use super::errors::with_message;
 use super::features::{FEATURES, FEATURES_OFF, METADATA_VERSION};
@@ -11,10 +11,10 @@ use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_auth::Operation;
 use std::collections::BTreeMap;
 
-/// The last version that has a row for each feature.
+/// The last version with a row for each feature.
 const ROWS_TO: i16 = 1;
 
-/// Kinds of change (`FeatureUpdate.UpgradeType`).
+/// Upgrade types (`FeatureUpdate.UpgradeType`).
 const UPGRADE: i8 = 1;
 const SAFE_DOWNGRADE: i8 = 2;
 const UNSAFE_DOWNGRADE: i8 = 3;
@@ -31,7 +31,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
         }));
     }
     let node = node_id(&work.catalog.cluster());
-    // of a feature that is named twice the last one counts, as in Kafka
+    // As in Kafka, the last one of a repeated feature counts.
     let updates: BTreeMap<&str, (i16, i8)> =
         request.feature_updates.iter().map(|u| (&*u.feature, (u.max_version_level, u.upgrade_type))).collect();
     let wrong = updates.iter().find_map(|(name, (level, kind))| wrong(name, *level, *kind, node));
@@ -57,7 +57,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     Ok(work.answer(&response))
 }
 
-/// Why a feature cannot have the level, in Kafka's words. `None` when it has it already.
+/// Returns why the feature cannot have the level, in Kafka's words. `None` if it has it.
 fn wrong(name: &str, level: i16, kind: i8, node: i32) -> Option<String> {
     let invalid = |why: &str| Some(format!("Invalid update version {level} for feature {name}. {why}"));
     if !(UPGRADE..=UNSAFE_DOWNGRADE).contains(&kind) {

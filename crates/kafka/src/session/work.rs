@@ -1,4 +1,4 @@
-//! What the handler of one request sees and does.
+//! The interface between a session and the handlers of requests.
 
 use super::close::CloseReason;
 use super::fetch_session::FetchSessions;
@@ -13,51 +13,51 @@ use polylogue_types::Chunk;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-/// The surroundings of one request while something is done for it.
+/// The context of a request's handler.
 #[derive(Debug)]
 pub(super) struct Work<'a> {
     /// The time.
     pub(super) now: Now,
     /// Topics.
     pub(super) catalog: &'a dyn Catalog,
-    /// What the operator decided.
+    /// The settings.
     pub(super) settings: &'a KafkaSettings,
     /// Users.
     pub(super) users: &'a dyn Authority,
-    /// What was asked, and how.
+    /// The request's header.
     pub(super) head: &'a Head,
-    /// The caller.
+    /// The client.
     pub(super) peer: &'a mut Peer,
     /// The fetch sessions of the connection.
     pub(super) fetch_sessions: &'a mut FetchSessions,
-    /// What is asked of the broker.
+    /// Outgoing requests to the broker.
     pub(super) requests: &'a mut VecDeque<(Token, Request)>,
-    /// The token of the next request.
+    /// The next token.
     pub(super) next_token: &'a mut Token,
-    /// What the turn still allows.
+    /// The turn's steps.
     pub(super) steps: &'a Steps,
 }
 
-/// How a request stands.
+/// The result of a handler.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// It is answered.
+    /// Answered.
     Answer(Vec<Chunk>),
-    /// It is done and gets no answer.
+    /// Done, without a response.
     Silence,
-    /// It does not fit into what is left of the turn, and nothing of it has had an effect: it begins anew in another one. Only for APIs
-    /// that say so in the table.
+    /// Exceeds the rest of the turn, without any effect so far: starts again in another one. Only for APIs with
+    /// [`is_cut`](super::table::Api::is_cut).
     Pause,
-    /// It waits for what was asked under the token.
+    /// Waits for what the token stands for.
     Wait(Token, Box<dyn Pending>),
-    /// The connection has to go.
+    /// Close the connection.
     Close(CloseReason),
-    /// It is answered, and then the connection has to go.
+    /// Answered; close the connection afterwards.
     Last(Vec<Chunk>, CloseReason),
 }
 
 impl Step {
-    /// The same, as the last thing that is said.
+    /// Makes the response the last one.
     pub(super) fn and_close(self, reason: CloseReason) -> Step {
         match self {
             Step::Answer(chunks) => Step::Last(chunks, reason),
@@ -67,32 +67,32 @@ impl Step {
     }
 }
 
-/// A request that waits: for a reply, for a watch, or for its time.
+/// A request that waits for a reply, a watch, or a deadline.
 pub(super) trait Pending: Debug + Send {
-    /// The reply to the request under the token.
+    /// Handles the reply to the request with the token.
     fn on_reply(self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step;
 
-    /// The watch under the token has fired. Never called for a request that did not watch.
+    /// The watch with the token has fired. Never called for a request without a watch.
     fn on_changed(self: Box<Self>, work: &mut Work<'_>) -> Step {
         work.wrong_reply()
     }
 
-    /// The time of [`Pending::deadline_ms`] has come.
+    /// The deadline has passed.
     fn on_deadline(self: Box<Self>, work: &mut Work<'_>) -> Step {
         work.wrong_reply()
     }
 
-    /// When [`Pending::on_deadline`] wants to be called. Monotonic milliseconds.
+    /// Returns the deadline. Monotonic milliseconds.
     fn deadline_ms(&self) -> Option<u64> {
         None
     }
 
-    /// What stands under the token.
+    /// Returns what the token stands for.
     fn waits_for(&self) -> WaitsFor {
         WaitsFor::Reply
     }
 
-    /// What it holds in memory until it goes on, the broker's part of that included, where that is known. Bytes.
+    /// Returns the memory that it holds while it waits, including the broker's, if known. Bytes.
     fn memory(&self) -> Option<usize> {
         None
     }
@@ -101,25 +101,25 @@ pub(super) trait Pending: Debug + Send {
 /// What a token stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WaitsFor {
-    /// A request that is answered alone.
+    /// A request with a single reply.
     Reply,
     /// A command to a state machine, which may park its caller.
     Machine,
     /// A watch.
     Watch,
-    /// Nothing: only for the time to come.
+    /// A deadline only.
     Time,
 }
 
 impl Work<'_> {
-    /// Asks the broker.
+    /// Sends a request to the broker.
     pub(super) fn ask(&mut self, request: Request) -> Token {
         let token = self.token();
         self.requests.push_back((token, request));
         token
     }
 
-    /// A token that nothing else has.
+    /// Returns a new token.
     pub(super) fn token(&mut self) -> Token {
         let token = *self.next_token;
         *self.next_token += 1;
@@ -131,7 +131,7 @@ impl Work<'_> {
         self.answer_at(response, self.head.version)
     }
 
-    /// Answers in another version than the request's: ApiVersions does so.
+    /// Answers in another version, as ApiVersions does.
     pub(super) fn answer_at<M: Message>(&self, response: &M, version: i16) -> Step {
         let Head { api, correlation_id, .. } = *self.head;
         match encode_response(api, version, correlation_id, response) {
@@ -140,7 +140,7 @@ impl Work<'_> {
         }
     }
 
-    /// The broker's reply does not fit the request.
+    /// Closes the connection because the reply does not match the request.
     pub(super) fn wrong_reply(&self) -> Step {
         Step::Close(CloseReason::Reply { api: self.head.api })
     }

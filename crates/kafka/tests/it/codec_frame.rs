@@ -1,4 +1,4 @@
-//! Headers and lengths around the messages.
+//! Tests of headers and length prefixes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
@@ -48,7 +48,7 @@ fn a_request_for_no_known_api_is_refused() {
 
 #[test]
 fn api_versions_to_come_are_read_as_flexible_so_that_they_can_be_answered() {
-    // KIP-511: the header of version 99 is read, and the answer is one of version 0
+    // KIP-511: the header of version 99 is decoded, and the response has version 0.
     let request = join(&encode_request(4, 9, None, &ApiVersionsRequest::default()).unwrap());
     let mut bytes = request[4..].to_vec();
     bytes[3] = 99;

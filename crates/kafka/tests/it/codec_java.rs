@@ -1,4 +1,4 @@
-//! Our codec against the official Java classes: the samples of tests/java-codec/run.sh, byte for byte.
+//! Compares the codec with the official Java classes: the samples of tests/java-codec/run.sh, byte for byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::codec_bytes;
@@ -10,25 +10,25 @@ use polylogue_kafka::for_each_kafka_message;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One message as Java wrote it, and what Java writes for it at the version it is filed under.
+/// A message encoded by Java, and Java's encoding of it at the given version.
 struct Sample {
     kind: u8,
     input_version: i16,
     input: Bytes,
-    /// `None`: Java refuses, the version has no form for it.
+    /// `None`: Java cannot encode it at this version.
     expected: Option<Bytes>,
 }
 
 /// By name and version.
 type Samples = BTreeMap<(String, i16), Vec<Sample>>;
 
-/// Why a sample was made: see tests/java-codec/Samples.java.
+/// The kinds of samples: see tests/java-codec/Samples.java.
 const KIND_DEFAULT: u8 = 0;
 const KIND_RANDOM: u8 = 1;
 const KIND_UNKNOWN_TAGS: u8 = 2;
 const KIND_OTHER_VERSION: u8 = 3;
 
-/// The samples that run.sh made; `None` is a reason to skip, but never where CI runs.
+/// Returns the samples made by run.sh; `None` skips the test, except in CI.
 fn samples_file() -> Option<PathBuf> {
     let file = match std::env::var_os("POLYLOGUE_JAVA_SAMPLES") {
         Some(path) => PathBuf::from(path),

@@ -1,4 +1,4 @@
-//! Every message at every version: what is written is what is read, and damage is an error and never a panic.
+//! Round trips of every message at every version; damaged messages are errors and never panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::codec_bytes;
@@ -12,7 +12,7 @@ use polylogue_kafka::for_each_kafka_message;
 
 const SAMPLES: u64 = 12;
 
-/// Random messages of every version, with the seeds that made them.
+/// Returns random messages of every version.
 fn samples<M: Message + Sample>() -> impl Iterator<Item = (i16, M)> {
     M::VERSIONS.flat_map(|version| (0..SAMPLES).map(move |seed| (version, M::sample(&mut Gen::new(seed), version))))
 }
@@ -65,7 +65,7 @@ fn every_truncation_is_an_error() {
     for_each_kafka_message!(truncated());
 }
 
-/// Whatever still decodes after the damage must be a message that can be written again and read back.
+/// A damaged message that still decodes must encode and decode again.
 fn damaged<M: Message + Sample>() {
     for (version, message) in samples::<M>() {
         let bytes = encode(&message, version);
@@ -76,7 +76,7 @@ fn damaged<M: Message + Sample>() {
             let damaged = Bytes::from(copy);
             if let Ok(read) = decode::<M>(damaged, version) {
                 let again: M = decode(encode(&read, version), version).unwrap();
-                // by their text, where a NaN equals itself
+                // Compared as text, where a NaN equals itself.
                 assert_eq!(format!("{again:?}"), format!("{read:?}"), "{} version {version}", M::NAME);
             }
         }

@@ -1,4 +1,4 @@
-//! The codec's rules, each on bytes written out by hand.
+//! Tests of the codec's rules, each on bytes written by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::codec_bytes;
@@ -102,17 +102,17 @@ fn a_frame_takes_no_more_memory_than_its_length_allows() {
         r.array("f", true, 1, |r| r.string("f", true)).map(|names| names.len())
     };
     let of_a_string = size_of::<StrBytes>();
-    // a short frame may hold what it likes
+    // A short frame may decode to any size.
     let free = u32::try_from(ARRAY_BYTES_FREE / of_a_string).unwrap();
     assert_eq!(names(free, b""), Ok(ARRAY_BYTES_FREE / of_a_string));
-    // a long one may not grow more than eight times; with names of five bytes it does not
+    // A long one may not grow more than eight times; with names of five bytes it does not.
     let left = ARRAY_BYTES_FREE + (1_000_000 + 3) * ARRAY_BYTES_FACTOR;
     let needed = 1_000_000 * of_a_string;
     assert_eq!(names(1_000_000, b""), Err(DecodeError::OverBudget { field: "f", needed, left }));
     assert_eq!(names(1_000_000, b"topic"), Ok(1_000_000));
 }
 
-/// HeartbeatResponse version 4: throttle time, error code, then the tagged fields given.
+/// HeartbeatResponse version 4: throttle time, error code, then these tagged fields.
 fn heartbeat(tags: &[u8]) -> Result<HeartbeatResponse, DecodeError> {
     let mut bytes = vec![0, 0, 0, 7, 0, 27];
     bytes.extend_from_slice(tags);
@@ -132,7 +132,7 @@ fn unknown_tags_are_skipped_within_bounds() {
     assert_eq!(heartbeat(&[0, 9]), Err(DecodeError::TrailingBytes { remaining: 1 }));
 }
 
-/// FetchRequest with the tagged fields given.
+/// FetchRequest with these tagged fields.
 fn fetch(version: i16, tags: &[u8]) -> Result<FetchRequest, DecodeError> {
     let mut bytes = encode(&FetchRequest::default(), version).to_vec();
     assert_eq!(bytes.pop(), Some(0), "a tag at its default is not written");
@@ -158,7 +158,7 @@ fn known_tags_come_in_any_order_and_the_last_one_counts() {
 
 #[test]
 fn a_tag_below_its_version_is_skipped() {
-    // franz-go sends known tags in older versions (redpanda#31663)
+    // franz-go sends known tags in older versions (redpanda#31663).
     let mut tags = vec![1];
     tags.extend(REPLICA);
     assert_eq!(fetch(14, &tags), Ok(FetchRequest::default()));
@@ -170,7 +170,7 @@ fn a_known_tag_fills_its_size() {
         fetch(12, &[1, 0, 3, 2, b'c', 9]),
         Err(DecodeError::TaggedFieldSize { field: "FetchRequest", tag: 0, extra: 1 })
     );
-    // its bytes are its own: it does not read on into what follows
+    // A tagged field is limited to its own bytes.
     assert_eq!(
         fetch(12, &[1, 0, 1, 2, b'c']),
         Err(DecodeError::UnexpectedEnd { field: "FetchRequest.ClusterId", needed: 1, remaining: 0 })
@@ -191,10 +191,10 @@ fn refused<M: Message>(message: &M, version: i16) -> EncodeError {
 
 #[test]
 fn what_a_version_lacks_is_dropped_only_where_that_is_allowed() {
-    // ignorable: the session id of a fetch
+    // Ignorable: the session id of a fetch.
     let request = FetchRequest { session_id: 5, ..FetchRequest::default() };
     assert_eq!(decode(encode(&request, 6), 6), Ok(FetchRequest::default()));
-    // not ignorable: the kind of coordinator, many keys at once, a replica's state in a tag
+    // Not ignorable: the coordinator type, several keys, a replica state in a tag.
     let request = FindCoordinatorRequest { coordinator_keys: vec!["g".into()], ..FindCoordinatorRequest::default() };
     let not_in_version = |field, version| EncodeError::NotInVersion { field, version };
     assert_eq!(refused(&request, 3), not_in_version("FindCoordinatorRequest.CoordinatorKeys", 3));
@@ -215,7 +215,7 @@ fn null_is_refused_where_a_version_has_no_null() {
     };
     assert_eq!(refused(&nameless, 9), EncodeError::Null { field: "MetadataRequestTopic.Name" });
     assert_eq!(decode(encode(&nameless, 10), 10), Ok(nameless));
-    // and on the way in: one topic, no name, no tags
+    // Likewise when decoding: one topic, no name, no tags.
     let read = decode::<MetadataRequest>(Bytes::from_static(&[2, 0, 0, 1, 0, 0, 0]), 9);
     assert_eq!(read, Err(DecodeError::Null { field: "MetadataRequestTopic.Name" }));
 }
@@ -280,7 +280,7 @@ fn encoded_records_are_passed_on_and_not_copied() {
     assert_eq!(chunks.iter().filter(|chunk| same(chunk)).count(), 2);
     assert_eq!(chunks.iter().filter(|chunk| matches!(chunk, Chunk::File(_))).count(), 2);
     assert_eq!(chunks.len(), 7, "our bytes around two times a big piece and a file");
-    // and the whole reads as one message
+    // The whole decodes as one message.
     let read: FetchResponse = decode(encode(&response, 13), 13).unwrap();
     let bytes = read.responses[0].partitions[1].records.clone().unwrap().into_bytes().unwrap();
     let mut expected = vec![1; 1000];

@@ -1,4 +1,4 @@
-//! Random clients on a random host: crashes, lost writers, checkpoints, deleted topics, and what must hold all along.
+//! Simulation of random clients on a random host: crashes, lost writers, checkpoints, deleted topics, checked against an oracle.
 //!
 //! `POLYLOGUE_SIM_SEEDS=N` runs more seeds than the usual ones; a failure names its seed.
 
@@ -17,7 +17,7 @@ use world::World;
 const SEEDS: u64 = 60;
 const STEPS: usize = 1_500;
 
-/// Names the seed when a run fails.
+/// Prints the seed when a run fails.
 struct Named(u64);
 
 impl Drop for Named {
@@ -44,7 +44,7 @@ fn groups_hold_what_they_promise() {
         world.finish();
         seen.add(&world.oracle.seen);
     }
-    // a run in which nothing happens proves nothing
+    // A run must have exercised something.
     let per_seed = |n: u64| n * seeds();
     assert!(seen.joins > per_seed(100) && seen.assignments > per_seed(40), "{seen:?}");
     assert!(seen.commits > per_seed(60), "{seen:?}");

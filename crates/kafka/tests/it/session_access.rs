@@ -1,5 +1,5 @@
-//! What clients may do that have logged in: every API, asked by a user without any right, with the rights that it needs, and with all of
-//! these but one. Which right each needs is Kafka's (`KafkaApis`, `ControllerApis`, `AclApis`).
+//! Authorization of logged-in clients: every API, requested without rights, with the rights it requires, and with all of these but
+//! one. The required rights are Kafka's (`KafkaApis`, `ControllerApis`, `AclApis`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -44,7 +44,7 @@ const fn cluster(operation: Operation) -> Right {
     (operation, CLUSTER.0, CLUSTER.1)
 }
 
-/// What says that something was not allowed.
+/// The error codes of denied access.
 const DENIED: [ErrorCode; 4] = [
     ErrorCode::TopicAuthorizationFailed,
     ErrorCode::GroupAuthorizationFailed,
@@ -56,7 +56,7 @@ fn is_denied(code: i16) -> bool {
     DENIED.iter().any(|denied| denied.code() == code)
 }
 
-/// A connection of `user`, who has these rights.
+/// A connection of `user` with these rights.
 fn logged_in(settings: KafkaSettings, rights: &[Right]) -> (Host, Arc<Users>) {
     let users = Arc::new(Users::default());
     rights.iter().for_each(|(operation, kind, name)| users.allow("user", *operation, Resource { kind: *kind, name }));
@@ -71,14 +71,14 @@ fn with(rights: &[Right]) -> Host {
     logged_in(KafkaSettings::default(), rights).0
 }
 
-/// The response to a request, with the help of a broker that does everything.
+/// Returns the response to a request, served by a broker that does everything.
 fn served<R: Request>(host: &mut Host, version: i16, request: &R) -> R::Response {
     host.send(version, request);
     Broker::default().serve(host);
     host.response::<R>(version)
 }
 
-/// One row of the table: what of the response tells codes, and which rights it takes together.
+/// One row of the table: extracts the codes of a response, and names the rights that it requires.
 fn walk<R: Request>(
     seen: &mut BTreeSet<i16>,
     request: fn(i16) -> R,
@@ -104,13 +104,13 @@ fn walk<R: Request>(
     }
 }
 
-/// APIs that need no right: what they tell is what everybody may know, or only what the client may.
+/// APIs that require no right: they return public data, or are filtered.
 const FREE: [ApiKey; 5] = [
     ApiKey::ApiVersions,
     ApiKey::SaslHandshake,
     ApiKey::SaslAuthenticate,
     ApiKey::DescribeCluster,
-    // filtered, see below
+    // Filtered, see below.
     ApiKey::ListGroups,
 ];
 
@@ -273,7 +273,7 @@ fn cluster_apis(s: &mut BTreeSet<i16>) {
     );
     walk(s, requests::describe_quorum, |r| vec![r.error_code], &[cluster(Describe)]);
     walk(s, requests::update_features, |r| vec![r.error_code], &[cluster(Alter)]);
-    // Before version 3 there is no place for an error, and nothing is said.
+    // Before version 3 there is no error field.
     let mut host = with(&[]);
     for version in [1, 2] {
         assert!(host.ask(version, &requests::describe_log_dirs(version)).results.is_empty());
@@ -315,7 +315,7 @@ fn all_topics_are_those_that_the_client_may_see() {
     assert_eq!(rows, [(Some("b"), 0)]);
 }
 
-/// An id is no secret; the name behind it is.
+/// A topic id is not confidential; the name is.
 #[test]
 fn a_name_is_not_told_by_its_id() {
     let by_id = MetadataRequestTopic { topic_id: session_host::topic_id(1), name: None };
@@ -329,7 +329,7 @@ fn a_name_is_not_told_by_its_id() {
     assert_eq!((row.name.as_deref(), row.error_code), (Some("a"), ErrorCode::TopicAuthorizationFailed.code()));
 }
 
-/// A client could have probed which names there are.
+/// Regression test: a client could probe for existing names.
 #[test]
 fn what_is_not_there_is_told_like_what_is_not_allowed() {
     let mut host = with(&[]);
@@ -393,7 +393,7 @@ fn groups_are_listed_to_who_may_see_them() {
     }
 }
 
-/// KIP-679: a user who may write anywhere may be an idempotent producer.
+/// KIP-679: a user with write access to any topic may be an idempotent producer.
 #[test]
 fn a_right_to_write_makes_an_idempotent_producer() {
     let reported = |rights: &[Right]| served(&mut with(rights), 5, &requests::init_producer_id(5)).error_code;
@@ -404,7 +404,7 @@ fn a_right_to_write_makes_an_idempotent_producer() {
     assert_eq!(reported, ErrorCode::TransactionalIdAuthorizationFailed.code());
 }
 
-/// A client without acknowledgements gets no answer: its connection ends.
+/// With acks=0 there is no response: the connection is closed.
 #[test]
 fn what_is_not_acknowledged_and_not_allowed_ends_the_connection() {
     let mut host = with(&[]);
@@ -432,7 +432,7 @@ fn a_right_that_was_taken_back_counts_no_longer() {
     assert_eq!(code(&reported), ErrorCode::NotLeaderOrFollower.code());
 }
 
-/// Offsets of all topics are those of topics that the client may see.
+/// Offsets of all topics include only topics that the client may describe.
 #[test]
 fn topics_that_may_not_be_seen_are_left_out_of_all_offsets() {
     let all = OffsetFetchRequest {
@@ -463,8 +463,8 @@ fn topics_that_may_not_be_seen_are_left_out_of_all_offsets() {
     assert_eq!(names, ["b"]);
 }
 
-/// Groups come in the order of the request, whatever the client may see of them. Of a group, what the coordinator says comes first,
-/// in the order of the request, and behind it what Kafka's broker says itself: unknown ids and topics that may not be seen.
+/// Groups are returned in the order of the request. For each group the coordinator's topics come first, in the order of the request,
+/// then those that Kafka's broker answers itself: unknown ids and topics without access.
 #[test]
 fn offsets_of_several_groups_are_in_kafkas_order() {
     use polylogue_kafka::groups::command::{FetchOffsets, FetchedGroup, FetchedTopic, GroupCommand, GroupReply};

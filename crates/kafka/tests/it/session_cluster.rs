@@ -1,4 +1,4 @@
-//! What tools ask about the cluster: nodes, quorum, features, and topics page by page.
+//! Requests about the cluster: nodes, quorum, features, and topics by page.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn pages(names: &[&str], limit: i32, cursor: Option<(&str, i32)>) -> DescribeTop
     }
 }
 
-/// Topics with the numbers of their partitions, and where to go on.
+/// Topics with their partition numbers, and the cursor of the next page.
 type Page = (Vec<(String, Vec<i32>)>, Option<(String, i32)>);
 
 fn page(response: &DescribeTopicPartitionsResponse) -> Page {
@@ -50,13 +50,13 @@ fn ask(host: &mut Host, names: &[&str], limit: i32, cursor: Option<(&str, i32)>)
 fn all_topics_come_page_by_page() {
     let mut host = Host::new();
     host.topics.add(3, "c", 2, TopicConfig::default());
-    // `a` has three partitions, `b` one, `c` two
+    // `a` has three partitions, `b` one, `c` two.
     assert_eq!(ask(&mut host, &[], 2, None), expected(&[("a", &[0, 1])], Some(("a", 2))));
     assert_eq!(ask(&mut host, &[], 2, Some(("a", 2))), expected(&[("a", &[2]), ("b", &[0])], Some(("c", 0))));
     assert_eq!(ask(&mut host, &[], 2, Some(("c", 0))), expected(&[("c", &[0, 1])], None));
     assert_eq!(ask(&mut host, &[], 3, None), expected(&[("a", &[0, 1, 2])], Some(("b", 0))));
     assert_eq!(ask(&mut host, &[], 6, None), expected(&[("a", &[0, 1, 2]), ("b", &[0]), ("c", &[0, 1])], None));
-    // a cursor to a topic that is gone goes on behind it, one behind the last partition with the next topic
+    // A cursor to a deleted topic continues after it, one beyond the last partition with the next topic.
     host.topics.remove("b");
     assert_eq!(ask(&mut host, &[], 9, Some(("b", 4))), expected(&[("c", &[0, 1])], None));
     assert_eq!(ask(&mut host, &[], 9, Some(("a", 3))), expected(&[("a", &[]), ("c", &[0, 1])], None));
@@ -88,7 +88,7 @@ fn topics_by_name_come_once_in_order_and_with_their_errors() {
         ("not valid", 17, false),
     ];
     assert_eq!(rows.collect::<Vec<_>>(), expected);
-    // the cursor leaves out what came before, and the others keep all of their partitions
+    // The cursor applies to its topic; the others keep all partitions.
     assert_eq!(ask(&mut host, &["b", "a"], 9, Some(("a", 1))), self::expected(&[("a", &[1, 2]), ("b", &[0])], None));
 }
 
@@ -103,16 +103,16 @@ fn a_cursor_that_cannot_be_is_refused() {
     }
 }
 
-/// A null struct is a single byte, and so is the cursor of a last page.
+/// A null struct is a single byte, and so is the cursor of the last page.
 #[test]
 fn mistake_16_a_null_cursor_is_one_byte() {
     let mut host = Host::new();
     let bytes = frame(0, 1, &pages(&["b"], 7, None));
-    // ... limit, null, no tags
+    // ... limit, null, no tags.
     assert_eq!(bytes[bytes.len() - 6..], [0, 0, 0, 7, 0xff, 0]);
     host.feed(&bytes);
     let response = host.response_frame().unwrap();
-    // ... no tags of the topic, null, no tags
+    // ... no tags of the topic, null, no tags.
     assert_eq!(response[response.len() - 3..], [0, 0xff, 0]);
 }
 
@@ -160,7 +160,7 @@ fn operations_of_the_cluster_are_told_to_those_who_ask() {
     assert_eq!(response.cluster_authorized_operations, i32::MIN);
 }
 
-/// Kafka's raft layer answers for the one partition that it has, and refuses everything when it is asked for anything else.
+/// Kafka's raft layer answers for its one partition, and refuses the whole request if it names another.
 #[test]
 fn there_is_one_quorum() {
     let topic = |name: &str, partitions: &[i32]| RequestTopicData {
@@ -202,7 +202,7 @@ fn no_feature_level_changes() {
         assert!(response.results.is_empty());
         (response.error_code, response.error_message.map(|text| text.to_string()))
     };
-    // what holds already
+    // The current level.
     assert_eq!(ask(vec![]), (0, None));
     assert_eq!(ask(vec![update("metadata.version", 30, 1), update("group.version", 0, 2)]), (0, None));
     let controller = format!("Local controller {NODE}");
@@ -225,7 +225,7 @@ fn no_feature_level_changes() {
         ("no.such.feature", 1, 1, format!("{controller} does not support this feature.")),
         ("no.such.feature", 0, 1, "Feature no.such.feature not found.".to_owned()),
     ] {
-        // one feature that cannot be changed fails all
+        // One feature that cannot be changed fails the whole request.
         let text = format!(
             "The update failed for all features since the following feature had an error: Invalid update version {level} \
              for feature {name}. {why}"
@@ -245,7 +245,7 @@ fn no_feature_level_changes() {
     }
 }
 
-/// What ApiVersions says of features is what UpdateFeatures goes by.
+/// ApiVersions and UpdateFeatures agree on the features.
 #[test]
 fn features_are_told_as_they_are_judged() {
     let mut host = Host::new();

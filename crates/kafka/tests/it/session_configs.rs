@@ -64,7 +64,7 @@ fn documents(host: &mut Host) -> (Token, AlterSettings) {
     }
 }
 
-/// What one resource is refused with, without the broker having been asked.
+/// Returns the error of a resource that is refused without a request to the broker.
 fn refused(resource: AlterConfigsResource) -> (ErrorCode, String) {
     let mut host = Host::new();
     let response = host.ask(1, &incremental(vec![resource]));
@@ -124,7 +124,7 @@ fn a_change_that_others_overtook_is_made_anew() {
     assert_eq!(rows(&host.response::<IncrementalAlterConfigsRequest>(1)), [(ErrorCode::None, None)]);
 }
 
-/// Kafka's controller goes by the name: a topic that was created anew meanwhile is the one that is meant.
+/// Kafka's controller uses names: a topic recreated meanwhile is the one to change.
 #[test]
 fn configs_of_a_topic_that_somebody_else_deletes_are_not_changed_and_those_of_its_successor_are() {
     let mut host = Host::new();
@@ -401,7 +401,7 @@ fn resources_are_listed_by_type() {
     assert_eq!(list(&mut host, 1, &[TOPIC, 99]), (ErrorCode::UnsupportedVersion.code(), Vec::new()));
 }
 
-/// Others answered with no configs at all, and tools showed nothing or fell over.
+/// Other brokers returned no configs at all, and tools showed nothing or failed.
 #[test]
 fn mistake_10_every_config_is_described() {
     let mut host = Host::new();
@@ -417,7 +417,7 @@ fn mistake_10_every_config_is_described() {
     assert_eq!(count(&mut host, GROUP, "never.seen"), 17);
 }
 
-/// Others refused what Connect, Streams and Debezium set, or took anything.
+/// Other brokers refused configs set by Connect, Streams and Debezium, or accepted anything.
 #[test]
 fn mistake_11_a_topic_is_changed_to_what_connect_and_streams_want_and_to_no_nonsense() {
     for (name, value) in [
@@ -436,7 +436,7 @@ fn mistake_11_a_topic_is_changed_to_what_connect_and_streams_want_and_to_no_nons
     assert_eq!(code, ErrorCode::InvalidConfig);
 }
 
-/// Another broker panicked under a lock on these two operations, and was of no use from then on.
+/// Another broker panicked with a lock held on these two operations, and failed from then on.
 #[test]
 fn mistake_19_lists_grow_and_shrink() {
     let mut host = Host::new();

@@ -1,4 +1,4 @@
-//! Fetch: long polls, bounds, errors, and the messages on their way.
+//! Fetch: long polls, limits, errors, and message data.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -53,7 +53,7 @@ fn watch(host: &mut Host) -> (Token, Vec<(polylogue_types::PartitionId, Offset)>
     }
 }
 
-/// The watch fires. It may stand in several places of the broker, and is ended in all of them.
+/// Fires the watch, which must then be ended for all its partitions.
 fn woken(host: &mut Host, watch: Token) {
     host.changed(watch);
     let Some((_, Ask::Unwatch(ended))) = host.session.poll_request() else { panic!("the watch stays") };
@@ -81,7 +81,7 @@ fn only(response: FetchResponse) -> PartitionData {
     topic.partitions.remove(0)
 }
 
-/// The rows of a fetch that ends without a broker, or with one that has nothing.
+/// Returns the response to a fetch that needs no broker, or one that returns nothing.
 fn answered(host: &mut Host, version: i16, request: &FetchRequest) -> FetchResponse {
     host.send(version, request);
     for (token, asked) in host.asked() {
@@ -105,7 +105,7 @@ fn what_is_there_is_answered_at_once() {
     let response = host.response::<FetchRequest>(12);
     assert_eq!(rows(&response), [(2, ErrorCode::None), (0, ErrorCode::None)]);
     let [empty, full] = response.responses[0].partitions.as_slice() else { panic!() };
-    // nothing is an empty field, never a null one: clients fall over that
+    // No records is an empty field, never null: clients fail on null.
     assert_eq!(empty.records, Some(Records::new()));
     assert_eq!(full.records.as_ref().unwrap().as_bytes(), Some(&batch));
     assert_eq!((full.high_watermark, full.last_stable_offset, full.log_start_offset), (3, 3, 2));
@@ -125,7 +125,7 @@ fn a_long_poll_ends_when_something_comes() {
     host.pass(120);
     assert_eq!(host.deadline_in(), Some(380));
     woken(&mut host, token);
-    // partitions of another shard tell the same later
+    // Partitions of another shard report the same later.
     host.changed(token);
     let (token, again) = read(&mut host);
     assert_eq!(again.parts[0].offset, Offset(5));
@@ -146,7 +146,7 @@ fn a_long_poll_ends_when_its_time_is_over() {
     host.pass(499);
     host.no_response();
     host.pass(1);
-    // the watch is called off, and there is no need to look again
+    // The watch is ended without another read.
     let (_, Ask::Unwatch(ended)) = host.asked_one() else { panic!() };
     assert_eq!(ended, watch);
     let row = only(host.response::<FetchRequest>(12));
@@ -166,13 +166,13 @@ fn a_poll_that_must_not_wait() {
     let mut content_with_nothing = request(12, &[(0, 5)]);
     content_with_nothing.min_bytes = 0;
     only(answered(&mut host, 12, &content_with_nothing));
-    // more than may come at all
+    // More than the largest fetch.
     let mut contradiction = request(12, &[(0, 5)]);
     contradiction.max_bytes = 0;
     only(answered(&mut host, 12, &contradiction));
 }
 
-/// A client that is gone without a word kept its connection and its watch for as long as it had asked for: 25 days.
+/// Regression test: a client that disappeared without closing its connection kept it and its watch for as long as requested: 25 days.
 #[test]
 fn no_poll_waits_for_ever() {
     let mut host = Host::new();
@@ -197,7 +197,7 @@ fn a_poll_that_wants_much_collects_and_rests() {
     let (token, _) = read(&mut host);
     host.reply(token, Reply::Read(vec![data(&batch, 1)]));
     let (token, _) = watch(&mut host);
-    // woken right after it has looked: it rests a little instead of looking at each small append
+    // Woken right after a read: it pauses instead of reading at each small append.
     woken(&mut host, token);
     host.changed(token);
     assert!(host.asked().is_empty());
@@ -208,7 +208,7 @@ fn a_poll_that_wants_much_collects_and_rests() {
     host.reply(token, Reply::Read(vec![data(&[batch.clone(), batch.clone()].concat().into(), 2)]));
     host.no_response();
     let (watch, _) = watch(&mut host);
-    // time is up: what there is comes, though it is less than was wanted
+    // At the deadline everything is returned, though less than min_bytes.
     host.pass(500);
     let asked = host.asked();
     assert!(matches!(asked[0].1, Ask::Unwatch(ended) if ended == watch));
@@ -239,7 +239,7 @@ fn bounds_are_those_of_request_and_broker() {
     assert_eq!(asked.bytes_max, 55 << 20);
     host.reply(token, Reply::Read(vec![data(&batch(&[b"x"]), 1)]));
     host.response::<FetchRequest>(12);
-    // negative bounds are none of anything; the first batch comes anyway (KIP-74)
+    // Negative limits count as zero; the first batch is returned anyway (KIP-74).
     let mut none = request(12, &[(0, 0)]);
     (none.max_bytes, none.topics[0].partitions[0].partition_max_bytes) = (-1, -1);
     host.send(12, &none);
@@ -269,7 +269,7 @@ fn epochs() {
     }
 }
 
-/// One wrong partition is answered immediately, not when the others have something.
+/// A partition with an error is answered at once, without waiting for the others.
 #[test]
 fn an_error_does_not_wait() {
     let mut host = Host::new();
@@ -279,7 +279,7 @@ fn an_error_does_not_wait() {
     assert_eq!(rows(&response), [(0, ErrorCode::FencedLeaderEpoch), (1, ErrorCode::None)]);
 }
 
-/// But a topic that is not there does: its client would ask again at once, and for ever.
+/// An unknown topic waits: its client would retry at once, forever.
 #[test]
 fn an_unknown_topic_waits_with_the_others() {
     let mut host = Host::new();
@@ -293,7 +293,7 @@ fn an_unknown_topic_waits_with_the_others() {
     let row = &response.responses[0].partitions[0];
     assert_eq!((row.high_watermark, row.last_stable_offset, row.log_start_offset), (-1, -1, -1));
     assert_eq!(row.records, Some(Records::new()));
-    // alone it has nothing to wait for
+    // Alone it has nothing to wait for.
     assert_eq!(rows(&host.ask(12, &request(12, &[(9, 0)]))), [(9, ErrorCode::UnknownTopicOrPartition)]);
 }
 
@@ -373,8 +373,8 @@ fn there_are_no_followers() {
     assert_eq!(rows(&Host::new().ask(17, &new)), [(0, ErrorCode::NotLeaderOrFollower)]);
 }
 
-/// Kafka 3 refuses topics with `compression.type=zstd` below version 10, whatever is in them; Kafka 4.3 refuses nothing. Clients that
-/// speak an old version may know Zstandard all the same (`rskafka` reads with version 4).
+/// Kafka 3 refuses topics with `compression.type=zstd` below version 10, whatever they contain; Kafka 4.3 refuses nothing. Clients with
+/// an old version may support Zstandard all the same (`rskafka` fetches with version 4).
 #[test]
 fn zstandard_is_for_every_version() {
     let zstd = built(BatchBuilder::new().compression(Codec::Zstd, None), &[b"x"]);
@@ -418,7 +418,7 @@ fn messages_pass_untouched() {
     let memory = out.iter().any(|chunk| matches!(chunk, Chunk::Bytes(b) if b.as_ptr() == in_memory.as_ptr()));
     let file = out.iter().any(|chunk| matches!(chunk, Chunk::File(f) if (f.position, f.len) == (77, 9_000)));
     assert!(memory && file, "{out:?}");
-    // the length in front counts what is in files too
+    // The length prefix includes data in files.
     let Chunk::Bytes(first) = &out[0] else { panic!() };
     let len = i32::from_be_bytes(*first.first_chunk().unwrap());
     let rest: usize = out.iter().map(Chunk::len).sum();
@@ -432,7 +432,7 @@ fn an_empty_request_has_an_empty_answer() {
     assert!(response.responses.is_empty());
 }
 
-/// A produce on one connection wakes the fetch before it on the same connection, through the broker.
+/// A produce on one connection wakes an earlier fetch on the same connection, through the broker.
 #[test]
 fn a_fetch_is_woken_by_a_produce_behind_it() {
     let mut host = Host::new();
@@ -468,7 +468,7 @@ fn a_connection_that_is_gone_names_its_watch() {
     assert_eq!((abandoned.watches, abandoned.requests), (vec![watch], vec![]));
 }
 
-/// A fetch of `a`-0 at this offset, whose last message is of epoch 2, when the broker says that this is where that ends.
+/// A fetch of `a`-0 at this offset, after a message of epoch 2, which ends as given.
 fn after_epoch_2(host: &mut Host, offset: i64, end: Result<EpochEnd, ReadError>) {
     let mut request = request(12, &[(1, 0), (0, offset)]);
     request.topics[0].partitions[1].last_fetched_epoch = 2;
@@ -482,7 +482,7 @@ fn ends(epoch: i32, end: u64) -> Result<EpochEnd, ReadError> {
     Ok(EpochEnd { epoch, end: Some(Offset(end)) })
 }
 
-/// `last_fetched_epoch` was not looked at: who had read messages that were cut off later went on behind them (KIP-595).
+/// Regression test: `last_fetched_epoch` was ignored, and clients that had read truncated messages continued after them (KIP-595).
 #[test]
 fn a_log_that_went_another_way_is_told_at_once() {
     let out = || Err(ReadError::OutOfRange { log_start: Offset(2), high_watermark: Offset(9) });
@@ -507,7 +507,7 @@ fn epochs_that_agree_or_that_nobody_knows() {
     after_epoch_2(&mut host, 7, ends(2, 7));
     let (token, _) = read(&mut host);
     host.reply(token, Reply::Read(vec![nothing(0), nothing(7)]));
-    // they are compared again when it reads again
+    // Epochs are compared again before another read.
     let (token, _) = watch(&mut host);
     woken(&mut host, token);
     let (token, Ask::EpochEnds(_)) = host.asked_one() else { panic!() };
@@ -523,7 +523,7 @@ fn epochs_that_agree_or_that_nobody_knows() {
     for (end, offset, there, expected) in [
         (Ok(EpochEnd { epoch: -1, end: None }), 7, None, ErrorCode::OffsetOutOfRange),
         (Err(ReadError::UnknownPartition), 7, None, ErrorCode::UnknownTopicOrPartition),
-        // what was trimmed is out of range, whatever the epochs
+        // Trimmed offsets are out of range, whatever the epochs.
         (
             ends(1, 6),
             1,

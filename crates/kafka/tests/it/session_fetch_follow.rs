@@ -1,4 +1,4 @@
-//! Fetches of sessions with many partitions, which look at those only that may have something to say.
+//! Fetch sessions with many partitions, of which only changed ones are read.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -13,12 +13,12 @@ use session_host::{Host, batch, init, partition_id, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Names topics by name, so that one that is made anew is found again.
+/// A version with topic names, so that a recreated topic is found again.
 const VERSION: i16 = 12;
 const WIDE: u8 = 3;
 const PARTITIONS: u32 = 40;
 
-/// Partitions with a high watermark each, sets that follow them, and the reads that were asked for.
+/// Partitions with their high watermarks, the followed sets, and the reads requested.
 #[derive(Debug, Default)]
 struct Broker {
     ends: BTreeMap<PartitionId, u64>,
@@ -41,7 +41,7 @@ impl Broker {
         }
     }
 
-    /// Answers all that is asked, and fires what has something to fire for.
+    /// Answers all requests, and fires watches that are due.
     fn serve(&mut self, host: &mut Host) {
         loop {
             let asked = host.asked();
@@ -134,7 +134,7 @@ fn fetch(host: &mut Host, broker: &mut Broker, request: &FetchRequest) -> FetchR
     host.response::<FetchRequest>(VERSION)
 }
 
-/// The partitions in the response.
+/// Returns the partitions in the response.
 fn reported(response: &FetchResponse) -> Vec<i32> {
     response.responses.iter().flat_map(|topic| topic.partitions.iter().map(|p| p.partition_index)).collect()
 }
@@ -143,7 +143,7 @@ fn id(partition: u32) -> PartitionId {
     partition_id(WIDE, partition)
 }
 
-/// A session over all partitions of the topic, which are empty, and that follows them.
+/// A session over all partitions of the topic, which are empty and followed.
 fn begin() -> (Host, Broker, i32) {
     let (mut host, mut broker) = (Host::new(), Broker::default());
     host.topics.add(WIDE, "wide", PARTITIONS, TopicConfig::default());
@@ -157,7 +157,7 @@ fn begin() -> (Host, Broker, i32) {
     (host, broker, session)
 }
 
-/// A consumer of 10,000 partitions cost seven million instructions a fetch, for one message.
+/// Regression test: a consumer of 10,000 partitions cost seven million instructions for a fetch of one message.
 #[test]
 fn only_partitions_that_changed_are_looked_at() {
     let (mut host, mut broker, session) = begin();
@@ -168,7 +168,7 @@ fn only_partitions_that_changed_are_looked_at() {
     broker.append(id(31));
     assert_eq!(reported(&fetch(&mut host, &mut broker, &request((session, 3), vec![]))), [7, 31]);
     assert_eq!(broker.reads.drain(..).collect::<Vec<_>>(), [[id(7), id(31)]]);
-    // the client has not said that it has them: both are looked at until it has, in their turns
+    // The client has not acknowledged them: both are read until it has, in turn.
     assert_eq!(reported(&fetch(&mut host, &mut broker, &request((session, 4), wide(&[(7, 1)])))), [31]);
     assert!(reported(&fetch(&mut host, &mut broker, &request((session, 5), wide(&[(31, 2)])))).is_empty());
     assert_eq!(broker.reads.drain(..).collect::<Vec<_>>(), [vec![id(7), id(31)], vec![id(31)]]);
@@ -187,7 +187,7 @@ fn a_fetch_waits_for_its_session_and_reads_what_came() {
     broker.serve(&mut host);
     assert_eq!(reported(&host.response::<FetchRequest>(VERSION)), [12]);
     assert_eq!(broker.reads.drain(..).collect::<Vec<_>>(), [[id(12)]]);
-    // time is up, and nothing came
+    // The deadline passes without messages.
     let patient = FetchRequest { max_wait_ms: 500, ..request((session, 3), wide(&[(12, 1)])) };
     host.send(VERSION, &patient);
     broker.serve(&mut host);
@@ -197,7 +197,7 @@ fn a_fetch_waits_for_its_session_and_reads_what_came() {
     assert!(broker.watches.is_empty());
 }
 
-/// What was too little is looked at again together with what comes, and all of it is returned.
+/// Messages that were too few are read again with new ones, and all are returned.
 #[test]
 fn a_fetch_that_wants_much_gathers_it() {
     let (mut host, mut broker, session) = begin();
@@ -221,7 +221,7 @@ fn what_the_broker_follows_ends_with_its_session() {
     assert_eq!(sets, [u64::try_from(session).unwrap()]);
     let none = fetch(&mut host, &mut broker, &request((session, -1), vec![]));
     assert_eq!((none.session_id, broker.sets.len()), (0, 0));
-    // and with a partition that is forgotten
+    // The same for a forgotten partition.
     let (mut host, mut broker, session) = begin();
     let mut forget = request((session, 2), vec![]);
     let forgotten = ForgottenTopic { topic: text("wide"), partitions: vec![3, 39], ..ForgottenTopic::default() };
@@ -229,7 +229,7 @@ fn what_the_broker_follows_ends_with_its_session() {
     fetch(&mut host, &mut broker, &forget);
     assert_eq!(broker.sets.values().next().unwrap().0.len(), PARTITIONS as usize - 2);
     assert!(!broker.sets.values().next().unwrap().0.contains(&id(39)));
-    // and with one that makes room for another
+    // The same for an evicted one.
     host.session = polylogue_kafka::session::Session::new(init(2, Arc::<FetchBudget>::default()), host.now);
     broker.sets.clear();
     let all: Vec<_> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
@@ -240,17 +240,17 @@ fn what_the_broker_follows_ends_with_its_session() {
     assert_eq!(broker.sets.len(), 4);
 }
 
-/// What clients and their partitions do.
+/// Actions of clients and on partitions.
 #[derive(Clone, Debug)]
 enum Act {
     Append(u32),
-    /// Fetches; then the client has what the response held for the partitions whose bit is set.
+    /// Fetches; the client then accepts the response's partitions whose bit is set.
     Fetch(u64),
     Seek(u32, u64),
     Forget(u32),
     Recreate,
     Delete,
-    /// The broker does not have it, though it is in the catalog.
+    /// The broker does not have the partition, though it is in the catalog.
     Lose(u32),
 }
 
@@ -266,17 +266,17 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A client of a wide session, and what it must receive.
+/// A client of a large session, and what it must receive.
 struct Client {
     wants: BTreeMap<u32, u64>,
-    /// High watermarks that it received; -1 for an error or nothing.
+    /// High watermarks received; -1 for an error or none.
     known: BTreeMap<u32, i64>,
     changes: BTreeMap<u32, u64>,
     forgotten: Vec<u32>,
 }
 
 impl Client {
-    /// The partitions with something to say, as one finds who looks at each of them.
+    /// Returns the partitions with changes, as found by reading all.
     fn expected(&mut self, broker: &Broker, number: u8, there: bool) -> BTreeSet<i32> {
         let mut expected = BTreeSet::new();
         for (partition, offset) in &self.wants {
@@ -292,7 +292,7 @@ impl Client {
 }
 
 proptest! {
-    /// A session that follows tells exactly what one tells that looks at everything.
+    /// A session that follows reports exactly what one that reads everything does.
     #[test]
     fn nothing_is_missed_and_nothing_told_twice(acts in prop::collection::vec(act(), 1..120)) {
         let (mut host, mut broker, session) = begin();
@@ -310,13 +310,13 @@ proptest! {
                     client.changes.insert(partition, offset);
                 }
                 Act::Forget(partition) if client.wants.len() > 20 => {
-                    // one that was sought after its last fetch is new to the session and cannot be forgotten by it
+                    // A partition added after the last fetch is not in the session yet and cannot be forgotten.
                     if !client.changes.contains_key(&partition) && client.wants.remove(&partition).is_some() {
                         client.forgotten.push(partition);
                     }
                 }
                 Act::Forget(_) => {}
-                // with other ids, which are never used twice
+                // With new ids, which are never reused.
                 Act::Recreate if !there && number < 100 => {
                     (number, there) = (number + 1, true);
                     host.topics.add(number, "wide", PARTITIONS, TopicConfig::default());

@@ -14,7 +14,7 @@ use session_host::{Host, batch, init, partition_id, text, topic_id};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What partitions hold, by topic number and partition: high watermark, and whether there is something to read.
+/// Content by topic number and partition: high watermark, and whether there are messages.
 type Log = BTreeMap<(u8, u32), (u64, bool)>;
 
 fn topic(version: i16, number: u8, wants: &[(i32, i64)]) -> FetchTopic {
@@ -44,7 +44,7 @@ fn request(session: (i32, i32), topics: Vec<FetchTopic>) -> FetchRequest {
     }
 }
 
-/// Sends a fetch and lets a broker answer it that holds `log`.
+/// Sends a fetch, answered by a broker with this `log`.
 fn fetch(host: &mut Host, version: i16, request: &FetchRequest, log: &Log) -> FetchResponse {
     host.send(version, request);
     for (token, asked) in host.asked() {
@@ -61,7 +61,7 @@ fn fetch(host: &mut Host, version: i16, request: &FetchRequest, log: &Log) -> Fe
     host.response::<FetchRequest>(version)
 }
 
-/// Topic number and partition of each row, in order.
+/// Returns topic number and partition of each row, in order.
 fn reported(response: &FetchResponse) -> Vec<(u8, i32)> {
     let number = |topic: &str, id: TopicId| if topic == "a" || id == topic_id(1) { 1 } else { 2 };
     let topics = response.responses.iter();
@@ -72,7 +72,7 @@ fn all(version: i16) -> Vec<FetchTopic> {
     vec![topic(version, 1, &[(0, 0), (1, 0)]), topic(version, 2, &[(0, 0)])]
 }
 
-/// Begins a session over `a`-0, `a`-1 and `b`-0.
+/// Creates a session over `a`-0, `a`-1 and `b`-0.
 fn begin(host: &mut Host, version: i16) -> i32 {
     let response = fetch(host, version, &request((0, 0), all(version)), &Log::new());
     assert_eq!(reported(&response), [(1, 0), (1, 1), (2, 0)]);
@@ -91,13 +91,13 @@ fn only_what_has_changed_is_told() {
         let response = next(&mut host, 1, &log);
         assert_eq!((response.error_code, response.session_id), (0, id));
         assert!(response.responses.is_empty(), "nothing new");
-        // the high watermark has moved, though nothing is to be read from where the client stands
+        // The high watermark has changed, without messages at the client's offset.
         log.insert((1, 1), (4, false));
         let response = next(&mut host, 2, &log);
         assert_eq!(reported(&response), [(1, 1)]);
         assert_eq!(response.responses[0].partitions[0].high_watermark, 4);
         assert!(next(&mut host, 3, &log).responses.is_empty());
-        // messages are always in the response
+        // Messages are always in the response.
         log.insert((2, 0), (4, true));
         assert_eq!(reported(&next(&mut host, 4, &log)), [(2, 0)]);
         assert_eq!(reported(&next(&mut host, 5, &log)), [(2, 0)]);
@@ -109,7 +109,7 @@ fn requests_change_the_session() {
     for version in [12, 13] {
         let mut host = Host::new();
         let id = begin(&mut host, version);
-        // another partition, another offset, and one less
+        // Another partition, another offset, and one less.
         let mut change = request((id, 1), vec![topic(version, 1, &[(2, 7), (0, 3)])]);
         change.forgotten_topics_data = vec![ForgottenTopic {
             topic: text(if version >= 13 { "" } else { "b" }),
@@ -123,12 +123,12 @@ fn requests_change_the_session() {
         assert_eq!(parts, [part(0, 3), part(1, 0), part(2, 7)]);
         let nothing = || Ok(ReadData { chunks: vec![], high_watermark: Offset(0), log_start: Offset(0) });
         host.reply(token, Reply::Read((0..3).map(|_| nothing()).collect()));
-        // a new partition is in the response, whatever there is of it
+        // A new partition is always in the response.
         assert_eq!(reported(&host.response::<FetchRequest>(version)), [(1, 2)]);
     }
 }
 
-/// A partition that returned something goes behind the others, so that a small `max_bytes` serves each in its turn.
+/// A partition that returned data moves to the end, so that a small `max_bytes` serves each in turn.
 #[test]
 fn partitions_take_turns() {
     let mut host = Host::new();
@@ -188,9 +188,9 @@ fn wrong_sessions() {
     assert_eq!(error((id, 2), 12), ErrorCode::InvalidFetchSessionEpoch);
     assert_eq!(error((id, -7), 12), ErrorCode::InvalidFetchSessionEpoch);
     assert_eq!(error((id, 1), 13), ErrorCode::FetchSessionTopicIdError);
-    // none of these has moved the epoch on
+    // None of these has advanced the epoch.
     assert_eq!(fetch(&mut host, 12, &request((id, 1), vec![]), &log).error_code, 0);
-    // a request that was sent twice
+    // A repeated request.
     let twice = fetch(&mut host, 12, &request((id, 1), vec![]), &log);
     assert_eq!(twice.error_code, ErrorCode::InvalidFetchSessionEpoch.code());
 }
@@ -232,8 +232,8 @@ fn a_session_may_begin_empty() {
     assert_eq!((reported(&response).len(), response.session_id), (3, id));
 }
 
-/// Kafka has one cache for all connections; here a session belongs to its connection, and another one has to begin
-/// anew, as after an eviction.
+/// Kafka has one cache for all connections; here a session belongs to its connection, and another one must create a
+/// new session, as after an eviction.
 #[test]
 fn a_session_belongs_to_its_connection() {
     let mut host = Host::new();
@@ -251,23 +251,23 @@ fn without_room_there_are_no_sessions() {
     host.session = Session::new(init(1, Arc::clone(&budget)), host.now);
     let id = begin(&mut host, 12);
     assert_eq!((budget.sessions(), budget.partitions()), (1, 3));
-    // another connection finds no room for three more
+    // Another connection has no budget for three more.
     let mut other = Host::with(host.settings.clone());
     other.session = Session::new(init(2, Arc::clone(&budget)), other.now);
     let response = fetch(&mut other, 12, &request((0, 0), all(12)), &Log::new());
     assert_eq!((reported(&response).len(), response.session_id), (3, 0));
-    // and this one not for two
+    // Nor this one for two.
     let grown = request((id, 1), vec![topic(12, 1, &[(2, 0)]), topic(12, 2, &[(1, 0)])]);
     let response = fetch(&mut host, 12, &grown, &Log::new());
     assert_eq!(response.error_code, ErrorCode::FetchSessionIdNotFound.code());
     assert_eq!((budget.sessions(), budget.partitions()), (0, 0));
-    // which leaves room again, until the connection goes
+    // That frees budget until the connection is closed.
     begin(&mut host, 12);
     drop(host.session.on_closed());
     assert_eq!((budget.sessions(), budget.partitions()), (0, 0));
 }
 
-/// A second fetch of a session cannot start while the first waits, or its epoch would overtake the first's answer.
+/// A second fetch of a session waits for the first, so that epochs and responses stay in order.
 #[test]
 fn fetches_of_one_connection_take_turns() {
     let mut host = Host::new();
@@ -287,7 +287,7 @@ fn fetches_of_one_connection_take_turns() {
     assert_eq!(host.response_to::<FetchRequest>(12).1.error_code, 0);
 }
 
-/// The budget counts partitions, and a name was kept at whatever length it came: 200,000 of 30 KiB each were 6 GB.
+/// Regression test: the budget counts partitions, and names of any length were stored: 200,000 of 30 KiB each were 6 GB.
 #[test]
 fn names_that_no_topic_can_have_are_answered_and_not_remembered() {
     let named = |len: usize, partitions: &[i32]| {

@@ -1,4 +1,4 @@
-//! Group requests on their way to the coordinator and back.
+//! Group requests to the coordinator.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -62,7 +62,7 @@ fn a_join_carries_everything() {
     let (token, GroupCommand::Join(join)) = command(&mut host) else { panic!() };
     assert_eq!((join.version, &*join.group_id, &*join.member_id), (9, "g", "m-1"));
     assert_eq!(join.instance_id.as_deref(), Some("static"));
-    // what Kafka's tools show of a member
+    // Fields that Kafka's tools show.
     assert_eq!((&*join.client_id, &*join.client_host), ("test-client", "/192.0.2.1"));
     assert_eq!((join.session_timeout_ms, join.rebalance_timeout_ms), (10_000, 60_000));
     let protocols: Vec<_> = join.protocols.iter().map(|p| (&*p.name, p.metadata.to_vec())).collect();
@@ -95,7 +95,7 @@ fn a_coordinator_that_cannot_answer_is_retried() {
         unavailable(&mut host, token);
         let response = host.response::<JoinGroupRequest>(version);
         assert_eq!((response.error_code, response.generation_id, &*response.member_id), (BUSY, -1, "m-1"));
-        // null can be said from version 7 on
+        // Nullable from version 7 on.
         assert_eq!(response.protocol_name, (version < 7).then(StrBytes::new));
     }
     for (why, expected) in [
@@ -222,7 +222,7 @@ fn a_commit_carries_everything() {
         let rows: Vec<_> = response.topics[0].partitions.iter().map(|p| (p.partition_index, p.error_code)).collect();
         assert_eq!(rows, [(0, 0), (1, 22)]);
 
-        // each partition hears that nothing could be done
+        // Each partition gets the error.
         host.send(version, &self::commit(version));
         let (token, _) = command(&mut host);
         unavailable(&mut host, token);
@@ -286,14 +286,14 @@ fn offsets_that_cannot_be_told() {
     assert_eq!(groups, [(text("g"), BUSY), (text("h"), BUSY)]);
 }
 
-/// A fetch of offsets behind a commit on the same connection sees it.
+/// An offset fetch after a commit on the same connection sees it.
 #[test]
 fn offsets_are_read_after_they_are_committed() {
     let mut host = Host::new();
     host.send(8, &commit(8));
     let group = OffsetFetchRequestGroup { group_id: text("g"), ..OffsetFetchRequestGroup::default() };
     host.send(8, &OffsetFetchRequest { groups: vec![group], ..OffsetFetchRequest::default() });
-    // while commits do not wait for each other
+    // Commits do not wait for each other.
     let (token, GroupCommand::CommitOffsets(_)) = command(&mut host) else { panic!() };
     reply(&mut host, token, GroupReply::CommitOffsets(vec![]));
     let (_, GroupCommand::FetchOffsets(_)) = command(&mut host) else { panic!() };
@@ -328,12 +328,12 @@ fn a_reply_of_another_command_ends_the_connection() {
     assert!(matches!(host.close_reason(), Some(CloseReason::Reply { .. })));
 }
 
-/// Sixteen answers that name all members of a group were made at once, and lay there until they were taken.
+/// Regression test: sixteen responses with all members of a group were built at once and kept until they were taken.
 #[test]
 fn one_answer_of_any_length_is_prepared_at_a_time() {
     let mut host = Host::new();
     host.send(9, &join());
-    // a join may take long, and only another one waits for it
+    // A join may take long, and only another join waits for it.
     host.send(4, &HeartbeatRequest { group_id: text("g"), ..HeartbeatRequest::default() });
     host.send(9, &join());
     let asked = host.asked();

@@ -1,4 +1,4 @@
-//! What tools ask of the group coordinator, on its way there and back.
+//! Administrative group requests to the coordinator.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ fn reply(host: &mut Host, token: Token, reply: GroupReply) {
     host.reply(token, Reply::Machine(Ok(Box::new(reply))));
 }
 
-/// A request that the coordinator cannot answer for this reason.
+/// Returns the response to a request that the coordinator cannot answer for this reason.
 fn refused<R: Request>(version: i16, request: &R, why: Unavailable) -> R::Response {
     let mut host = Host::new();
     host.send(version, request);
@@ -131,7 +131,7 @@ fn offsets_are_deleted_by_partition() {
     assert_eq!((response.error_code, response.topics.len()), (68, 0));
 }
 
-/// Commits that came before on the connection have ended when groups are listed, described or deleted.
+/// Listing, describing and deleting groups waits for earlier commits on the connection.
 #[test]
 fn groups_are_looked_at_after_commits() {
     fn behind_a_commit<R: Request>(version: i16, request: &R) {
@@ -148,7 +148,7 @@ fn groups_are_looked_at_after_commits() {
     behind_a_commit(0, &requests::offset_delete(0));
 }
 
-/// A client that hears GROUP_ID_NOT_FOUND gives up: a coordinator that cannot answer just now never says it, nor -1.
+/// GROUP_ID_NOT_FOUND is final for clients: it, and -1, are never returned while the coordinator is unavailable.
 #[test]
 fn mistake_23_a_coordinator_that_cannot_answer_says_so_and_not_that_there_is_no_group() {
     use Unavailable::{Busy, NotCommitted, Stopping, StorageFull, Unknown};

@@ -1,4 +1,4 @@
-//! Bytes that no client would send: nothing panics, and whatever is answered is well-formed.
+//! Malformed input: no panics, and every response is well-formed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ use session_host::broker::Broker;
 use session_host::requests::frames;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Reads the response of any API.
+/// Decodes the response of any API.
 fn decode_any(key: ApiKey, version: i16, body: &mut Reader) -> Result<(), DecodeError> {
     macro_rules! decode {
         ($($api:ident $module:ident $response:ident),+ $(,)?) => {
@@ -75,10 +75,10 @@ fn decode_any(key: ApiKey, version: i16, body: &mut Reader) -> Result<(), Decode
     body.finish()
 }
 
-/// Requests whose responses may come.
+/// Requests whose responses are expected.
 type Expected = VecDeque<(ApiKey, i16, i32)>;
 
-/// What the frames in `bytes` ask, as far as they are frames.
+/// Parses the requests in `bytes`, as far as they are complete frames.
 fn expected(mut bytes: &[u8]) -> Expected {
     let mut expected = Expected::new();
     while let Some((len, rest)) = bytes.split_first_chunk::<4>() {
@@ -90,7 +90,7 @@ fn expected(mut bytes: &[u8]) -> Expected {
     expected
 }
 
-/// Takes the output, which must be whole responses to what is expected, in order.
+/// Takes the output, which must be complete responses to the expected requests, in order.
 fn check_output(host: &mut Host, expected: &mut Expected) {
     while let Some(frame) = host.response_frame() {
         loop {
@@ -102,13 +102,13 @@ fn check_output(host: &mut Host, expected: &mut Expected) {
                 decode_any(key, version, &mut body).unwrap_or_else(|error| panic!("{key} {version}: {error}"));
                 break;
             }
-            // only a producer that wants no answer is passed over
+            // Only produce requests with acks=0 have no response.
             assert_eq!(key, ApiKey::Produce, "{reported} instead of {correlation}");
         }
     }
 }
 
-/// Feeds bytes in pieces, serves the session, and lets time pass in between.
+/// Feeds bytes in pieces, serves the session, and advances time in between.
 fn run(bytes: &[u8], pieces: &[usize], pass_ms: u64) -> Host {
     let mut host = Host::with(KafkaSettings { request_bytes_max: 1 << 20, ..KafkaSettings::default() });
     let mut broker = Broker::default();
@@ -118,7 +118,7 @@ fn run(bytes: &[u8], pieces: &[usize], pass_ms: u64) -> Host {
         let (now, later) = rest.split_at(piece.min(rest.len()));
         rest = later;
         host.feed(now);
-        // twice: what comes out makes room for what waits
+        // Twice: taking output frees slots for queued requests.
         for _ in 0..2 {
             broker.serve(&mut host);
             check_output(&mut host, &mut expected);
@@ -137,7 +137,7 @@ fn corpus() -> &'static [Vec<u8>] {
     CORPUS.get_or_init(frames)
 }
 
-/// What is damaged, cut and mixed here, and what the fuzzer begins with, is all that is served: admin requests were missing.
+/// The corpus of this test and of the fuzzer covers all APIs; once the admin requests were missing.
 #[test]
 fn the_corpus_has_every_api_at_every_version() {
     let asked: BTreeSet<(i16, i16)> = corpus()
@@ -152,7 +152,7 @@ fn the_corpus_has_every_api_at_every_version() {
     }
 }
 
-/// Requests one after the other.
+/// Requests in sequence.
 fn requests() -> impl Strategy<Value = Vec<u8>> {
     vec(0..corpus().len(), 1..12).prop_map(|picks| picks.iter().flat_map(|pick| corpus()[*pick].clone()).collect())
 }
@@ -160,7 +160,7 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
 #[derive(Clone, Debug)]
 enum Damage {
     Set(usize, u8),
-    /// Four bytes that are a count or a length somewhere.
+    /// Four bytes that are a count or a length at some position.
     Count(usize, i32),
     Cut(usize, usize),
     Repeat(usize, usize),
@@ -176,7 +176,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Damages the frame's body, and repairs its length, so that what comes next is still a frame.
+/// Damages the frame's body and repairs its length, so that the next frame is found.
 fn damaged(frame: &[u8], damages: &[Damage]) -> Vec<u8> {
     let mut body = frame[4..].to_vec();
     for damage in damages {
@@ -221,14 +221,14 @@ proptest! {
         run(&[&len.to_be_bytes(), head.as_slice(), rest.as_slice()].concat(), &[], 0);
     }
 
-    /// What is not damaged is all answered, however it arrives, but for what wants no answer.
+    /// Undamaged requests are all answered, however they are split, except those without a response.
     #[test]
     fn good_requests_in_pieces(bytes in requests(), pieces in vec(1..400_usize, 0..8), pass_ms in 0..300_u64) {
         let mut host = run(&bytes, &pieces, pass_ms);
         host.pass(10_000);
         match host.close_reason() {
             None => prop_assert!(host.input.is_empty()),
-            // one request deletes the topic, and another writes to it and wants no answer
+            // One request deletes the topic, and another writes to it with acks=0.
             Some(reason) => prop_assert!(matches!(reason, CloseReason::Produce { .. }), "{}", reason),
         }
     }
@@ -249,9 +249,9 @@ proptest! {
     fn truncated_requests(pick in 0..corpus().len(), keep in any::<prop::sample::Index>(), before in requests()) {
         let whole = &corpus()[pick];
         let keep = keep.index(whole.len());
-        // as the end of the connection
+        // At the end of the connection.
         run(&[before.as_slice(), &whole[..keep]].concat(), &[], 0);
-        // as a frame that says so
+        // In a frame of the same length.
         if keep > 4 {
             let mut cut = whole[..keep].to_vec();
             cut[..4].copy_from_slice(&i32::try_from(keep - 4).unwrap().to_be_bytes());
@@ -260,7 +260,7 @@ proptest! {
     }
 }
 
-/// Every frame, cut at every byte.
+/// Every frame, truncated at every byte.
 #[test]
 fn every_request_cut_everywhere() {
     for whole in corpus() {
@@ -272,7 +272,7 @@ fn every_request_cut_everywhere() {
     }
 }
 
-/// Every four bytes of every frame, as the largest count and as a negative one.
+/// Every four bytes of every frame, replaced by the largest count and by a negative one.
 #[test]
 fn counts_that_cannot_be_everywhere() {
     for whole in corpus() {

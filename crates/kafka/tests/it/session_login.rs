@@ -1,4 +1,4 @@
-//! Who a client is: handshakes, tokens with and without headers, what is served before and after, and again after a while.
+//! Logins: handshakes, tokens with and without headers, requests before and after, and re-authentication.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ use session_host::{Host, frame, requests, text};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What RFC 7677's client says, whose proofs for `SERVER` were computed with Python's hashlib.
+/// The client's first message of RFC 7677; proofs for `SERVER` were computed with Python's hashlib.
 const FIRST: &str = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO";
 const SERVER: &str = "r=rOprNGfwEbeRWgbNEkqOAAECAwQFBgcICQoLDA0ODxAREhMUFRYX,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
 const LAST: &str = "c=biws,r=rOprNGfwEbeRWgbNEkqOAAECAwQFBgcICQoLDA0ODxAREhMUFRYX,p=";
@@ -100,7 +100,7 @@ fn a_proof_lets_in_with_and_without_headers() {
         let mut asked = Asked::new();
         assert_eq!(handshake(&mut asked, 0, mechanism).error_code, 0);
         let bare = |token: &str| [&u32::try_from(token.len()).unwrap().to_be_bytes(), token.as_bytes()].concat();
-        // A byte at a time: a token is no request, whatever its first bytes say.
+        // A byte at a time: a token is not parsed as a request, whatever its first bytes are.
         bare(FIRST).iter().for_each(|byte| asked.host.feed(&[*byte]));
         assert_eq!(asked.host.response_frame().as_deref(), Some(SERVER.as_bytes()));
         asked.host.feed(&bare(&format!("{LAST}{proof}")));
@@ -110,7 +110,7 @@ fn a_proof_lets_in_with_and_without_headers() {
     }
 }
 
-/// An exchange that was begun before the user was deleted let in afterwards.
+/// Regression test: an exchange started before the user was deleted succeeded afterwards.
 #[test]
 fn a_user_that_goes_during_an_exchange_is_not_let_in() {
     let (mechanism, proof, _) = PROOFS[0];
@@ -158,7 +158,7 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     assert_eq!(asked.refused("n,,n=user,r=abc,tokenauth=true"), text);
 }
 
-/// Who closed the connection before the answer came had the next guess looked at at once.
+/// Regression test: after closing the connection before the response, the next guess was verified at once.
 #[test]
 fn a_password_is_not_looked_at_before_its_turn() {
     let proof = format!("{LAST}{}", "A".repeat(43) + "=");
@@ -171,7 +171,7 @@ fn a_password_is_not_looked_at_before_its_turn() {
         *asked.users.turn_ms.lock().unwrap() = 700;
         asked.host.send(2, &SaslAuthenticateRequest { auth_bytes: last.to_owned().into() });
         for _ in 0..2 {
-            // Another attempt may have had the first turn.
+            // Another attempt may have got the first slot.
             assert_eq!((asked.host.response_frame(), asked.host.deadline_in()), (None, Some(700)));
             assert!(
                 asked.host.session.user().is_none() && asked.reported().is_empty(),
@@ -186,7 +186,7 @@ fn a_password_is_not_looked_at_before_its_turn() {
     }
 }
 
-/// One whose turn did not come waited on and on, far beyond the time that a login may take.
+/// Regression test: an attempt without a slot waited far beyond the login timeout.
 #[test]
 fn a_login_whose_turn_does_not_come_in_time_ends() {
     for (turn_ms, after_ms) in [(700, LOGIN_MS_MAX), (u64::MAX, 0)] {
@@ -201,7 +201,7 @@ fn a_login_whose_turn_does_not_come_in_time_ends() {
     }
 }
 
-/// Without a header there is no way to say why.
+/// Without a header there is no error response.
 #[test]
 fn a_bare_token_that_is_wrong_ends_the_connection_without_a_word() {
     let mut asked = Asked::new();
@@ -213,7 +213,7 @@ fn a_bare_token_that_is_wrong_ends_the_connection_without_a_word() {
     assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })));
 }
 
-/// Each guess had its own answer to wait for, and they waited side by side.
+/// Regression test: guesses in parallel were delayed in parallel.
 #[test]
 fn passwords_cannot_be_guessed_side_by_side_on_one_connection() {
     let mut asked = Asked::new();
@@ -251,7 +251,7 @@ fn where_nobody_is_asked_there_is_nothing_to_log_in_to() {
     assert_eq!(host.close_reason(), None);
 }
 
-/// A client that connected and said nothing kept a place for ten minutes.
+/// Regression test: a silent client kept its connection for ten minutes.
 #[test]
 fn whoever_does_not_log_in_is_not_waited_for() {
     let mut asked = Asked::new();
@@ -259,7 +259,7 @@ fn whoever_does_not_log_in_is_not_waited_for() {
     asked.host.pass(LOGIN_MS_MAX - 1);
     handshake(&mut asked, 1, "SCRAM-SHA-256");
     assert_eq!(asked.host.close_reason(), None);
-    assert_eq!(asked.host.deadline_in(), Some(1), "a word gains no time");
+    assert_eq!(asked.host.deadline_in(), Some(1), "a request does not extend the timeout");
     asked.host.pass(1);
     assert!(matches!(asked.host.close_reason(), Some(CloseReason::Login { .. })));
     let mut asked = Asked::new();
@@ -267,7 +267,7 @@ fn whoever_does_not_log_in_is_not_waited_for() {
     assert_eq!(asked.host.deadline_in(), Some(KafkaSettings::default().idle_ms_max));
 }
 
-/// A stranger could make the broker take 100 MiB in before it refused.
+/// Regression test: before authentication a client could make the broker receive 100 MiB before the refusal.
 #[test]
 fn strangers_send_short_frames() {
     let produce = requests::produce(9);
@@ -420,7 +420,7 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
     );
 }
 
-/// Any user could have set an administrator's password.
+/// Regression test: any user could set an administrator's password.
 #[test]
 fn users_are_managed_by_who_may_and_administrators_by_themselves() {
     let alter = AlterUserScramCredentialsRequest { deletions: vec![], upsertions: vec![set("root", 1, 4_096, 32)] };
@@ -448,7 +448,7 @@ fn users_are_managed_by_who_may_and_administrators_by_themselves() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever strangers send, the broker hears nothing of it and no user is known.
+    /// Whatever is sent before authentication, the broker gets no request and no user is logged in.
     #[test]
     fn strangers_reach_nobody(
         mechanism in prop::sample::select(vec!["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "X"]),

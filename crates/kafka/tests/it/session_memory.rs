@@ -1,4 +1,4 @@
-//! What a session allocates: nothing while it is silent, a handful of times a request, and never by the message.
+//! Allocations of a session: none while idle, a few for each request, none for each message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ use polylogue_types::{Chunk, Offset};
 use session_host::{START_MS, Topics, batch, frame, init, requests};
 use std::sync::Arc;
 
-/// A session as the server runs it, with nothing around that would allocate.
+/// A session as the server runs it, in an environment that does not allocate.
 struct Bare {
     session: Session,
     topics: Topics,
@@ -42,12 +42,12 @@ impl Bare {
     fn new() -> Bare {
         let mut topics = Topics::default();
         topics.add(1, "a", 3, TopicConfig::default());
-        // looking for a coordinator would make it first
+        // FindCoordinator would create it first.
         topics.add(2, "__consumer_offsets", 1, TopicConfig::default());
         let session = Session::new(init(1, Arc::default()), Now::default());
         let (input, output) = (BytesMut::with_capacity(1 << 20), Vec::with_capacity(64));
         let mut bare = Bare { session, topics, settings: KafkaSettings::default(), input, output };
-        // the queues of a session have their first elements
+        // Warm up the session's queues.
         let frame = frame(9, 1, &requests::produce(9));
         bare.round(&frame, produced());
         bare
@@ -86,11 +86,11 @@ fn read(chunks: Vec<Chunk>) -> Reply {
     Reply::Read(vec![Ok(ReadData { chunks, high_watermark: Offset(5), log_start: Offset(0) })])
 }
 
-/// What the second of two equal rounds allocates: the first may have made room.
+/// Measures the second of two equal rounds; the first may grow buffers.
 fn of_round(frame: &[u8], mut reply: impl FnMut() -> Reply) -> AllocationInfo {
     let mut bare = Bare::new();
     bare.round(frame, reply());
-    // the input had to grow once more after its first bytes were given away
+    // The input must grow once after its first bytes were split off.
     bare.input.reserve(1 << 20);
     let reply = reply();
     measure(|| bare.round(frame, reply))
@@ -122,7 +122,7 @@ fn a_fetch_allocates_a_handful_of_times_whatever_its_messages() {
     assert!(few <= 16, "{few} allocations");
 }
 
-/// A silent connection has its struct and the text of its peer's address.
+/// An idle connection has its struct and the text of its peer's address.
 #[test]
 fn a_silent_session_has_next_to_nothing_on_the_heap() {
     let template = init(1, Arc::default());
@@ -133,7 +133,7 @@ fn a_silent_session_has_next_to_nothing_on_the_heap() {
     drop(session);
 }
 
-/// A frame whose first bytes have come reserves nothing: neither for its length nor for what it counts.
+/// The first bytes of a frame reserve nothing: neither for its length nor for its counts.
 #[test]
 fn half_a_frame_reserves_nothing() {
     let mut bare = Bare::new();
@@ -145,7 +145,7 @@ fn half_a_frame_reserves_nothing() {
     assert_eq!(bare.session.next_frame().unwrap().len, 4 + (90 << 20));
 }
 
-/// Lists of the smallest elements there are stay within the permit that is asked for them, whether they are answered or
+/// Lists of the smallest elements stay within the permit, whether they are answered or
 /// refused.
 #[test]
 fn lists_of_nothings_stay_within_their_permit() {
@@ -198,7 +198,7 @@ fn lists_of_nothings_stay_within_their_permit() {
         let quorum = |topic_name| RequestTopicData { topic_name, partitions: vec![] };
         frames.push(frame(2, 1, &DescribeQuorumRequest { topics: names(count).map(quorum).collect() }));
         let update = |feature| FeatureUpdateKey { feature, ..FeatureUpdateKey::default() };
-        // more would not fit the longest request
+        // More would exceed the largest request.
         let feature_updates = names(count.min(20_000)).map(update).collect();
         frames.push(frame(1, 1, &UpdateFeaturesRequest { feature_updates, ..requests::update_features(1) }));
         frames.push(frame(6, 1, &JoinGroupRequest { protocols, ..requests::join_group(6) }));
@@ -217,7 +217,7 @@ fn lists_of_nothings_stay_within_their_permit() {
     }
 }
 
-/// Asking for topics creates them, and what is created is answered with all that holds for it: 36 settings each.
+/// Metadata requests create topics, and CreateTopics returns all configs of a new topic: 36 each.
 #[test]
 fn many_new_topics_stay_within_their_permit() {
     let mut over = false;
@@ -254,7 +254,7 @@ fn many_new_topics_stay_within_their_permit() {
     assert!(!over);
 }
 
-/// What no response of theirs can say is not made: 10,000 topics of version 4 took 50 MB.
+/// Regression test: configs that a response has no field for were built: 10,000 topics of version 4 took 50 MB.
 #[test]
 fn settings_are_made_for_versions_that_can_say_them() {
     let of = |version| {
@@ -268,11 +268,11 @@ fn settings_are_made_for_versions_that_can_say_them() {
     assert!(of(4) < 3_000 && of(5) > 5_000, "{} and {}", of(4), of(5));
 }
 
-/// A frame full of the smallest partitions there are costs no more than a few times its length.
+/// A frame full of the smallest partitions costs no more than a few times its size.
 #[test]
 fn a_frame_of_nothings_does_not_multiply() {
     let mut bytes = frame(9, 1, &ProduceRequest { topic_data: vec![], ..requests::produce(9) });
-    // one topic "a" with as many partitions as fit: number, null records, no tags
+    // One topic "a" with as many partitions as fit: number, null records, no tags.
     let partitions = 2_000_000_u32;
     assert_eq!(bytes.pop(), Some(0));
     assert_eq!(bytes.pop(), Some(1));

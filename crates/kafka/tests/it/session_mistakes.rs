@@ -1,4 +1,4 @@
-//! Mistakes that other brokers have made, under the numbers of the list of them, as far as sessions could make them too.
+//! Bugs of other brokers, by their number in the list of known bugs, as far as sessions could have them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -43,14 +43,14 @@ fn produce(acks: i16, records: Bytes) -> ProduceRequest {
     }
 }
 
-/// What the log is to store of a batch into `a`-0.
+/// Returns what the log is to store of a batch for `a`-0.
 fn stored(host: &mut Host, records: Bytes) -> Bytes {
     host.send(9, &produce(-1, records));
     let (_, Ask::Append(append)) = host.asked_one() else { panic!("{:?}", host.session) };
     append.entries[0].bytes.clone()
 }
 
-/// The error that a produce into `a`-0 ends with, when the broker says this.
+/// Returns the error of a produce to `a`-0, for this reply of the broker.
 fn produced(answer: Result<Appended, AppendError>) -> (ErrorCode, i64) {
     let mut host = Host::new();
     host.send(9, &produce(-1, built(BatchBuilder::new().producer(7, 0, 5), &[b"x"])));
@@ -98,17 +98,17 @@ fn mistake_01_a_fetch_in_the_middle_of_a_batch_gets_the_batch() {
 
 #[test]
 fn mistake_02_idempotent_producers_hear_what_they_can_act_on() {
-    // a duplicate is a success with its first offset
+    // A duplicate is a success with the original offset.
     let duplicate = Appended { base_offset: Offset(40), log_start: Offset(0), duplicate: true, max_timestamp: -1 };
     assert_eq!(produced(Ok(duplicate)), (ErrorCode::None, 40));
     assert_eq!(produced(Err(AppendError::OutOfOrderSequence)).0, ErrorCode::OutOfOrderSequenceNumber);
     assert_eq!(produced(Err(AppendError::InvalidProducerEpoch)).0, ErrorCode::InvalidProducerEpoch);
-    // never -1, after which a producer gives up or begins a new epoch; each of these can be tried again
+    // Never -1, after which a producer gives up or starts a new epoch; all of these can be retried.
     use Unavailable::{Busy, NotCommitted, Stopping, StorageFull, Unknown};
     for why in [Busy, NotCommitted, Stopping, StorageFull, Unknown] {
         assert!(produced(Err(AppendError::Unavailable(why))).0.retriable(), "{why:?}");
     }
-    // the sequence wraps
+    // The sequence number wraps.
     let mut host = Host::new();
     let last = built(BatchBuilder::new().producer(7, 3, i32::MAX), &[b"x", b"y"]);
     host.send(9, &produce(-1, last));
@@ -133,7 +133,7 @@ fn mistake_05_a_time_is_looked_up_in_messages() {
     host.reply(token, Reply::FindOffsets(vec![Ok(found)]));
     let response = host.response::<ListOffsetsRequest>(7);
     let row = &response.topics[0].partitions[0];
-    // the message's offset and its time, not the batch's, and at or after, not after
+    // The message's offset and timestamp, not the batch's; at or after, not after.
     assert_eq!((row.offset, row.timestamp), (1, 2_000));
 }
 
@@ -207,8 +207,8 @@ fn mistake_13_a_transactional_producer_is_told_that_it_cannot_be_one() {
     }
 }
 
-/// Byte for byte: length, correlation id, no tags after the header (it is version 0 whatever the body's version), error,
-/// compact array of 16 rows.
+/// Byte for byte: length, correlation id, no header tags (it is version 0 whatever the body's version), error, compact array of
+/// 16 rows.
 #[test]
 fn mistake_14_the_bytes_of_an_api_versions_response() {
     let mut host = Host::new();
@@ -232,11 +232,11 @@ fn mistake_14_the_bytes_of_an_api_versions_response() {
 fn mistake_14_a_version_that_nobody_speaks_is_answered_in_version_0() {
     for version in [5, 9, i16::MAX, -1] {
         let mut host = Host::new();
-        // a body that version 3 would not take
+        // A body that is invalid in version 3.
         let mut bytes = frame(0, 77, &ApiVersionsRequest::default());
         bytes[6..8].copy_from_slice(&version.to_be_bytes());
         if version > 0 {
-            // the header of a flexible version has tags
+            // The header of a flexible version has tags.
             bytes.push(0);
         }
         bytes.extend([0xff; 20]);
@@ -247,7 +247,7 @@ fn mistake_14_a_version_that_nobody_speaks_is_answered_in_version_0() {
         assert_eq!((correlation, code(response.error_code)), (77, ErrorCode::UnsupportedVersion));
         let rows: Vec<_> = response.api_keys.iter().map(|k| (k.api_key, k.min_version, k.max_version)).collect();
         assert_eq!(rows, [(18, 0, 4)]);
-        // and the connection goes on
+        // The connection continues.
         assert_eq!(host.ask(0, &ApiVersionsRequest::default()).error_code, 0);
     }
 }
@@ -265,7 +265,7 @@ fn mistake_14_a_client_without_a_proper_name() {
     assert_eq!((&*software.name, &*software.version), ("lib", "1.0"));
 }
 
-/// Both were kept at any length for as long as the connection: 64 KiB for each of 5,000 silent clients.
+/// Regression test: both were stored at any length for the life of a connection: 64 KiB for each of 5,000 idle clients.
 #[test]
 fn the_name_of_a_client_is_kept_so_far() {
     let mut host = Host::new();
@@ -276,7 +276,7 @@ fn the_name_of_a_client_is_kept_so_far() {
     assert_eq!((&*software.name, &*software.version), (&name[..64], &version[..64]));
 }
 
-/// Clients guess the release from the versions: they are those of one release, Kafka 4.3, without gaps.
+/// Clients derive the release from the versions: they are those of one release, Kafka 4.3, without gaps.
 #[test]
 fn mistake_15_versions_are_those_of_a_real_release() {
     for api in supported_apis() {
@@ -289,7 +289,7 @@ fn mistake_15_versions_are_those_of_a_real_release() {
 
 #[test]
 fn mistake_16_unknown_tags_are_skipped_and_defaults_are_not_written() {
-    // two unknown tagged fields at the end of the header and of the body
+    // Two unknown tagged fields at the end of the header and of the body.
     let mut bytes =
         frame(3, 5, &ApiVersionsRequest { client_software_name: text("x"), client_software_version: text("1") });
     assert_eq!(bytes.pop(), Some(0));
@@ -300,20 +300,20 @@ fn mistake_16_unknown_tags_are_skipped_and_defaults_are_not_written() {
     host.feed(&bytes);
     assert_eq!(host.response_to::<ApiVersionsRequest>(3).1.error_code, 0);
 
-    // an ordinary produce response names no leader and no endpoints: not even as an empty tag
+    // An ordinary produce response contains neither a leader nor endpoints, not even as an empty tag.
     host.send(10, &produce(-1, batch(&[b"x"])));
     let (token, _) = host.asked_one();
     let appended = Appended { base_offset: Offset(0), log_start: Offset(0), duplicate: false, max_timestamp: -1 };
     host.reply(token, Reply::Append(vec![Ok(appended)]));
     let frame = host.response_frame().unwrap();
-    // correlation id, header tags, one topic "a" with one partition: no tags in partition, topic and response
+    // Correlation id, header tags, one topic "a" with one partition: no tags in partition, topic and response.
     assert_eq!(frame[4..9], [0, 2, 2, b'a', 2]);
     let partition = 4 + 2 + 8 + 8 + 8;
     let after = 9 + partition;
     assert_eq!(frame[after..], [1, 0, 0, 0, 0, 0, 0, 0, 0], "no record errors, no message, three times no tags");
 }
 
-/// kafka-go gives up on an error that it cannot retry. Here the answer waits until the topic is there.
+/// kafka-go gives up on an error that it cannot retry: here the response waits until the topic exists.
 #[test]
 fn mistake_17_an_auto_created_topic_is_there_in_the_first_answer() {
     let mut host = Host::new();
@@ -328,7 +328,7 @@ fn mistake_17_an_auto_created_topic_is_there_in_the_first_answer() {
 
 #[test]
 fn mistake_20_no_acks_and_an_error_closes_the_connection() {
-    // nothing can be appended at all
+    // Nothing can be appended.
     let mut host = Host::new();
     let mut nowhere = produce(0, batch(&[b"x"]));
     nowhere.topic_data[0].name = text("nowhere");
@@ -337,7 +337,7 @@ fn mistake_20_no_acks_and_an_error_closes_the_connection() {
     let reason = CloseReason::Produce { error: ErrorCode::UnknownTopicOrPartition };
     assert_eq!(host.close_reason(), Some(&reason));
 
-    // what can be appended is, and then the connection goes
+    // Valid batches are appended, then the connection is closed.
     let mut host = Host::new();
     let mut half = produce(0, batch(&[b"x"]));
     half.topic_data[0].partition_data.push(PartitionProduceData { index: 99, records: None });
@@ -350,7 +350,7 @@ fn mistake_20_no_acks_and_an_error_closes_the_connection() {
     assert_eq!(host.close_reason(), Some(&reason));
     host.no_response();
 
-    // the broker refuses
+    // The broker refuses.
     let mut host = Host::new();
     host.send(9, &produce(0, batch(&[b"x"])));
     let (token, _) = host.asked_one();
@@ -387,7 +387,7 @@ fn mistake_22_a_topic_that_was_created_again_is_another_topic() {
     let id = response.session_id;
 
     host.topics.add(8, "a", 3, TopicConfig::default());
-    // by the old id: in a session, in a fetch, in a produce, in metadata
+    // By the old id: in a session, in a fetch, in a produce, in metadata.
     let go_on = FetchRequest { session_id: id, session_epoch: 1, topics: vec![], ..fetch(13, topic_id(1), 0) };
     let response = host.ask(13, &go_on);
     assert_eq!(response.responses[0].topic_id, topic_id(1));
@@ -403,7 +403,7 @@ fn mistake_22_a_topic_that_was_created_again_is_another_topic() {
         ..MetadataRequest::default()
     };
     assert_eq!(code(host.ask(12, &by_id).topics[0].error_code), ErrorCode::UnknownTopicId);
-    // by the new one it works
+    // By the new id it succeeds.
     old.topic_data[0].topic_id = topic_id(8);
     host.send(13, &old);
     assert!(matches!(host.asked_one().1, Ask::Append(_)));

@@ -49,7 +49,7 @@ fn row(row: &ListOffsetsPartitionResponse) -> (ErrorCode, i64, i64, i32) {
     (ErrorCode::from_code(row.error_code).unwrap(), row.offset, row.timestamp, row.leader_epoch)
 }
 
-/// What a request for one timestamp in `a`-0 is answered with, when the broker finds this.
+/// Returns the row for one timestamp in `a`-0, for this reply of the broker.
 fn one(version: i16, timestamp: i64, answer: Result<FoundOffset, ReadError>) -> (ErrorCode, i64, i64, i32) {
     let mut host = Host::new();
     host.send(version, &request(&[(0, timestamp)]));
@@ -131,10 +131,10 @@ fn the_highest_time_is_that_of_a_message() {
     }
 }
 
-/// The base of an entry and the timestamps of its messages, if there is one.
+/// An entry's base offset and its messages' timestamps, if there is one.
 type Held<'t> = Option<(u64, &'t [i64])>;
 
-/// Asks for a timestamp in `a`-0. The broker is asked for entries from these offsets on, and finds these, each above its own log
+/// Requests a timestamp in `a`-0. The broker is asked for entries from these offsets on, and returns these, each with its own log
 /// start.
 fn in_steps(timestamp: i64, steps: &[(u64, u64, Held<'_>)]) -> (ErrorCode, i64, i64, i32) {
     let mut host = Host::new();
@@ -158,7 +158,7 @@ fn entry_at_100(timestamps: &[i64]) -> Bytes {
     entry(Codec::Lz4, timestamps)
 }
 
-/// The log started inside an entry, and its deleted messages were answered, which cannot be read.
+/// Regression test: with the log start inside an entry, deleted messages were returned, which cannot be read.
 #[test]
 fn deleted_messages_of_an_entry_are_not_found_by_time() {
     let cut: Held<'_> = Some((100, &[1_000, 4_000, 2_000, 3_000]));
@@ -167,7 +167,7 @@ fn deleted_messages_of_an_entry_are_not_found_by_time() {
     assert_eq!(in_steps(2_500, &[(0, 102, cut)]), (ErrorCode::None, 103, 3_000, 2));
     assert_eq!(in_steps(3_200, &[(0, 102, cut), (104, 102, next)]), (ErrorCode::None, 104, 3_500, 2));
     assert_eq!(in_steps(4_000, &[(0, 102, cut), (104, 102, None)]), (ErrorCode::None, -1, -1, -1));
-    // Deleted further meanwhile.
+    // More was deleted meanwhile.
     assert_eq!(in_steps(3_200, &[(0, 102, cut), (104, 105, next)]), (ErrorCode::None, 105, 5_000, 2));
     let third: Held<'_> = Some((106, &[9_000]));
     assert_eq!(
@@ -199,7 +199,7 @@ fn no_message_is_no_error() {
     assert_eq!(one(7, -3, Ok(found(None, None))), (ErrorCode::None, -1, -1, -1));
 }
 
-/// A header that promises more than its records hold: the answer is not later than the entry.
+/// A header that promises more than its records contain: the result is not later than the entry.
 #[test]
 fn a_time_that_only_the_header_has() {
     let mut lying = entry(Codec::None, &[1_000]).to_vec();
@@ -292,7 +292,7 @@ fn where_epochs_end() {
     );
 }
 
-/// Each answer by time brings a whole batch along, and all of them were in memory at once: 10,000 partitions of 1 MiB.
+/// Regression test: lookups by timestamp each hold a batch, and all were in memory at once: 10,000 partitions of 1 MiB.
 #[test]
 fn times_are_asked_for_a_few_at_once() {
     let mut host = Host::new();

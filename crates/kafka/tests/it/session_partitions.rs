@@ -120,7 +120,7 @@ fn who_is_overtaken_is_told_what_is_so() {
     assert_eq!(rows(&response), [("a", ErrorCode::InvalidPartitions, Some(text)), ("b", ErrorCode::None, None)]);
 }
 
-/// Kafka's controller goes by the name: a topic that was created anew meanwhile is the one that is meant.
+/// Kafka's controller uses names: a topic recreated meanwhile is the one to change.
 #[test]
 fn a_topic_that_somebody_else_deletes_gets_no_partitions_and_its_successor_does() {
     let mut host = Host::new();
@@ -250,7 +250,7 @@ fn producers() {
     );
 }
 
-/// Others answered with an empty list, and clients waited for a row of their topic.
+/// Other brokers returned an empty list, and clients waited for a row of their topic.
 #[test]
 fn mistake_10_each_topic_has_its_row_when_partitions_are_added() {
     let mut host = Host::new();

@@ -1,4 +1,4 @@
-//! The order of requests and responses, frames, idle connections, and the end of a connection.
+//! The order of requests and responses, frames, idle connections, and closing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -91,8 +91,8 @@ fn appends_are_in_work_together_and_in_order() {
     assert!(asked.is_sorted_by_key(|(token, _)| *token));
 }
 
-/// A client that asks for offsets behind its own produce sees what it produced, as with a broker that works on one
-/// request at a time.
+/// A client that requests offsets after its own produce sees the messages, as with a broker that processes one request at a
+/// time.
 #[test]
 fn a_read_waits_for_the_writes_before_it() {
     let mut host = Host::new();
@@ -104,7 +104,7 @@ fn a_read_waits_for_the_writes_before_it() {
     assert!(matches!(request, Ask::FindOffsets(_)), "{request:?}");
 }
 
-/// What would only wait in the session is better left in the socket: there it takes no memory.
+/// A request that would wait in the session is better left in the socket, where it takes no memory.
 #[test]
 fn the_server_is_told_what_could_not_start() {
     let mut host = Host::new();
@@ -146,7 +146,7 @@ fn no_more_than_sixteen_are_in_work() {
     assert!(!host.wants_input());
     let left = host.input.len();
     assert!(left > 0);
-    // one answer makes room for one request, once it is taken
+    // Taking one response frees a slot for one request.
     host.reply(0, Reply::ProducerId(Ok(ProducerId(1))));
     assert_eq!(host.asked().len(), 0);
     host.take_output();
@@ -154,7 +154,7 @@ fn no_more_than_sixteen_are_in_work() {
     assert!(host.input.len() < left);
 }
 
-/// A peer that asks for much and reads nothing costs one response more than the bound.
+/// A peer that sends requests and does not read costs one response more than the limit.
 #[test]
 fn answers_that_nobody_takes_hold_up_further_requests() {
     let mut host = Host::new();
@@ -202,8 +202,8 @@ fn a_frame_that_is_too_long_is_refused_by_its_prefix() {
     }
 }
 
-/// A list needs many times the memory of its bytes once it is decoded, so that only payload may be long, and lists want
-/// a larger permit.
+/// A decoded list needs many times its encoded size, so that only payload may be long, and lists need a larger
+/// permit.
 #[test]
 fn a_request_without_payload_may_not_be_as_long_as_one_with_it() {
     let prefix = |key: i16, len: i32| [len.to_be_bytes().as_slice(), &key.to_be_bytes()].concat();
@@ -250,7 +250,7 @@ fn a_byte_a_second_is_not_activity() {
     let mut host = Host::new();
     host.pass(300_000);
     let bytes = frame(9, 1, &produce(-1));
-    // the first byte of a frame counts, because the peer has woken up; the others do not
+    // The first byte of a frame counts as activity; the others do not.
     for byte in &bytes[..60] {
         host.feed(&[*byte]);
         host.pass(10_000);
@@ -286,7 +286,7 @@ fn what_came_before_a_bad_request_is_answered_first() {
     host.reply(token, appended(0));
     assert_eq!(host.response_to::<ProduceRequest>(9).0, 1);
     assert_eq!(host.close_reason(), Some(&CloseReason::Unsupported { api: ApiKey::Produce, version: 99 }));
-    // and nothing that came after it
+    // Nothing after it is answered.
     host.no_response();
     assert!(host.asked().is_empty());
 }
@@ -329,7 +329,7 @@ fn a_reply_that_answers_something_else_ends_the_connection() {
     let (token, _) = host.asked_one();
     host.reply(token, Reply::ProducerId(Ok(ProducerId(1))));
     assert_eq!(host.close_reason(), Some(&CloseReason::Reply { api: ApiKey::Produce }));
-    // the wrong number of results is as wrong
+    // A wrong number of results is an error too.
     let mut host = Host::new();
     host.send(9, &produce(-1));
     let (token, _) = host.asked_one();
@@ -343,7 +343,7 @@ fn a_connection_that_is_gone_says_what_to_forget() {
     host.send(9, &produce(-1));
     host.send(4, &HeartbeatRequest::default());
     let asked: Vec<_> = host.asked().into_iter().map(|(token, _)| token).collect();
-    // the broker has never heard of this one
+    // The broker never got this one.
     host.send(4, &allocate());
     let abandoned = host.session.on_closed();
     assert_eq!(abandoned.requests, [asked[0]]);
@@ -369,7 +369,7 @@ fn settings_bound_the_requests_in_work() {
     assert_eq!(host.session.inflight(), 1);
 }
 
-/// Whole frames leave the input without being copied.
+/// Complete frames are split off the input without a copy.
 #[test]
 fn a_payload_is_not_copied() {
     let mut host = Host::new();

@@ -1,4 +1,4 @@
-//! Produce: what is checked, what is changed, what is answered.
+//! Produce: checks, conversions, responses.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -54,7 +54,7 @@ fn ok(offset: u64) -> Result<Appended, AppendError> {
     Ok(Appended { base_offset: Offset(offset), log_start: Offset(1), duplicate: false, max_timestamp: -1 })
 }
 
-/// What a single batch into `a`-0 is refused with.
+/// Returns the row of a refused batch for `a`-0.
 fn refused(host: &mut Host, version: i16, batch: bytes::Bytes) -> PartitionProduceResponse {
     let mut response = host.ask(version, &request(version, -1, &[(0, Some(batch))]));
     assert!(host.asked().is_empty());
@@ -65,7 +65,7 @@ fn code(row: &PartitionProduceResponse) -> ErrorCode {
     ErrorCode::from_code(row.error_code).unwrap()
 }
 
-/// The entry that a single batch into `a`-0 becomes.
+/// Returns the entry appended for a batch for `a`-0.
 fn entry(host: &mut Host, batch: bytes::Bytes) -> polylogue_api::AppendEntry {
     host.send(9, &request(9, -1, &[(0, Some(batch))]));
     appended(host).1.entries.remove(0)
@@ -179,7 +179,7 @@ fn batches_that_are_refused() {
     for (what, bad, expected) in cases {
         let row = refused(&mut Host::new(), 9, bad);
         assert_eq!(code(&row), expected, "{what}: {:?}", row.error_message);
-        assert!(row.error_message.is_some(), "{what}: what is wrong is said");
+        assert!(row.error_message.is_some(), "{what}: the row has an error message");
     }
 }
 
@@ -220,7 +220,7 @@ fn no_acks_no_answer() {
     host.reply(token, Reply::Append(vec![ok(0)]));
     host.no_response();
     assert_eq!((host.session.inflight(), host.close_reason()), (0, None));
-    // and what follows is answered in its turn
+    // The next request is answered in order.
     host.send(9, &request(9, 1, &[(0, Some(batch(&[b"x"])))]));
     let (token, _) = appended(&mut host);
     host.reply(token, Reply::Append(vec![ok(1)]));
@@ -239,7 +239,7 @@ fn no_acks_and_nothing_to_append() {
 fn log_append_time() {
     let config = TopicConfig { timestamp_kind: TimestampKind::LogAppend, ..TopicConfig::default() };
     let mut host = Host::with_topic(config);
-    // however old or new the producer thinks that it is
+    // Whatever timestamps the producer sends.
     let sent = timed(BatchBuilder::new(), &[5, START_MS * 2]);
     host.send(9, &request(9, -1, &[(0, Some(sent.clone()))]));
     let (token, append) = appended(&mut host);
@@ -254,7 +254,7 @@ fn log_append_time() {
     assert_eq!(host.response::<ProduceRequest>(9).responses[0].partition_responses[0].log_append_time_ms, START_MS);
 }
 
-/// A batch that was sent twice was said to be stored with the time of the second append.
+/// Regression test: a duplicate was answered with the append time of the retry.
 #[test]
 fn a_duplicate_has_the_append_time_of_the_first() {
     for (timestamp_kind, expected) in [(TimestampKind::LogAppend, START_MS - 700), (TimestampKind::Create, -1)] {
@@ -272,7 +272,7 @@ fn a_duplicate_has_the_append_time_of_the_first() {
 #[test]
 fn timestamps_have_bounds() {
     let hour = 3_600_000;
-    // the default: an hour ahead, any time back
+    // The default: an hour ahead, any time back.
     let mut host = Host::new();
     entry(&mut host, timed(BatchBuilder::new(), &[0, START_MS + hour]));
     let row = refused(&mut Host::new(), 9, timed(BatchBuilder::new(), &[START_MS, START_MS + hour + 1]));
@@ -322,7 +322,7 @@ fn transactions_are_refused_in_words_that_producers_understand() {
         assert_eq!(row.error_message.as_deref(), Some("Transactions are not supported by this broker."));
     }
     assert!(host.asked().is_empty());
-    // an id alone makes no transaction, in Kafka neither
+    // As in Kafka, a transactional id alone is not a transaction.
     request.topic_data[0].partition_data.remove(1);
     host.send(9, &request);
     appended(&mut host);
@@ -332,7 +332,7 @@ fn transactions_are_refused_in_words_that_producers_understand() {
 fn nobody_writes_to_internal_topics() {
     let mut request = request(9, -1, &[(0, Some(batch(&[b"x"])))]);
     request.topic_data[0].name = text("__internal");
-    // the second is the id by which Kafka knows its own admin client, and lets it
+    // The second is the id of Kafka's admin client, which Kafka allows.
     for client in ["test-client", "__admin_client"] {
         let mut host = Host::new();
         host.topics.add(5, "__internal", 1, TopicConfig::default());
@@ -365,7 +365,7 @@ fn errors_of_the_broker() {
         let response = host.response::<ProduceRequest>(13);
         let row = &response.responses[0].partition_responses[0];
         assert_eq!(code(row), expected);
-        // the leader is named exactly where the client looks for another one
+        // The leader is named exactly where the client has an outdated one.
         let moved = expected == ErrorCode::NotLeaderOrFollower;
         let leader = (row.current_leader.leader_id, row.current_leader.leader_epoch);
         assert_eq!(leader, if moved { (NODE, EPOCH) } else { (-1, -1) });
@@ -388,7 +388,7 @@ fn a_slow_flush_is_a_timeout_and_its_answer_comes_too_late() {
     assert_eq!(code(&response.responses[0].partition_responses[0]), ErrorCode::RequestTimedOut);
     host.reply(token, Reply::Append(vec![ok(0)]));
     assert_eq!((host.session.inflight(), host.close_reason()), (0, None));
-    // a timeout for followers that there are not must not make a flush of some milliseconds a failure
+    // A timeout for followers must not fail a flush that takes some milliseconds.
     request.timeout_ms = 0;
     host.send(9, &request);
     assert_eq!(host.deadline_in(), Some(1_000));
@@ -400,7 +400,7 @@ fn a_list_of_nothings_is_not_worth_its_memory() {
     let nothing = vec![(0, None); 1_000];
     host.send(9, &request(9, -1, &nothing));
     assert!(matches!(host.close_reason(), Some(CloseReason::Body { .. })));
-    // as many with a record each are a request like any other
+    // As many partitions with a record each are accepted.
     let mut host = Host::new();
     let something = vec![(0, Some(batch(&[b""]))); 1_000];
     host.send(9, &request(9, -1, &something));
@@ -432,7 +432,7 @@ fn what_a_header_claims_of_the_highest_timestamp_is_corrected() {
     assert_eq!(records(&stored.bytes, 1 << 20).unwrap().count(), 1);
 }
 
-/// `sent` with other bytes of records, and the checksum that belongs to them.
+/// Returns `sent` with modified records and a matching checksum.
 fn tampered(sent: &bytes::Bytes, tamper: impl FnOnce(&mut [u8])) -> bytes::Bytes {
     let mut bytes = sent.to_vec();
     tamper(&mut bytes[HEADER_BYTES..]);
@@ -441,7 +441,7 @@ fn tampered(sent: &bytes::Bytes, tamper: impl FnOnce(&mut [u8])) -> bytes::Bytes
     bytes.into()
 }
 
-/// The default topic took them once, since their records were not checked, and then stopped each consumer of the partition.
+/// Regression test: the default topic accepted such batches, since records were not checked, and they stopped each consumer of the partition.
 #[test]
 fn broken_records_under_a_right_checksum_are_refused() {
     for codec in Codec::ALL {
@@ -452,12 +452,12 @@ fn broken_records_under_a_right_checksum_are_refused() {
     }
 }
 
-/// Two records with one offset: `LogValidator` numbers them anew.
+/// Two records with one offset: `LogValidator` renumbers them.
 #[test]
 fn records_that_are_not_numbered_in_order_are_numbered_anew() {
     for codec in Codec::ALL {
         let sent = built(BatchBuilder::new(), &[b"one", b"two"]);
-        // length, attributes, timestamp delta, offset delta
+        // Length, attributes, timestamp delta, offset delta.
         let second = (sent.len() - HEADER_BYTES) / 2 + 3;
         let twice = tampered(&sent, |records| records[second] = 0);
         let twice = recompress_as_it_is(&twice, codec);
@@ -470,7 +470,7 @@ fn records_that_are_not_numbered_in_order_are_numbered_anew() {
     }
 }
 
-/// The records of an uncompressed batch under `codec`, with their numbers as they are.
+/// Compresses the records of a batch with `codec`, keeping their numbers.
 fn recompress_as_it_is(batch: &bytes::Bytes, codec: Codec) -> bytes::Bytes {
     let header = BatchHeader::parse(batch).unwrap();
     let mut bytes = vec![0; HEADER_BYTES];
@@ -481,13 +481,13 @@ fn recompress_as_it_is(batch: &bytes::Bytes, codec: Codec) -> bytes::Bytes {
     tampered(&bytes.into(), |_| {})
 }
 
-/// Batches that compress well, into `a`-0 all of them: `(bytes each, the request)`.
+/// Batches that compress well, all for `a`-0: `(bytes each, the request)`.
 fn bombs(count: usize, bytes: usize) -> (usize, ProduceRequest) {
     let bomb = built(BatchBuilder::new().compression(Codec::Zstd, None), &[&vec![0; bytes]]);
     (bomb.len(), request(9, -1, &vec![(0, Some(bomb)); count]))
 }
 
-/// What the rows are answered with, when the broker takes all that it is asked to.
+/// Returns the append and the rows' codes, for a broker that accepts everything.
 fn codes_of(host: &mut Host, request: &ProduceRequest) -> (AppendRequest, Vec<ErrorCode>) {
     host.send(9, request);
     let (token, append) = appended(host);
@@ -496,13 +496,13 @@ fn codes_of(host: &mut Host, request: &ProduceRequest) -> (AppendRequest, Vec<Er
     (append, response.responses[0].partition_responses.iter().map(code).collect())
 }
 
-/// The bound on what is decompressed held for each batch, and 25,000 batches of 128 MiB fit a request of 4 MiB.
+/// Regression test: the limit on decompression applied to each batch, and 25,000 batches of 128 MiB fit into a request of 4 MiB.
 #[test]
 fn the_batches_of_a_request_share_what_they_may_decompress_to() {
     let mut host = Host::with(KafkaSettings { decompressed_bytes_max: 8 << 20, ..KafkaSettings::default() });
     let (len, mut request) = bombs(100, 1 << 20);
     assert!(len < 1_000, "{len}");
-    // what is not compressed, or not well, is not held up by them
+    // Batches that are not compressed, or not well, are not affected.
     let plain = PartitionProduceData { index: 1, records: Some(Records::from(batch(&[b"plain"]))) };
     let text: Vec<u8> = (0..2_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let usual = built(BatchBuilder::new().compression(Codec::Zstd, None), &[&text, &text, &text]);
@@ -514,12 +514,12 @@ fn the_batches_of_a_request_share_what_they_may_decompress_to() {
     assert!(codes[taken..100].iter().all(|code| *code == ErrorCode::MessageTooLarge));
     assert_eq!(codes[100..], [ErrorCode::None; 2]);
     assert_eq!(append.entries.len(), taken + 2);
-    // the next request has its own, and one batch may have all of it
+    // The next request has its own budget, and one batch may use all of it.
     let (_, codes) = codes_of(&mut host, &bombs(1, 7 << 20).1);
     assert_eq!(codes, [ErrorCode::None]);
 }
 
-/// A topic that stores batches uncompressed kept each at its full length until it was committed.
+/// Regression test: a topic that stores batches uncompressed kept each at its full size until it was committed.
 #[test]
 fn the_batches_of_a_request_share_what_they_are_rewritten_to() {
     let mut host = Host::with_topic(TopicConfig { compression: Compression::None, ..TopicConfig::default() });

@@ -1,4 +1,4 @@
-//! A topic that is a queue: it is read like any other, and neither written to, nor changed, nor deleted.
+//! A topic view of a queue: it can be read like any topic, and neither written to, nor changed, nor deleted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

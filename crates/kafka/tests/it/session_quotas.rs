@@ -1,4 +1,4 @@
-//! Quotas: how clients are held back that take too much (KIP-219), and how quotas are described and set (KIP-546).
+//! Quotas: throttling of clients (KIP-219), and describing and setting quotas (KIP-546).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -35,7 +35,7 @@ fn limits(kind: QuotaKind, value: f64) -> QuotaLimits {
     limits
 }
 
-/// A connection of the client that all tests have, under a quota.
+/// A connection of the tests' client, with a quota.
 fn under(entity: &QuotaEntity, kind: QuotaKind, value: f64) -> (Host, Arc<Users>) {
     let users = Arc::new(Users::default());
     users.quotas.set(entity, limits(kind, value));
@@ -44,7 +44,7 @@ fn under(entity: &QuotaEntity, kind: QuotaKind, value: f64) -> (Host, Arc<Users>
     (host, users)
 }
 
-/// A batch of so many bytes, and a little more, into `a`-0.
+/// A batch for `a`-0, slightly larger than `bytes`.
 fn produce(bytes: usize) -> ProduceRequest {
     ProduceRequest {
         transactional_id: None,
@@ -79,7 +79,7 @@ fn a_producer_is_answered_at_once_and_then_not_read_for_a_while() {
     assert!(!host.wants_input());
     let wait_ms = u64::try_from(throttle_ms).unwrap();
     assert_eq!((host.deadline_in(), users.quotas.throttled(QuotaKind::Produce)), (Some(wait_ms), 1));
-    // What it sends meanwhile is looked at when its time has come.
+    // Requests sent meanwhile are processed when the mute ends.
     host.send(9, &produce(10));
     assert_eq!(host.asked().len(), 0);
     host.pass(wait_ms - 1);
@@ -91,7 +91,7 @@ fn a_producer_is_answered_at_once_and_then_not_read_for_a_while() {
     assert_eq!(host.response::<ProduceRequest>(9).responses[0].partition_responses[0].error_code, 0);
 }
 
-/// A client that may not say anything is not idle, however long that is.
+/// A muted client is not idle, however long it is muted.
 #[test]
 fn a_client_that_waits_for_its_quota_is_not_idle() {
     let (mut host, _) = under(&of_client("test-client"), QuotaKind::Produce, 100.0);
@@ -103,7 +103,7 @@ fn a_client_that_waits_for_its_quota_is_not_idle() {
     assert_eq!(host.deadline_in(), Some(60_000));
 }
 
-/// Connections of the same client share its quota: what one takes the other waits for.
+/// Connections of the same client share its quota and its throttling.
 #[test]
 fn connections_of_one_client_share_its_quota() {
     let (mut first, users) = under(&of_client("test-client"), QuotaKind::Produce, 10_000.0);
@@ -111,7 +111,7 @@ fn connections_of_one_client_share_its_quota() {
     let mut second = Host::new();
     second.users = users.clone();
     assert!(serve_produce(&mut second, &mut Broker::default(), 10) > 1_000);
-    // One of another quota does not.
+    // A client with another quota is not affected.
     users.quotas.set(&of_client("test-client"), QuotaLimits::default());
     users.quotas.set(&of_client("other"), limits(QuotaKind::Produce, 1.0));
     let mut third = Host::new();
@@ -119,13 +119,13 @@ fn connections_of_one_client_share_its_quota() {
     assert_eq!(serve_produce(&mut third, &mut Broker::default(), 20_000), 0);
 }
 
-/// Who did not log in is Kafka's user ANONYMOUS.
+/// A client without a login is Kafka's user ANONYMOUS.
 #[test]
 fn quotas_of_users_are_those_of_who_logged_in() {
     let of = |user: &str| QuotaEntity { user: named(user), client_id: None };
     let (mut host, users) = under(&of("ANONYMOUS"), QuotaKind::Produce, 10.0);
     assert!(serve_produce(&mut host, &mut Broker::default(), 100) > 0);
-    // A quota that is taken away holds no longer, though the throttle time sent before is waited for.
+    // A removed quota no longer applies, though the throttle time sent before is waited for.
     users.quotas.set(&of("ANONYMOUS"), QuotaLimits::default());
     host.pass(300_000);
     assert_eq!(serve_produce(&mut host, &mut Broker::default(), 10_000), 0);
@@ -153,12 +153,12 @@ fn a_consumer_gets_its_messages_and_then_nothing_until_they_are_repaid() {
     }
     let request = FetchRequest { session_epoch: -1, ..requests::fetch(12) };
     let first = fetch(&mut host, &mut broker, &request);
-    // One batch, however small a fetch may be: else it would never get one.
+    // One batch, even if it exceeds the fetch limit: otherwise it could never be fetched.
     let bytes = bytes_of(&first);
     assert!((3_000..4_000).contains(&bytes), "{bytes}");
     assert_eq!(first.throttle_time_ms, i32::try_from(bytes).unwrap() - 1_000);
     assert!(!host.wants_input());
-    // Another connection of the client comes while nothing is left.
+    // Another connection of the client while the quota is used up.
     let mut other = Host::new();
     other.users = users.clone();
     let empty = fetch(&mut other, &mut broker, &request);
@@ -169,7 +169,7 @@ fn a_consumer_gets_its_messages_and_then_nothing_until_they_are_repaid() {
     assert!(bytes_of(&fetch(&mut host, &mut broker, &request)) > 3_000);
 }
 
-/// `FetchSession.getThrottledResponse`: the session goes on, and the next fetch gets what this one did not.
+/// `FetchSession.getThrottledResponse`: the session continues, and the next fetch gets the messages.
 #[test]
 fn a_fetch_session_outlives_being_throttled() {
     let (mut host, users) = under(&of_client("test-client"), QuotaKind::Fetch, 1_000.0);
@@ -193,7 +193,7 @@ fn a_fetch_session_outlives_being_throttled() {
     assert!(empty.throttle_time_ms > 0);
     host.pass(u64::try_from(empty.throttle_time_ms).unwrap());
     assert!(bytes_of(&fetch(&mut host, &mut broker, &go_on(2))) > 0);
-    // Without one none begins.
+    // Without a session none is created.
     bucket.bucket(QuotaKind::Fetch).unwrap().take(5_000, host.now.monotonic_ms);
     host.pass(1);
     let mut other = Host::new();
@@ -202,7 +202,7 @@ fn a_fetch_session_outlives_being_throttled() {
     assert_eq!((empty.session_id, empty.responses.len()), (0, 0));
 }
 
-/// Polling costs nothing as long as nothing comes.
+/// Polling is free while there are no messages.
 #[test]
 fn a_consumer_without_messages_is_not_throttled() {
     let (mut host, _) = under(&of_client("test-client"), QuotaKind::Fetch, 1.0);
@@ -219,7 +219,7 @@ fn time_of_threads_is_counted_from_the_first_request_on() {
     assert!(!host.session.counts_time());
     host.ask(9, &MetadataRequest::default());
     assert!(host.session.counts_time());
-    // A tenth of a second each second: what is beyond waits, a second at most.
+    // A tenth of a second per second: the excess is throttled, for a second at most.
     for (ns, waits_ms) in [(100_000_000, 0), (50_000_000, 500), (1_000_000_000, 1_000)] {
         host.spent(ns);
         assert_eq!(
@@ -237,7 +237,7 @@ fn time_of_threads_is_counted_from_the_first_request_on() {
     assert_eq!(users.quotas.throttled(QuotaKind::Requests), 2);
 }
 
-/// The name of a client is looked up once and remembered: with it the request was that it came in, a megabyte a connection.
+/// Regression test: the cached client id kept the request's frame in memory, a megabyte for each connection.
 #[test]
 fn what_is_remembered_of_a_client_is_not_its_request() {
     let (mut host, _) = under(&of_client("test-client"), QuotaKind::Produce, 1e9);
@@ -330,7 +330,7 @@ fn component(kind: &str, match_type: i8, name: Option<&str>) -> ComponentData {
     ComponentData { entity_type: text(kind), match_type, r#match: name.map(text) }
 }
 
-/// `ClientQuotaControlManager`'s and `ClientQuotasImageTest`'s cases.
+/// The cases of `ClientQuotaControlManager` and `ClientQuotasImageTest`.
 #[test]
 fn quotas_are_described_as_they_are_asked_for() {
     let (mut host, users) = under(&of_client("app"), QuotaKind::Produce, 1.0);

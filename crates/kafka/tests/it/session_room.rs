@@ -1,4 +1,4 @@
-//! Answers that are longer than their requests let on: they are made when there is room, one after the other.
+//! Responses that are much larger than their requests: each is built when memory is granted, one after the other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use session_host::broker::Broker;
 use session_host::requests::{self, versions};
 use session_host::{Host, frame, text, topic_id};
 
-/// One whose server has room for little: `a` has 2,000 partitions, and there are 300 topics more.
+/// A host with a small memory limit: `a` has 2,000 partitions, and there are 300 more topics.
 fn host() -> Host {
     let mut host = Host::new();
     host.session.ask_for_room();
@@ -38,7 +38,7 @@ fn all(version: i16) -> MetadataRequest {
     MetadataRequest { topics, ..requests::metadata(version) }
 }
 
-/// What is asked for, which must be enough for what then comes. 0 when nothing is.
+/// Returns the memory requested for a response, checked against its actual size. 0 if none is requested.
 fn room<R: Request>(version: i16, request: &R) -> usize {
     let mut host = host();
     host.send(version, request);
@@ -57,7 +57,7 @@ fn room<R: Request>(version: i16, request: &R) -> usize {
     bytes
 }
 
-/// A thousand clients that asked for all topics were answered with gigabytes at once.
+/// Regression test: a thousand clients that requested all topics were answered with gigabytes at once.
 #[test]
 fn a_list_of_topics_waits_for_room_and_a_short_one_does_not() {
     for version in versions(ApiKey::Metadata) {

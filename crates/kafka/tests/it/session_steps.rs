@@ -1,4 +1,4 @@
-//! What a turn of a connection may cost: long work waits for a worker thread, whatever its request weighs.
+//! Limits on turns: long work waits for a worker thread, whatever the size of its request.
 
 use crate::session_host;
 
@@ -17,7 +17,7 @@ use session_host::users::Users;
 use session_host::{Host, START_MS, built, text};
 use std::sync::Arc;
 
-/// By how much a turn may pass its bound: the request in which it ends.
+/// By how much a turn may exceed its limit: the request in which it ends.
 const SLACK: u64 = 1_000;
 
 fn request(batches: &[bytes::Bytes]) -> ProduceRequest {
@@ -46,12 +46,12 @@ fn used(host: &Host) -> u64 {
     host.session.steps_used()
 }
 
-/// One record of so many zeros.
+/// One record of zeros.
 fn bomb(bytes: usize) -> bytes::Bytes {
     built(BatchBuilder::new().compression(Codec::Zstd, None), &[&vec![0; bytes][..]])
 }
 
-/// 3.9 KB that decompress to 120 MiB, four of them on each of 256 connections, held up all others for 28 s.
+/// Regression test: 3.9 KB that decompress to 120 MiB, four times on each of 256 connections, blocked all others for 28 s.
 #[test]
 fn what_decompresses_to_much_waits_for_a_worker() {
     let mut host = Host::new();
@@ -67,7 +67,7 @@ fn what_decompresses_to_much_waits_for_a_worker() {
         assert_eq!((appended(&mut host), host.session.unfinished()), (None, Some(Unfinished::Worker)));
     }
     host.begin_turn(STEPS_PER_WORKER_TURN);
-    let (token, entries) = appended(&mut host).expect("a worker does it");
+    let (token, entries) = appended(&mut host).expect("appended on a worker thread");
     assert_eq!(entries, 1);
     let done = Appended { base_offset: Offset(0), log_start: Offset(0), duplicate: false, max_timestamp: -1 };
     host.begin_turn(STEPS_PER_TURN);
@@ -75,7 +75,7 @@ fn what_decompresses_to_much_waits_for_a_worker() {
     assert_eq!(host.response::<ProduceRequest>(9).responses[0].partition_responses[0].error_code, 0);
 }
 
-/// 102 KB recompressed at level 22 held up all others for 3.25 s.
+/// Regression test: 102 KB recompressed at level 22 blocked all others for 3.25 s.
 #[test]
 fn what_is_compressed_at_a_high_level_waits_for_a_worker() {
     let config = TopicConfig { compression: Compression::Zstd(22), ..TopicConfig::default() };
@@ -94,7 +94,7 @@ fn what_is_compressed_at_a_high_level_waits_for_a_worker() {
     assert!(appended(&mut host).is_some(), "a small one does not wait");
 }
 
-/// What usual producers send is done where it comes in, and a turn ends when it has done enough of it.
+/// Typical produce requests are processed on the I/O thread, and a turn ends after enough of them.
 #[test]
 fn usual_requests_stay_where_they_are_and_take_turns() {
     let mut host = Host::new();
@@ -119,7 +119,7 @@ fn usual_requests_stay_where_they_are_and_take_turns() {
     assert_eq!(begun, 100);
 }
 
-/// The batches before the one that is too long were checked and had no effect.
+/// The batches before the long one were checked, without any effect.
 #[test]
 fn a_request_that_is_begun_anew_is_appended_once_and_whole() {
     let mut host = Host::new();
@@ -132,7 +132,7 @@ fn a_request_that_is_begun_anew_is_appended_once_and_whole() {
     assert_eq!(appended(&mut host), None);
 }
 
-/// An offset by time is found in the entry by decompressing it, sixteen entries at once.
+/// A lookup by timestamp decompresses the entry, for sixteen entries at once.
 #[test]
 fn looking_into_entries_waits_for_a_worker() {
     let mut host = Host::new();
@@ -158,7 +158,7 @@ fn looking_into_entries_waits_for_a_worker() {
     }
 }
 
-/// Lists whose length is known only when they are made.
+/// Responses whose size is known only when they are built.
 #[test]
 fn answers_of_unknown_length_are_made_by_a_worker() {
     let mut host = Host::new();
@@ -172,7 +172,7 @@ fn answers_of_unknown_length_are_made_by_a_worker() {
     assert_eq!(host.asked().len(), 1);
 }
 
-/// PLAIN logins of users with SCRAM credentials hashed passwords where connections are read.
+/// Regression test: PLAIN logins of users with SCRAM credentials hashed passwords on I/O threads.
 #[test]
 fn logins_are_judged_by_a_worker() {
     let mut host = Host::new().asking(Arc::new(Users::default()));
@@ -189,7 +189,7 @@ fn logins_are_judged_by_a_worker() {
     assert!(!host.session.is_logging_in());
 }
 
-/// Going through 100,000 topics for an estimate was done where connections are read, when the request came.
+/// Regression test: visiting 100,000 topics for an estimate was done on an I/O thread when the request arrived.
 #[test]
 fn all_of_many_topics_are_gone_through_by_a_worker() {
     let mut host = Host::new();

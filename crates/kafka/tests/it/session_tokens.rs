@@ -1,4 +1,4 @@
-//! Clients that log in by a token of an identity provider (SASL OAUTHBEARER, RFC 7628).
+//! Logins by a token of an identity provider (SASL OAUTHBEARER, RFC 7628).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -17,8 +17,8 @@ use session_host::{START_MS, frame, text};
 
 const REFUSED: &[u8] = b"{\"status\":\"invalid_token\"}";
 
-/// A connection to a listener where tokens are logins: they say who their bearers are, of whom `boss` is an administrator, and hold for so many
-/// seconds.
+/// A connection to a listener that accepts these tokens: token, user, lifetime in seconds. `boss` is an
+/// administrator.
 fn believing(settings: KafkaSettings, tokens: &[(&str, &str, i64)]) -> Asked {
     let bearer = |(token, name, seconds): &(&str, &str, i64)| {
         let grants = Grants::of((*name == "boss").then_some("tag:administrator"), "", "tag:administrator");
@@ -80,7 +80,7 @@ fn a_token_that_is_not_believed_is_told_of_twice_and_slowed_once() {
     assert_eq!((response.error_code, &response.auth_bytes[..]), (0, REFUSED));
     assert_eq!(asked.host.session.user(), None);
     assert_eq!(asked.host.close_reason(), None);
-    // Whatever it says now, it is not let in.
+    // Whatever it sends now, the login fails.
     let response = asked.token(2, "n,,\x01auth=Bearer a.b.c\x01\x01");
     assert_eq!(response.error_code, ErrorCode::SaslAuthenticationFailed.code());
     assert_eq!(response.error_message.as_deref().map(str::as_bytes), Some(REFUSED));
@@ -88,7 +88,7 @@ fn a_token_that_is_not_believed_is_told_of_twice_and_slowed_once() {
     assert_eq!(asked.reported(), [" from 192.0.2.1 by OAUTHBEARER: the token has expired"], "once, and no token");
 }
 
-/// A second guess before the answer to the first, and a right token behind a wrong one.
+/// A second token before the answer to the first, and a valid one after an invalid one.
 #[test]
 fn tokens_cannot_be_guessed_side_by_side_on_one_connection() {
     let mut asked = believing_three();
@@ -174,7 +174,7 @@ fn a_bearer_may_do_what_lists_say_and_everything_with_the_scope_of_administrator
     assert_eq!(known(&mut boss), ErrorCode::UnknownTopicOrPartition.code());
 }
 
-/// Without SaslAuthenticate there is no way to say why, and a token does not let in less for it.
+/// Without SaslAuthenticate there is no error response; tokens are accepted all the same.
 #[test]
 fn bare_tokens_are_taken_too() {
     let bare = |message: &str| [&u32::try_from(message.len()).unwrap().to_be_bytes(), message.as_bytes()].concat();

@@ -21,7 +21,7 @@ use polylogue_types::TopicId;
 use session_host::{Host, NODE, text, topic_id};
 use std::sync::Arc;
 
-/// Where Kafka keeps committed offsets.
+/// Kafka's topic for committed offsets.
 const OFFSETS: &str = "__consumer_offsets";
 
 fn code(code: i16) -> ErrorCode {
@@ -61,11 +61,11 @@ fn which_topics_are_meant() {
     let both = [(ErrorCode::None, Some("a")), (ErrorCode::None, Some("b"))];
     assert_eq!(reported(&Host::new().ask(1, &all)), both);
     assert!(reported(&Host::new().ask(1, &none)).is_empty());
-    // version 0 has no null, and means all by none
+    // Version 0 has no null; an empty list means all.
     let mut none = none;
     none.allow_auto_topic_creation = true;
     assert_eq!(reported(&Host::new().ask(0, &none)), both);
-    // each once
+    // Each once.
     assert_eq!(reported(&Host::new().ask(9, &metadata(&["b", "a", "b"], false))), [both[1], both[0]]);
 }
 
@@ -75,11 +75,11 @@ fn topics_by_id() {
     let response = host.ask(12, &by_id(&[topic_id(2), topic_id(99), topic_id(2)]));
     assert_eq!(reported(&response), [(ErrorCode::None, Some("b")), (ErrorCode::UnknownTopicId, None)]);
     assert_eq!(response.topics[1].topic_id, topic_id(99));
-    // one id makes it a request by ids
+    // One id makes it a request by ids.
     let mut mixed = by_id(&[topic_id(1)]);
     mixed.topics.as_mut().unwrap().push(MetadataRequestTopic { name: Some(text("b")), topic_id: TopicId::ZERO });
     assert_eq!(reported(&host.ask(12, &mixed)), [(ErrorCode::None, Some("a"))]);
-    // the versions before can write ids, and they are not read
+    // Versions 10 and 11 have ids, which are not supported.
     for version in [10, 11] {
         let mut early = metadata(&["a"], false);
         early.topics.as_mut().unwrap()[0].topic_id = topic_id(1);
@@ -134,15 +134,15 @@ fn asking_for_a_topic_creates_it() {
 #[test]
 fn asking_for_a_topic_need_not_create_it() {
     let unknown = [(ErrorCode::UnknownTopicOrPartition, Some("new"))];
-    // the client says no
+    // The client disallows it.
     assert_eq!(reported(&Host::new().ask(4, &metadata(&["new"], false))), unknown);
-    // the operator says no
+    // The operator disallows it.
     let mut host = Host::with(KafkaSettings { auto_create_topics: false, ..KafkaSettings::default() });
     assert_eq!(reported(&host.ask(9, &metadata(&["new"], true))), unknown);
-    // names that are Kafka's own are taken
+    // Names of Kafka's internal topics.
     let reserved = Host::new().ask(9, &metadata(&[OFFSETS], true));
     assert_eq!(reported(&reserved), [(ErrorCode::UnknownTopicOrPartition, Some(OFFSETS))]);
-    // before version 4 there was no way to refuse
+    // Before version 4 creation could not be disallowed.
     let mut host = Host::new();
     host.send(3, &metadata(&["new"], true));
     creating(&mut host);
@@ -163,7 +163,7 @@ fn a_topic_that_cannot_be_created_is_an_error_that_clients_retry() {
         assert_eq!(reported(&host.response::<MetadataRequest>(9)), [(expected, Some("new"))]);
         assert!(expected.retriable());
     }
-    // another client was faster
+    // Created by another client.
     let mut host = Host::new();
     host.send(9, &metadata(&["new"], true));
     let (token, ..) = creating(&mut host);
@@ -180,7 +180,7 @@ fn create(topics: Vec<CreatableTopic>) -> CreateTopicsRequest {
     CreateTopicsRequest { topics, timeout_ms: 1_000, validate_only: false }
 }
 
-/// Error and text of the only topic.
+/// Returns error and text of the only topic.
 fn refusal(topic: CreatableTopic) -> (ErrorCode, String) {
     let mut host = Host::new();
     let response = host.ask(7, &create(vec![topic]));
@@ -282,13 +282,13 @@ fn configs_of_new_topics() {
         let config = configs.iter().find(|config| *config.name == *name).unwrap();
         (config.value.as_deref().unwrap(), config.config_source)
     };
-    // dynamic topic config, default config
+    // Dynamic topic config, default config.
     assert_eq!(value("retention.ms"), ("60000", 1));
     assert_eq!(value("cleanup.policy"), ("delete", 5));
     assert!(configs.is_sorted_by(|a, b| a.name < b.name));
 }
 
-/// Names of the configs that the answer to a creation tells.
+/// Returns the names of the configs in the response to a creation.
 fn told_configs(set: &[(&str, &str)]) -> Vec<String> {
     let config = |(name, value): &(&str, &str)| CreatableTopicConfig { name: text(name), value: Some(text(value)) };
     let mut host = Host::new();
@@ -300,7 +300,7 @@ fn told_configs(set: &[(&str, &str)]) -> Vec<String> {
     response.topics[0].configs.as_ref().unwrap().iter().map(|config| config.name.to_string()).collect()
 }
 
-/// Clients that know Kafka's configs met one of ours in the answer, and one of Kafka's was refused.
+/// Regression test: clients that know Kafka's configs got one of polylogue's in the response, and one of Kafka's was refused.
 #[test]
 fn the_answer_to_a_creation_tells_kafkas_configs() {
     let kafka: Vec<&str> = include_str!("../../src/config/topic_configs.tsv")
@@ -318,7 +318,7 @@ fn the_answer_to_a_creation_tells_kafkas_configs() {
     );
 }
 
-/// Kafka lets administrators create the topics of its coordinators; only not its metadata.
+/// As in Kafka, administrators may create the topics of its coordinators, but not its metadata topic.
 #[test]
 fn internal_topics_can_be_created() {
     for name in ["__consumer_offsets", "__transaction_state", "__share_group_state"] {
@@ -434,7 +434,7 @@ fn topics_are_deleted_by_id() {
     assert_eq!(deleted(&response), expected);
 }
 
-/// The client named the topic, and got an id that it does not know.
+/// Regression test: the client named the topic, and got an id that it does not know.
 #[test]
 fn a_topic_that_somebody_else_deletes_is_unknown_by_what_it_was_named_by() {
     for version in 1..=6 {
@@ -461,7 +461,7 @@ fn a_topic_that_somebody_else_deletes_is_unknown_by_what_it_was_named_by() {
     }
 }
 
-/// Kafka refuses a topic that is named in two ways, and deletes it in neither.
+/// As in Kafka, a topic named in two ways is refused and not deleted.
 #[test]
 fn a_topic_that_is_named_twice_is_not_deleted() {
     let state = |name: Option<&str>, topic_id| DeleteTopicState { name: name.map(text), topic_id };
@@ -495,7 +495,7 @@ fn producer_ids() {
         producer_epoch,
         ..InitProducerIdRequest::default()
     };
-    // a producer that has an id gets a new one all the same
+    // A producer with an id gets a new one all the same.
     for request in [init(None, -1, -1), init(None, 55, 3)] {
         let mut host = Host::new();
         host.send(4, &request);
@@ -559,7 +559,7 @@ fn the_first_group_that_is_looked_for_makes_the_offsets_topic() {
     let fixed =
         Fixed { raw: [("offsets.topic.segment.bytes".to_owned(), "1048576".to_owned())].into(), ..Fixed::default() };
     host.settings = KafkaSettings { offsets_partitions: 3, fixed: Arc::new(fixed), ..KafkaSettings::default() };
-    // a request that depends on which topics there are waits for it, and others of a group need not
+    // A request that depends on the set of topics waits; group requests do not.
     host.send(1, &find);
     host.send(9, &metadata(&[OFFSETS], false));
     let (token, topics, validate_only) = creating(&mut host);
@@ -578,7 +578,7 @@ fn the_first_group_that_is_looked_for_makes_the_offsets_topic() {
     let response = host.response::<MetadataRequest>(9);
     assert_eq!(reported(&response), [(ErrorCode::None, Some(OFFSETS))]);
     assert!(response.topics[0].is_internal);
-    // it is there already, for groups and for clients that want to create it
+    // It exists already, for groups and for clients that create it.
     assert_eq!(code(host.ask(1, &find).error_code), ErrorCode::None);
     let response = host.ask(7, &create(vec![topic(OFFSETS)]));
     assert_eq!(code(response.topics[0].error_code), ErrorCode::TopicAlreadyExists);
@@ -594,14 +594,14 @@ fn a_group_needs_no_offsets_topic() {
         host.reply(token, Reply::CreateTopics(vec![Err(error)]));
         assert_eq!(code(host.response::<FindCoordinatorRequest>(1).error_code), ErrorCode::None);
     }
-    // only a group has offsets
+    // Only groups have offsets.
     assert_eq!(
         code(Host::new().ask(1, &FindCoordinatorRequest { key_type: 3, ..find }).error_code),
         ErrorCode::InvalidRequest
     );
 }
 
-/// Any number of topics was created by asking for them, 100,000 with one request.
+/// Regression test: metadata requests created any number of topics, 100,000 with one request.
 #[test]
 fn a_request_creates_no_more_topics_than_it_may_by_create_topics() {
     let names: Vec<String> = (0..12_000).map(|n| format!("n{n}")).collect();
@@ -615,14 +615,14 @@ fn a_request_creates_no_more_topics_than_it_may_by_create_topics() {
         host.reply(token, Reply::CreateTopics(topics.iter().map(|_| busy()).collect()));
         let response = host.response::<MetadataRequest>(9);
         assert_eq!(response.topics.len(), 12_000);
-        // those are not there yet, and the client asks for them again
+        // The others do not exist yet, and the client retries.
         let last = code(response.topics[11_999].error_code);
         assert_eq!(last, ErrorCode::UnknownTopicOrPartition);
         assert!(last.retriable());
     }
 }
 
-/// A name that only collides was called invalid, though it was not to be created: clients give up on that.
+/// Regression test: a name that only collides was reported as invalid, though it was not to be created: clients give up on that.
 #[test]
 fn a_name_that_collides_is_unknown_and_not_created() {
     for create in [false, true] {
@@ -634,7 +634,7 @@ fn a_name_that_collides_is_unknown_and_not_created() {
     }
 }
 
-/// Each name of a request was held against all topics, so that a request for many took seconds where there are many.
+/// Regression test: each name of a request was compared with all topics, which took seconds.
 #[test]
 fn names_that_may_collide_are_looked_for_once() {
     #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Every API at every version that is served: a request goes in, the broker does it, a response comes out.
+//! Every API at every supported version: request, broker, response.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -12,12 +12,12 @@ use session_host::broker::Broker;
 use session_host::requests::{self, versions};
 use session_host::{EPOCH, Host, NODE, START_MS, batch, text, topic_id};
 
-/// Sends a request at every version that is served, to a fresh session each, and looks at the responses.
+/// Sends a request at every supported version, to a new session each, and checks the responses.
 fn at_every_version<R: Request>(request: impl Fn(i16) -> R, mut check: impl FnMut(i16, R::Response)) {
     for version in versions(R::API_KEY) {
         let mut host = Host::new();
         let mut broker = Broker::default();
-        // three messages in `a`-0
+        // Three messages in `a`-0.
         host.send(9, &requests::produce(9));
         broker.serve(&mut host);
         assert_eq!(host.response::<ProduceRequest>(9).responses[0].partition_responses[0].error_code, 0);
@@ -267,7 +267,7 @@ fn describe_groups() {
         let group = &response.groups[0];
         assert_eq!((group.error_code, &group.error_message, &*group.group_state), (0, &None, "Stable"));
         assert_eq!((&*group.protocol_type, &*group.protocol_data), ("consumer", "range"));
-        // reading, deleting, describing, and the same for its configs
+        // Read, delete, describe, and describe and alter configs.
         assert_eq!(group.authorized_operations, if version >= 3 { 3_400 } else { i32::MIN });
         let member = &group.members[0];
         assert_eq!((&*member.member_id, &*member.client_id, &*member.client_host), ("m", "app", "/192.0.2.9"));

@@ -1,4 +1,4 @@
-//! Random messages from a seed, for the tests of the codec.
+//! Random messages from a seed, for the codec's tests.
 
 mod generated;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 use polylogue_kafka::codec::{Records, StrBytes};
 use polylogue_types::TopicId;
 
-/// Something of which a random one can be made, with every field set that `version` has.
+/// A type with random samples, in which every field of `version` is set.
 pub(crate) trait Sample {
-    /// Makes one.
+    /// Makes a sample.
     fn sample(g: &mut Gen, version: i16) -> Self;
 }
 
-/// Random values, the same for the same seed.
+/// A seeded generator of values.
 #[derive(Debug)]
 pub(crate) struct Gen(u64);
 
@@ -44,7 +44,7 @@ impl Gen {
         TopicId((u128::from(self.next()) << 64 | u128::from(self.next())).to_be_bytes())
     }
 
-    /// Of all widths of UTF-8; now and then so long that a compact length takes two bytes.
+    /// Contains characters of all UTF-8 widths; sometimes long enough for a compact length of two bytes.
     pub(crate) fn string(&mut self) -> StrBytes {
         let len = if self.below(15) == 0 { 200 } else { self.below(8) };
         let letters = ['a', 'Z', '7', '.', 'é', 'Ж', '水', '😀'];
@@ -69,9 +69,9 @@ impl Gen {
     }
 }
 
-/// What a number of the protocol is made of.
+/// A number type of the protocol.
 pub(crate) trait Number {
-    /// All bits of the number are taken from `bits`.
+    /// Makes a number from `bits`.
     fn of(bits: u64) -> Self;
 }
 
@@ -93,7 +93,7 @@ impl Number for bool {
     }
 }
 
-/// Never a NaN, which would not equal itself.
+/// Never a NaN, which does not equal itself.
 impl Number for f64 {
     fn of(bits: u64) -> f64 {
         i32::of(bits).into()

@@ -1,5 +1,5 @@
-//! A host for the group coordinator without a broker: time that is set, a log that is a list, and callers that are
-//! counted.
+//! A host for the group coordinator without a broker: a settable clock, a list as the log, and checks that each caller is
+//! answered once.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -15,7 +15,7 @@ use polylogue_types::{NodeId, PartitionId, TopicId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Wall time at the start of each test; monotonic time starts at another number, so that mixing them up shows.
+/// Wall time at the start of each test; monotonic time starts at another number, so that mixing them up is noticed.
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
 const MONOTONIC_START_MS: u64 = 5_000;
 
@@ -71,11 +71,11 @@ impl Catalog for Topics {
     }
 }
 
-/// A caller's answer.
+/// A reply to a caller.
 #[derive(Debug)]
 pub(crate) enum CallerReply {
     Reply(GroupReply),
-    /// The host had to say that the record was not committed.
+    /// From the host: the record was not committed.
     Unavailable,
 }
 
@@ -87,20 +87,20 @@ pub(crate) struct Host {
     random: u64,
     next_caller: u64,
     waiting: BTreeSet<Caller>,
-    /// Callers whose connection is gone; their answers lead nowhere, but still only once.
+    /// Callers whose connection is closed; replies to them are dropped, but must still come only once.
     gone: BTreeSet<Caller>,
     reported: BTreeMap<Caller, CallerReply>,
-    /// Committed records with the time of their frames.
+    /// Committed records with their frames' time.
     pub(crate) log: Vec<(Bytes, i64)>,
-    /// Proposed and not committed.
+    /// Proposed and uncommitted records.
     pub(crate) in_flight: VecDeque<Proposal>,
-    /// How often a deadline was called.
+    /// Number of deadline calls.
     pub(crate) deadlines: u64,
-    /// The log refuses what is proposed.
+    /// Whether the log refuses proposals.
     pub(crate) refuses: bool,
     /// Whether proposals are committed as soon as they are made.
     pub(crate) commit_at_once: bool,
-    /// The checkpoint: its chunks, and how much of the log it covers.
+    /// The checkpoint: its chunks, and the length of the log that it covers.
     pub(crate) chunks: BTreeMap<Bytes, Bytes>,
     pub(crate) covered: usize,
 }
@@ -128,7 +128,7 @@ impl Host {
         host
     }
 
-    /// Without the initial delay, which most tests do not care for.
+    /// Without the initial rebalance delay, which most tests do not need.
     pub(crate) fn quick() -> Host {
         Host::new(GroupSettings { initial_rebalance_delay_ms: 0, ..GroupSettings::default() })
     }
@@ -202,7 +202,7 @@ impl Host {
         caller
     }
 
-    /// A caller's answers since the last call.
+    /// Takes a caller's reply.
     pub(crate) fn take(&mut self, caller: Caller) -> Option<CallerReply> {
         self.reported.remove(&caller)
     }
@@ -234,12 +234,12 @@ impl Host {
         self.with(|machine, context, effects| machine.on_gone(context, caller, effects));
     }
 
-    /// Callers that are gone and were never answered.
+    /// Number of callers that were never answered.
     pub(crate) fn never_told(&self) -> usize {
         self.gone.len()
     }
 
-    /// Lets time pass, with every deadline on its time.
+    /// Advances time, with every deadline at its time.
     pub(crate) fn advance(&mut self, ms: u64) {
         let until = self.now.monotonic_ms + ms;
         while let Some(at) = self.machine.next_deadline_ms().filter(|at| *at <= until) {
@@ -249,7 +249,7 @@ impl Host {
         self.jump_to(until);
     }
 
-    /// One call, as when a deadline has passed.
+    /// Calls the deadline once.
     pub(crate) fn deadline(&mut self) {
         self.deadlines += 1;
         self.with(|machine, context, effects| machine.on_deadline(context, effects));
@@ -261,8 +261,8 @@ impl Host {
         self.now.wall_ms += i64::try_from(step).unwrap();
     }
 
-    /// The process dies: what was not committed is lost, callers with it; the next one starts from the checkpoint and
-    /// the log behind it.
+    /// Crashes the process: uncommitted records and callers are lost; recovers from the checkpoint and the rest of the
+    /// log.
     pub(crate) fn crash(&mut self) -> Vec<Caller> {
         let settings = self.machine.settings().clone();
         self.in_flight.clear();
@@ -279,7 +279,7 @@ impl Host {
         std::mem::take(&mut self.waiting).into_iter().collect()
     }
 
-    /// The writer is lost: what was not committed is void, and those who waited for it hear so from the host.
+    /// Loses the writer: uncommitted proposals are dropped, and their callers get an error from the host.
     pub(crate) fn lose_writer(&mut self) {
         for proposal in std::mem::take(&mut self.in_flight) {
             for (caller, _) in proposal.replies {
@@ -295,7 +295,7 @@ impl Host {
         self.covered = self.log.len();
     }
 
-    /// The applied state as its chunks: the checkpoint with what has changed since, and the same from the whole log.
+    /// Returns the applied state as chunks: the checkpoint with later changes, and the same from the whole log.
     pub(crate) fn both_states(&mut self) -> [BTreeMap<Bytes, Bytes>; 3] {
         let mut replayed = KafkaGroups::new(GroupSettings::default());
         for (record, time_ms) in &self.log {
@@ -346,7 +346,7 @@ fn merge(into: &mut BTreeMap<Bytes, Bytes>, changed: Vec<(Bytes, Option<Bytes>)>
     }
 }
 
-/// A JoinGroup that a test bends to its needs.
+/// A JoinGroup for tests to modify.
 pub(crate) fn join(group: &str, member: &str) -> JoinGroup {
     JoinGroup {
         version: 9,
@@ -371,7 +371,7 @@ pub(crate) fn protocols(names: &[&str]) -> Vec<Protocol> {
     names.iter().map(|name| Protocol { name: text(name), metadata: subscription(&["t"]) }).collect()
 }
 
-/// The metadata of a member of type `consumer`: version 0, topics, no user data.
+/// The metadata of a consumer: version 0, topics, no user data.
 pub(crate) fn subscription(topics: &[&str]) -> Bytes {
     let mut bytes = vec![0, 0];
     bytes.extend(u32::try_from(topics.len()).unwrap().to_be_bytes());
@@ -467,7 +467,7 @@ impl Host {
         }
     }
 
-    /// The codes of a commit, all topics after each other.
+    /// Returns the error codes of a commit, in order.
     pub(crate) fn commit(&mut self, request: CommitOffsets) -> Vec<ErrorCode> {
         match self.call(GroupCommand::CommitOffsets(request)) {
             GroupReply::CommitOffsets(topics) => {
@@ -491,7 +491,7 @@ impl Host {
         topics.flat_map(|t| t.partitions.iter().map(|p| (t.name.to_string(), p.index, p.offset))).collect()
     }
 
-    /// A member with an id, as clients since KIP-394 come to one; its join is parked or answered.
+    /// Joins a member with an id, as clients do since KIP-394; its join is parked or answered.
     pub(crate) fn newcomer(&mut self, request: JoinGroup) -> (StrBytes, Caller) {
         let first = self.join(request.clone());
         assert_eq!(first.error, ErrorCode::MemberIdRequired);
@@ -499,8 +499,8 @@ impl Host {
         (first.member_id, caller)
     }
 
-    /// A stable group of that many members that are named in the order of their ids; the first one leads.
-    /// Each has its own id as its assignment. (The host must be a quick one.)
+    /// A stable group of that many members, returned in the order of their ids; the first is the leader.
+    /// Each has its own id as its assignment. (Requires a quick host.)
     pub(crate) fn stable(&mut self, group: &str, members: usize) -> Vec<StrBytes> {
         let (first, caller) = self.newcomer(join(group, ""));
         assert_eq!(self.joined(caller).error, ErrorCode::None);

@@ -1,4 +1,4 @@
-//! ListGroups, DescribeGroups, DeleteGroups, and the same for people.
+//! ListGroups, DescribeGroups, DeleteGroups, and the summaries for operators.
 
 use crate::groups_host::*;
 use polylogue_kafka::codec::ErrorCode;
@@ -45,7 +45,7 @@ fn groups_are_listed_by_state_and_type() {
     assert_eq!(list(&mut host, &[], &[]), [a.clone(), b.clone(), c.clone()]);
     assert_eq!(list(&mut host, &["stable"], &[]), std::slice::from_ref(&a));
     assert_eq!(list(&mut host, &["Empty", "Dead"], &["CLASSIC"]), [b, c]);
-    // as Kafka reads them
+    // As Kafka parses them.
     assert_eq!(list(&mut host, &[" STABLE "], &["consumer", "classic"]), [a]);
     assert_eq!(list(&mut host, &["none such"], &[]), []);
     assert_eq!(list(&mut host, &[], &["share", "consumer"]), []);
@@ -65,7 +65,7 @@ fn a_group_is_described_with_its_members() {
         assert_eq!(member.metadata, subscription(&["t"]));
         assert_eq!(member.assignment, member.member_id.as_bytes());
     }
-    // while it is not stable there is no protocol to describe
+    // A group that is not stable has no protocol to describe.
     host.leave("g", vec![leaving(&ids[0], None)]);
     let group = describe(&mut host, 6, "g");
     assert_eq!((group.state, &*group.protocol_name), (GroupState::PreparingRebalance, ""));
@@ -127,7 +127,7 @@ fn a_group_is_described_in_every_state() {
     assert_eq!(describe(&mut host, 6, "g").state, GroupState::Dead);
 }
 
-/// What was deleted leaves nothing behind: neither offsets nor a generation.
+/// A deleted group leaves nothing behind: neither offsets nor a generation.
 #[test]
 fn a_deleted_group_begins_anew() {
     let mut host = Host::quick();

@@ -1,4 +1,4 @@
-//! What survives a crash, and what a lost writer takes along.
+//! Crashes, and loss of the writer.
 
 use crate::groups_host::*;
 use polylogue_kafka::codec::ErrorCode;
@@ -14,13 +14,13 @@ fn after_a_restart_members_go_on_in_their_generation() {
     host.advance(9_999);
     host.crash();
     assert_eq!(host.machine.described("g"), before);
-    // sessions begin anew
+    // Sessions start again.
     host.advance(9_999);
     for id in &ids {
         assert_eq!(host.beat(beat("g", generation, id)), ErrorCode::None);
         assert_eq!(host.sync(sync("g", generation, id, &[])).assignment, id.as_bytes());
     }
-    // and who does not come back is removed as ever
+    // Members that do not return are removed as usual.
     host.advance(5_000);
     assert_eq!(host.beat(beat("g", generation, &ids[0])), ErrorCode::None);
     host.advance(5_000);
@@ -79,7 +79,7 @@ fn who_waits_when_the_writer_is_lost_is_sent_to_find_the_coordinator() {
     assert_eq!((joined.error, &joined.member_id), (ErrorCode::NotCoordinator, &ids[0]));
     assert!(matches!(host.take(committing), Some(CallerReply::Unavailable)));
     assert_eq!(host.waiting(), 0);
-    // the group is what was committed
+    // The group has the committed state.
     assert_eq!(host.state("g"), Some(GroupState::Stable));
     assert_eq!(host.beat(beat("g", generation, &ids[1])), ErrorCode::None);
     assert_eq!(host.fetch_all("g"), []);
@@ -89,7 +89,7 @@ fn who_waits_when_the_writer_is_lost_is_sent_to_find_the_coordinator() {
 fn a_generation_that_was_told_is_not_told_again_after_the_writer_was_lost() {
     let mut host = Host::quick();
     let ids = host.stable("g", 2);
-    // generation 3 is sent to both, and its assignment is void with the writer
+    // Both get generation 3, whose assignment is dropped with the writer.
     let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
     assert_eq!(host.join(join("g", &ids[1])).generation, 3);
     host.joined(leader);
@@ -165,7 +165,7 @@ fn a_record_that_cannot_be_read_is_told() {
 
 #[test]
 fn a_member_keeps_nothing_of_the_frame_it_came_in() {
-    // a frame of a megabyte from which a few bytes are meant
+    // A frame of a megabyte of which a few bytes are kept.
     let frame = bytes::Bytes::from(vec![b'x'; 1 << 20]);
     let piece = |at: usize| polylogue_kafka::codec::StrBytes::try_from(frame.slice(at..at + 4)).unwrap();
     let mut host = Host::quick();
@@ -198,7 +198,7 @@ fn a_member_keeps_nothing_of_the_frame_it_came_in() {
     assert!(frame.is_unique(), "something holds on to the frame");
 }
 
-/// A refused record took the writer with it, and all groups had to find the coordinator again.
+/// Regression test: a refused record cost the writer, and all groups had to find the coordinator again.
 #[test]
 fn a_refused_assignment_concerns_its_group_alone() {
     let mut host = Host::quick();
@@ -213,8 +213,8 @@ fn a_refused_assignment_concerns_its_group_alone() {
     let leader = host.send(GroupCommand::Sync(sync("g", 2, &ids[0], &[(&ids[0], "a"), (&second, "b")])));
     host.refuses = false;
     assert!(matches!(host.take(leader), Some(CallerReply::Unavailable)));
-    assert!(!host.is_waiting(follower), "a member that waits for the assignment hears of it");
-    // The group is what was committed last, and goes on from there.
+    assert!(!host.is_waiting(follower), "a member that waits for the assignment is answered");
+    // The group has its last committed state, and continues from there.
     assert_eq!(host.machine.described("g"), before);
     assert_eq!(host.beat(beat("g", 2, &ids[0])), ErrorCode::IllegalGeneration);
     assert_eq!(host.beat(beat("g", 1, &ids[0])), ErrorCode::None);
@@ -226,7 +226,7 @@ fn a_refused_assignment_concerns_its_group_alone() {
     assert_eq!(host.machine.memory(), memory, "nothing of it is left");
 }
 
-/// The assignment before the refused one is still on its way: the group is made anew when it has come.
+/// The assignment before the refused one is still uncommitted: the group is rebuilt after its commit.
 #[test]
 fn a_group_waits_for_what_is_on_its_way_when_a_later_record_is_refused() {
     let mut host = Host::quick();
@@ -254,10 +254,10 @@ fn a_group_waits_for_what_is_on_its_way_when_a_later_record_is_refused() {
     host.advance(100);
     assert_eq!(host.beat(beat("g", 3, &second)), ErrorCode::UnknownMemberId);
     let (_, third) = host.newcomer(join("g", ""));
-    assert_eq!(host.joined(third).generation, 3, "behind the last one that is committed");
+    assert_eq!(host.joined(third).generation, 3, "after the last committed one");
 }
 
-/// Of a group whose assignment was on its way members and operators saw it as committed.
+/// Regression test: members and operators saw an uncommitted assignment as committed.
 #[test]
 fn what_is_told_of_a_group_waits_for_its_metadata() {
     let mut host = Host::quick();

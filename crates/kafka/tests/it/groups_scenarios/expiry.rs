@@ -1,4 +1,4 @@
-//! When offsets have outlived their use (KIP-211, KIP-496), and groups with them.
+//! Expiry of offsets and of groups (KIP-211, KIP-496).
 
 use crate::groups_host::*;
 use polylogue_kafka::codec::ErrorCode;
@@ -31,7 +31,7 @@ fn offsets_of_an_empty_group_go_a_week_after_it_became_empty() {
     assert_eq!(host.fetch_all("g").len(), 1);
     host.advance(CHECK_MS);
     assert_eq!(host.fetch_all("g"), []);
-    assert_eq!(host.state("g"), None, "and the group with the last of them");
+    assert_eq!(host.state("g"), None, "the group is deleted with its last offset");
     assert_eq!((host.machine.memory(), host.next_deadline().is_some()), (0, true));
     host.advance(CHECK_MS);
     assert_eq!(host.next_deadline(), None);
@@ -79,7 +79,7 @@ fn a_commit_on_its_way_is_not_expired_with_its_predecessor() {
     host.commit_at_once = false;
     let caller = host.send(GroupCommand::CommitOffsets(commit("g", "t", &[(0, 6)])));
     host.advance(CHECK_MS);
-    assert_eq!(host.in_flight.len(), 2, "the commit, and the expiry of what was there before");
+    assert_eq!(host.in_flight.len(), 2, "the commit, and the expiry of the offsets before it");
     host.commit_all();
     assert!(matches!(host.reply(caller), GroupReply::CommitOffsets(_)));
     assert_eq!(host.fetch_all("g"), [("t".into(), 0, 6)]);
@@ -96,7 +96,7 @@ fn a_client_may_ask_for_another_time_as_old_versions_could() {
     host.commit(request(0, 3_600_000));
     host.commit(request(1, 30 * i64::try_from(DAY_MS).unwrap()));
     host.commit(request(2, -1));
-    // any other negative time is over before it begins, as in Kafka
+    // As in Kafka, any other negative time has already expired.
     host.commit(request(3, -2));
     let left = |host: &mut Host| host.fetch_all("g").iter().map(|o| o.1).collect::<Vec<_>>();
     host.advance(CHECK_MS);
@@ -168,7 +168,7 @@ fn a_hundred_thousand_timers_do_not_come_in_one_call() {
     for n in 0..3_000 {
         host.commit(commit(&format!("g{n}"), "t", &[(0, 1)]));
     }
-    // one call looks at a bounded number, and the next deadline is then still in the past
+    // One call visits a bounded number of groups, and the next deadline is then still in the past.
     host.advance(CHECK_MS - 1);
     host.now.monotonic_ms += 1;
     host.deadline();

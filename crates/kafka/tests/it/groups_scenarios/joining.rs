@@ -1,4 +1,4 @@
-//! JoinGroup: who gets in, and with which words the others are turned away.
+//! JoinGroup: admission of members, and the errors of refused ones.
 
 use crate::groups_host::*;
 use bytes::Bytes;
@@ -58,7 +58,7 @@ fn before_version_4_a_new_member_is_in_at_once() {
 fn version_0_waits_for_others_as_long_as_its_session_timeout() {
     let mut host = Host::quick();
     let first = host.join(JoinGroup { version: 0, rebalance_timeout_ms: -1, ..join("g", "") });
-    // the second one waits for the first, which does not come again
+    // The second waits for the first, which does not join again.
     let second = host.send(GroupCommand::Join(JoinGroup { version: 0, rebalance_timeout_ms: -1, ..join("g", "") }));
     host.beat(beat("g", 1, &first.member_id));
     host.advance(9_999);
@@ -75,7 +75,7 @@ fn an_id_that_was_handed_out_expires_with_its_session() {
     host.advance(9_999);
     assert_eq!(host.state("g"), Some(GroupState::Empty));
     host.advance(1);
-    assert_eq!(host.state("g"), None, "nothing is left of a group that no one joined");
+    assert_eq!(host.state("g"), None, "a group without members is dropped");
     assert_eq!(host.join(join("g", &id)).error, ErrorCode::UnknownMemberId);
     assert_eq!(host.machine.memory(), 0);
     assert_eq!(host.next_deadline(), None);
@@ -144,7 +144,7 @@ fn the_first_rebalance_of_a_group_waits_for_more_members() {
     host.advance(2_999);
     assert!(host.is_waiting(a));
     assert_eq!(host.state("g"), Some(GroupState::PreparingRebalance));
-    // a member that comes in the meantime has it wait once more
+    // A member that joins meanwhile extends the wait.
     let (_, b) = host.newcomer(join("g", ""));
     host.advance(1);
     assert!(host.is_waiting(a) && host.is_waiting(b));
@@ -186,9 +186,9 @@ fn a_full_group_takes_nobody() {
     let ids = host.stable("g", 2);
     let reply = host.join(join("g", ""));
     assert_eq!((reply.error, &*reply.member_id), (ErrorCode::GroupMaxSizeReached, ""));
-    // members themselves may join again
+    // Members may join again.
     assert_eq!(host.join(join("g", &ids[1])).error, ErrorCode::None);
-    // while a rebalance is prepared, those that have joined count
+    // While a rebalance is prepared, only members that have joined count.
     let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
     assert!(host.is_waiting(leader));
     let third = host.join(JoinGroup { version: 3, ..join("other", "") });
@@ -214,7 +214,7 @@ fn a_group_over_a_lowered_bound_sheds_the_members_that_come_last() {
     let ids = host.stable("g", 3);
     host.configure(GroupSettings { group_size_max: 2, initial_rebalance_delay_ms: 0, ..GroupSettings::default() });
     let callers: Vec<_> = ids.iter().map(|id| host.send(GroupCommand::Join(join("g", id)))).collect();
-    // the third is out, and with that no member is waited for
+    // The third is removed, and no further member is waited for.
     let last = host.joined(callers[2]);
     assert_eq!((last.error, &*last.member_id), (ErrorCode::GroupMaxSizeReached, ""));
     assert_eq!(host.joined(callers[0]).members.len(), 2);
@@ -250,7 +250,7 @@ fn groups_and_memory_are_bounded() {
     }
     assert!((3..7).contains(&taken), "{taken}");
     assert!(host.machine.memory() <= 64 << 10);
-    // nor may a leader fill it up
+    // Nor may a leader exceed the limit.
     let leader = host.machine.summary("g0").unwrap().leader;
     let huge = Assignment { member_id: leader.clone(), assignment: Bytes::from(vec![0; 64 << 10]) };
     let request = SyncGroup { assignments: vec![huge], ..sync("g0", 1, &leader, &[]) };
@@ -271,7 +271,7 @@ fn a_new_member_whose_join_is_never_answered_is_given_up() {
     let mut host = Host::quick();
     let ids = host.stable("g", 1);
     let (second, caller) = host.newcomer(JoinGroup { rebalance_timeout_ms: 3_600_000, ..join("g", "") });
-    // the first neither joins again nor dies, so that the join phase would take an hour
+    // The first neither joins again nor expires, so that the join phase would take an hour.
     for _ in 0..59 {
         host.advance(5_000);
         assert_eq!(host.beat(beat("g", 1, &ids[0])), ErrorCode::RebalanceInProgress);
@@ -291,14 +291,14 @@ fn a_connection_that_is_lost_before_its_member_has_an_id_takes_the_member_along(
     assert_eq!(host.machine.summary("g").unwrap().members, 2);
     host.gone(unborn);
     assert_eq!(host.machine.summary("g").unwrap().members, 1);
-    // one that knows its id may come back
+    // A member that knows its id may return.
     host.gone(a);
     let again = host.send(GroupCommand::Join(join("g", &known)));
     host.advance(6_000);
     assert_eq!(host.joined(again).members.len(), 1);
 }
 
-/// Nothing bounded what all members say together, and their leader receives all of it: 10,000 members of 1 MiB each.
+/// Regression test: the total metadata of members was not bounded, and the leader receives all of it: 10,000 members of 1 MiB each.
 #[test]
 fn all_members_together_may_only_say_so_much() {
     let mut host = Host::new(GroupSettings::default());
@@ -310,27 +310,27 @@ fn all_members_together_may_only_say_so_much() {
     }
     let refused = host.join(large(""));
     assert_eq!((refused.error, &*refused.member_id), (ErrorCode::GroupMaxSizeReached, ""));
-    // so is one that has its id already, which is not waited for any more
+    // So is a member that has its id and is no longer waited for.
     let small = JoinGroup { protocols: said(100), ..join("g", "") };
     let id = host.join(small.clone()).member_id;
     let refused = host.join(large(&id));
     assert_eq!((refused.error, &refused.member_id), (ErrorCode::GroupMaxSizeReached, &id));
     assert_eq!(host.join(JoinGroup { member_id: id, ..small.clone() }).error, ErrorCode::UnknownMemberId);
-    // and there is room for one that says less
+    // A member with less metadata is admitted.
     parked.push(host.newcomer(small));
     host.advance(6_000);
     let leader = host.joined(parked[0].1);
     assert_eq!((leader.error, leader.members.len()), (ErrorCode::None, 17));
-    // a member that now says more than there is room for stays what it was
+    // A member whose metadata grows beyond the limit keeps its old metadata.
     let refused = host.join(large(&parked[16].0));
     assert_eq!(refused.error, ErrorCode::GroupMaxSizeReached);
     assert_eq!(host.machine.summary("g").unwrap().members, 17);
-    // but one may say as much as before
+    // A member may send as much as before.
     assert_eq!(host.join(large(&parked[1].0)).error, ErrorCode::None);
 }
 
-/// The first rebalance ended with the member that was lost, or the id that expired: the others had their generation
-/// before the time that they were to wait for one another.
+/// Regression test: the first rebalance ended with a lost member, or with an expired id: the others got their generation before
+/// the initial delay.
 #[test]
 fn the_first_rebalance_waits_on_when_somebody_is_lost() {
     let mut host = Host::new(GroupSettings::default());

@@ -63,10 +63,10 @@ fn each_of_a_batch_has_a_result() {
     ];
     assert_eq!(reply.error, ErrorCode::None);
     assert_eq!(reply.members, batch.into_iter().zip(expected).collect::<Vec<_>>());
-    // the one that waited for the rebalance was removed by its name
+    // The one that waited for the rebalance was removed by its instance id.
     assert_eq!(host.joined(caller).error, ErrorCode::UnknownMemberId);
     assert_eq!(host.beat(beat("g", 2, &fixed)), ErrorCode::UnknownMemberId);
-    // and with them gone the other need only join
+    // Now only the other must join.
     assert_eq!(host.join(join("g", &ids[1])).members.len(), 1);
 }
 
@@ -107,7 +107,7 @@ fn an_id_that_was_only_handed_out_leaves_without_a_rebalance() {
     assert_eq!(host.leave("g", vec![leaving(&pending, None)]).members[0].1, ErrorCode::None);
     assert_eq!(host.state("g"), Some(GroupState::Stable));
     assert_eq!(host.join(join("g", &pending)).error, ErrorCode::UnknownMemberId);
-    // in a group without other members nothing is left of it
+    // A group without other members is dropped.
     let mut host = Host::quick();
     let pending = host.join(join("g", "")).member_id;
     host.leave("g", vec![leaving(&pending, None)]);

@@ -46,7 +46,7 @@ fn members_commit_in_their_generation_only() {
     assert_eq!(host.commit(as_member(3, &ids[1], c())), [ErrorCode::IllegalGeneration]);
     assert_eq!(host.commit(as_member(-1, &ids[1], c())), [ErrorCode::IllegalGeneration]);
     assert_eq!(host.commit(as_member(2, &text("stranger"), c())), [ErrorCode::UnknownMemberId]);
-    // while the group prepares a rebalance they may still, and even hold their session by it
+    // While the group prepares a rebalance, members may still commit, which extends their session.
     let _ = host.newcomer(join("g", ""));
     assert_eq!(host.state("g"), Some(GroupState::PreparingRebalance));
     for n in 0..3 {
@@ -92,7 +92,7 @@ fn topics_and_partitions_that_are_not_there_have_their_own_codes() {
     assert_eq!((&*topics[0].name, topics[0].id), ("v", t));
     assert_eq!(topics[0].partitions, [(0, ErrorCode::None), (7, unknown), (-1, unknown)]);
     assert_eq!(host.fetch_all("g"), [("v".into(), 0, 1)]);
-    // where nothing can be committed, the group is not asked about
+    // For an unknown topic the group is not checked.
     let stranger = as_member(1, &text("m"), request(TopicKey::Name(text("none")), 9));
     assert_eq!(host.commit(stranger), [unknown; 3]);
 }
@@ -122,14 +122,14 @@ fn metadata_and_leader_epoch_are_kept_and_metadata_is_bounded() {
     let one = |host: &mut Host| host.fetch(8, vec![fetch_group("g", None)])[0].topics[0].partitions[0].clone();
     let got = one(&mut host);
     assert_eq!((got.offset, got.leader_epoch, &*got.metadata), (7, 3, "where I was"));
-    // the bound counts as Java counts the length of a text
+    // The limit counts UTF-16 units, as in Java.
     assert_eq!(host.commit(with(Some(&"ä".repeat(4_096)), -1)), [ErrorCode::None]);
     assert_eq!(host.commit(with(Some(&"x".repeat(4_097)), -1)), [ErrorCode::OffsetMetadataTooLarge]);
     assert_eq!(one(&mut host).metadata.chars().count(), 4_096);
     assert_eq!(host.commit(with(None, -1)), [ErrorCode::None]);
     let got = one(&mut host);
     assert_eq!((got.leader_epoch, &*got.metadata), (-1, ""));
-    // one that is too large does not hold up the others
+    // A partition over the limit does not affect the others.
     let mut request = with(Some(&"x".repeat(4_097)), -1);
     request.topics[0].partitions.push(commit("", "", &[(1, 8)]).topics[0].partitions[0].clone());
     assert_eq!(host.commit(request), [ErrorCode::OffsetMetadataTooLarge, ErrorCode::None]);
@@ -207,7 +207,7 @@ fn a_topic_that_is_created_again_does_not_inherit_offsets() {
     assert_eq!(host.fetch_all("g"), []);
     let fetched = host.fetch(8, vec![fetch_group("g", Some(&[("t", &[0])]))]);
     assert_eq!(fetched[0].topics[0].partitions[0].offset, -1);
-    assert_eq!(host.state("g"), None, "a group that only held those offsets is gone with them");
+    assert_eq!(host.state("g"), None, "a group without other offsets is deleted with them");
 }
 
 #[test]
@@ -230,11 +230,11 @@ fn memory_and_groups_are_bounded_for_offsets_too() {
     host.configure(GroupSettings { memory_bytes_max: host.machine.memory() + 100, ..GroupSettings::default() });
     assert_eq!(host.commit(commit("a", "t", &[(1, 1)])), [ErrorCode::None]);
     assert_eq!(host.commit(commit("a", "t", &[(2, 1)])), [ErrorCode::CoordinatorNotAvailable]);
-    // what is there may still go on
+    // Existing offsets may still be updated.
     assert_eq!(host.commit(commit("a", "t", &[(0, 2), (1, 2)])), [ErrorCode::None; 2]);
 }
 
-/// 100,000 groups with texts of 4 KB took half a gigabyte, from any number of clients, and every start read them again.
+/// Regression test: 100,000 groups with metadata of 4 KB took half a gigabyte, from any number of clients, and every start read them again.
 #[test]
 fn what_one_user_commits_is_bounded_and_leaves_the_rest_to_others() {
     let mut host = host();
@@ -250,11 +250,11 @@ fn what_one_user_commits_is_bounded_and_leaves_the_rest_to_others() {
     let mut groups = 0;
     while commit_as(&mut host, Some("mallory"), &format!("m{groups}")) == ErrorCode::None {
         groups += 1;
-        assert!(groups < 1_000, "there is no bound");
+        assert!(groups < 1_000, "no limit applied");
     }
     assert!((150..256).contains(&groups), "{groups} groups of 4 KB in a MiB");
     assert_eq!(commit_as(&mut host, Some("mallory"), "more"), ErrorCode::InvalidCommitOffsetSize);
-    assert_eq!(commit_as(&mut host, Some("mallory"), "m0"), ErrorCode::None, "what is there goes on");
+    assert_eq!(commit_as(&mut host, Some("mallory"), "m0"), ErrorCode::None, "existing groups may commit");
     assert_eq!(commit_as(&mut host, Some("alice"), "a"), ErrorCode::None);
     assert_eq!(commit_as(&mut host, None, "n"), ErrorCode::None);
     assert!(host.machine.memory() < user_bytes_max + (16 << 10));
@@ -263,13 +263,13 @@ fn what_one_user_commits_is_bounded_and_leaves_the_rest_to_others() {
     join.user = Some(StrBytes::from_static("mallory"));
     join.protocols = vec![Protocol { name: StrBytes::from_static("range"), metadata: vec![0; 64 << 10].into() }];
     assert_eq!(host.join(join).error, ErrorCode::GroupMaxSizeReached);
-    // Whose groups they are is in the log.
+    // The log records the owner of each group.
     host.checkpoint();
     host.crash();
     assert_eq!(commit_as(&mut host, Some("mallory"), "more"), ErrorCode::InvalidCommitOffsetSize);
     assert_eq!(commit_as(&mut host, Some("alice"), "b"), ErrorCode::None);
     host.call(GroupCommand::Delete(DeleteGroups { groups: vec![StrBytes::from_static("m1")] }));
-    assert_eq!(commit_as(&mut host, Some("mallory"), "more"), ErrorCode::None, "what is deleted makes room");
+    assert_eq!(commit_as(&mut host, Some("mallory"), "more"), ErrorCode::None, "a deletion frees memory");
 }
 
 #[test]
@@ -280,17 +280,17 @@ fn a_reply_is_bounded_however_often_a_group_is_named() {
     host.commit(commit("g", "wide", &offsets));
     let fetched = host.fetch(8, vec![fetch_group("g", None); 1_100]);
     let served = fetched.iter().filter(|g| g.error == ErrorCode::None).count();
-    // 16 MiB of rows
+    // 16 MiB of rows.
     assert!((250..350).contains(&served), "{served}");
     assert!(fetched[served..].iter().all(|g| g.error == ErrorCode::InvalidRequest && g.topics.is_empty()));
-    // before version 2 a group has no error of its own
+    // Before version 2 a group has no error field.
     let many: Vec<i32> = (0..1_000_001).collect();
     let fetched = host.fetch(1, vec![fetch_group("g", Some(&[("t", &many)]))]);
     assert_eq!(fetched[0].error, ErrorCode::None);
     assert!(fetched[0].topics[0].partitions.iter().all(|p| p.error == ErrorCode::InvalidRequest));
 }
 
-/// One offset with a text of 4 KiB, asked for again and again by a few bytes each time: a request of 2 MiB was answered with
+/// Regression test: one offset with metadata of 4 KiB, requested repeatedly by a few bytes each: a request of 2 MiB was answered with
 /// gigabytes.
 #[test]
 fn a_reply_is_bounded_by_the_texts_that_were_committed() {
@@ -304,12 +304,12 @@ fn a_reply_is_bounded_by_the_texts_that_were_committed() {
         let topics = fetched.iter().flat_map(|group| &group.topics);
         topics.flat_map(|topic| &topic.partitions).map(|partition| partition.metadata.len()).sum()
     };
-    // a partition that is named again and again is answered once
+    // A repeated partition is answered once.
     let again: Vec<i32> = (0..500_000).map(|n| n % 2).collect();
     let fetched = host.fetch(8, vec![fetch_group("g", Some(&[("t", &again)]))]);
     let reported: Vec<_> = fetched[0].topics[0].partitions.iter().map(|p| (p.index, p.offset)).collect();
     assert_eq!((fetched[0].error, reported), (ErrorCode::None, vec![(0, 7), (1, 7)]));
-    // a topic, or a group, that is named again and again is refused when there is too much
+    // Repeated topics and groups are refused beyond the limit.
     let topics: Vec<(&str, &[i32])> = vec![("t", &[0]); 100_000];
     let fetched = host.fetch(8, vec![fetch_group("g", Some(&topics)), fetch_group("g", None)]);
     assert_eq!(texts(&fetched), 0);
@@ -347,17 +347,17 @@ fn offsets_that_members_use_cannot_be_deleted() {
     let mut host = host();
     host.commit(commit("g", "t", &[(0, 1)]));
     host.commit(commit("g", "u", &[(0, 1)]));
-    // its members read t
+    // Its members subscribe to t.
     host.stable("g", 1);
     let reply = delete(&mut host, "g", &[("t", &[0]), ("u", &[0])]);
     assert_eq!(reply.topics[0].partitions, [(0, ErrorCode::GroupSubscribedToTopic)]);
     assert_eq!(reply.topics[1].partitions, [(0, ErrorCode::None)]);
     assert_eq!(host.fetch_all("g"), [("t".into(), 0, 1)]);
-    // of members of another type it is unknown what they use
+    // The subscriptions of members of another protocol type are unknown.
     let joined = host.join(JoinGroup { version: 3, protocol_type: text("connect"), ..join("c", "") });
     assert_eq!(joined.error, ErrorCode::None);
     assert_eq!(delete(&mut host, "c", &[("u", &[0])]).error, ErrorCode::NonEmptyGroup);
-    // and of members that say it in a way that we cannot read, perhaps everything
+    // A member with metadata that cannot be decoded may use any topic.
     let unreadable = vec![Protocol { name: text("range"), metadata: "?".into() }];
     host.join(JoinGroup { version: 3, protocols: unreadable, ..join("d", "") });
     let reply = delete(&mut host, "d", &[("u", &[0])]);

@@ -1,4 +1,4 @@
-//! From one generation to the next.
+//! Rebalances.
 
 use crate::groups_host::*;
 use polylogue_kafka::codec::ErrorCode;
@@ -32,7 +32,7 @@ fn members_that_do_not_join_in_time_are_out() {
     let mut host = Host::quick();
     let ids = host.stable("g", 2);
     let (third, new) = host.newcomer(JoinGroup { rebalance_timeout_ms: 90_000, ..join("g", "") });
-    // both heartbeat, and neither joins: the longest rebalance timeout counts
+    // Both send heartbeats and neither joins: the longest rebalance timeout applies.
     for _ in 0..18 {
         assert!(host.is_waiting(new));
         host.advance(4_999);
@@ -114,11 +114,11 @@ fn a_member_that_changes_before_the_assignment_causes_a_rebalance() {
     host.joined(leader);
     let follower = host.send(GroupCommand::Sync(sync("g", 3, &ids[1], &[])));
     assert!(host.is_waiting(follower));
-    // the leader changes its mind; the follower is sent back
+    // The leader joins with other metadata; the follower is sent back to join.
     let leader =
         host.send(GroupCommand::Join(JoinGroup { protocols: protocols(&["range", "x"]), ..join("g", &ids[0]) }));
     assert_eq!(host.synced(follower).error, ErrorCode::RebalanceInProgress);
-    // what was assigned before is void
+    // The previous assignment is dropped.
     assert!(host.machine.described("g").unwrap().members.iter().all(|m| m.assignment.is_empty()));
     assert_eq!(host.join(join("g", &ids[1])).generation, 4);
     assert_eq!(host.joined(leader).generation, 4);
@@ -148,7 +148,7 @@ fn a_group_whose_last_member_falls_silent_is_empty() {
     assert_eq!((summary.state, summary.generation, summary.members), (GroupState::Empty, 2, 0));
     assert_eq!((&*summary.protocol_type, &*summary.protocol_name, &*summary.leader), ("consumer", "", ""));
     assert_eq!(host.beat(beat("g", 2, &ids[0])), ErrorCode::UnknownMemberId);
-    // and goes on from its generation
+    // The next generation continues from it.
     let (_, caller) = host.newcomer(join("g", ""));
     assert_eq!(host.joined(caller).generation, 3);
 }
@@ -165,7 +165,7 @@ fn a_member_that_waits_for_the_others_need_not_be_heard_of() {
     assert!(host.is_waiting(leader), "40 s, with a session of 10");
     assert_eq!(host.join(join("g", &ids[1])).generation, 3);
     assert_eq!(host.joined(leader).members.len(), 2);
-    // from the answer on its session runs again
+    // Its session starts again with the response.
     host.advance(10_000);
     assert_eq!(host.beat(beat("g", 3, &ids[0])), ErrorCode::UnknownMemberId);
 }
@@ -188,7 +188,7 @@ fn ids_that_were_handed_out_are_waited_for_too() {
     let ids = host.stable("g", 1);
     let pending = host.join(join("g", "")).member_id;
     let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
-    assert!(host.is_waiting(leader), "the one with the new id is on its way");
+    assert!(host.is_waiting(leader), "the member with the new id has not joined yet");
     assert_eq!(host.join(join("g", &pending)).generation, 2);
     assert_eq!(host.joined(leader).members.len(), 2);
 }

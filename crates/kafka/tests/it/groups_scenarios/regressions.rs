@@ -1,11 +1,11 @@
-//! What went wrong in other brokers, and must not here; the issues are named.
+//! Bugs of other brokers, by issue.
 
 use crate::groups_host::*;
 use polylogue_kafka::codec::ErrorCode;
 use polylogue_kafka::groups::command::*;
 use polylogue_kafka::groups::{GroupSettings, GroupState};
 
-/// nisshi#679, moosestack#3885: a follower was answered before its leader, with an empty byte string.
+/// nisshi#679, moosestack#3885: a follower was answered before its leader, with an empty assignment.
 #[test]
 fn item_7_a_follower_is_never_answered_before_the_leader() {
     let mut host = Host::new(GroupSettings::default());
@@ -20,7 +20,7 @@ fn item_7_a_follower_is_never_answered_before_the_leader() {
     assert_eq!(host.synced(early).assignment, "b");
 }
 
-/// nisshi#625: the second to join was unknown, because each request had a coordinator of its own.
+/// nisshi#625: the second member was unknown, because each request had its own coordinator.
 #[test]
 fn item_7_the_second_to_join_is_known() {
     let mut host = Host::new(GroupSettings::default());
@@ -32,24 +32,24 @@ fn item_7_the_second_to_join_is_known() {
     assert_eq!(host.beat(beat("g", 1, &second)), ErrorCode::None);
 }
 
-/// redpanda#3300, #3898: ids that were handed out never expired, so that the group prepared for ever.
+/// redpanda#3300, #3898: issued member ids never expired, so that the group prepared a rebalance forever.
 #[test]
 fn item_8_a_group_does_not_prepare_for_ever() {
     let mut host = Host::quick();
     let ids = host.stable("g", 1);
-    // a client takes an id and is never seen again
+    // A client gets an id and never returns.
     host.join(join("g", ""));
     let leader = host.send(GroupCommand::Join(join("g", &ids[0])));
     assert_eq!(host.state("g"), Some(GroupState::PreparingRebalance));
     host.advance(10_000);
     assert_eq!(host.joined(leader).generation, 2);
-    // and when the members too are gone, the group is empty and not stuck
+    // When the members are gone too, the group is empty and not stuck.
     host.join(join("g", ""));
     host.advance(60_000);
     assert_eq!(host.state("g"), Some(GroupState::Empty));
 }
 
-/// redpanda#23693: a static member that came back kept the client id and timeouts of its predecessor.
+/// redpanda#23693: a static member that returned kept the client id and timeouts of its predecessor.
 #[test]
 fn item_8_a_static_member_that_comes_back_brings_its_own_settings() {
     let mut host = Host::quick();
@@ -101,7 +101,7 @@ fn item_9_the_metadata_of_a_commit_comes_back() {
     assert_eq!(&*fetched[0].topics[0].partitions[0].metadata, "metadata é");
 }
 
-/// Tansu 8e60860: a retention time of -1 was taken for a time.
+/// Tansu 8e60860: a retention time of -1 was used as a time.
 #[test]
 fn item_9_a_retention_time_of_minus_one_is_none() {
     let mut host = Host::quick();
@@ -113,7 +113,7 @@ fn item_9_a_retention_time_of_minus_one_is_none() {
     }
 }
 
-/// mimir#15745: a topic that was created again, and commits by id.
+/// mimir#15745: a recreated topic, and commits by id.
 #[test]
 fn item_22_commits_by_the_id_of_a_topic_that_was_created_again() {
     let mut host = Host::quick();
@@ -131,7 +131,7 @@ fn item_22_commits_by_the_id_of_a_topic_that_was_created_again() {
     assert_eq!(host.fetch_all("g"), [("t".into(), 0, 1)]);
 }
 
-/// librdkafka#5541: `GROUP_ID_NOT_FOUND` is fatal to clients, so that joins and heartbeats never return it.
+/// librdkafka#5541: `GROUP_ID_NOT_FOUND` is fatal to clients; joins and heartbeats never return it.
 #[test]
 fn item_23_group_id_not_found_is_not_for_members() {
     let mut host = Host::quick();
@@ -144,7 +144,7 @@ fn item_23_group_id_not_found_is_not_for_members() {
     assert_eq!(codes, [ErrorCode::UnknownMemberId; 4]);
 }
 
-/// kafkajs#463: what members say in their protocols is theirs, byte for byte.
+/// kafkajs#463: protocol metadata of members is opaque, byte for byte.
 #[test]
 fn item_27_protocol_metadata_is_opaque() {
     let mut host = Host::new(GroupSettings::default());

@@ -1,11 +1,11 @@
-//! Static members (KIP-345): they keep their place over restarts.
+//! Static members (KIP-345): they keep their membership across restarts.
 
 use crate::groups_host::*;
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::*;
 use polylogue_kafka::groups::{GroupSettings, GroupState};
 
-/// A stable group of the static members `a` and `b`, in this order; `a` leads.
+/// A stable group of the static members `a` and `b`, in this order; `a` is the leader.
 fn pair(host: &mut Host) -> (StrBytes, StrBytes) {
     let a = host.join(static_join("g", "", "a"));
     assert_eq!((a.error, a.generation), (ErrorCode::None, 1));
@@ -81,7 +81,7 @@ fn an_instance_that_nobody_knows_is_an_unknown_member() {
 fn a_predecessor_that_waits_is_fenced_at_once() {
     let mut host = Host::quick();
     let (a, b) = pair(&mut host);
-    // b waits for a in a rebalance
+    // b waits for a in a rebalance.
     let first =
         host.send(GroupCommand::Join(JoinGroup { protocols: protocols(&["range", "x"]), ..static_join("g", &b, "b") }));
     let second = host.send(GroupCommand::Join(static_join("g", "", "b")));
@@ -90,11 +90,11 @@ fn a_predecessor_that_waits_is_fenced_at_once() {
     assert!(host.is_waiting(second));
     assert_eq!(host.join(static_join("g", &a, "a")).members.len(), 2);
     let b = host.joined(second).member_id;
-    // b waits for its assignment
+    // b waits for its assignment.
     let parked = host.send(GroupCommand::Sync(sync("g", 3, &b, &[])));
     let third = host.send(GroupCommand::Join(static_join("g", "", "b")));
     assert_eq!(host.synced(parked).error, ErrorCode::FencedInstanceId);
-    // the old id may be in the leader's hands already: all join again
+    // The leader may have the old id already: all members must join again.
     assert_eq!(host.state("g"), Some(GroupState::PreparingRebalance));
     assert_eq!(host.join(static_join("g", &a, "a")).generation, 4);
     assert_eq!(host.joined(third).generation, 4);
@@ -119,7 +119,7 @@ fn before_version_9_a_leader_that_comes_back_takes_itself_for_a_follower() {
     assert_eq!((back.generation, back.skip_assignment, back.members.len()), (2, false, 0));
     assert_eq!(back.leader, a);
     assert_eq!(host.sync(sync("g", 2, &back.member_id, &[])).assignment, "for a");
-    // and is the leader all the same
+    // It is the leader all the same.
     let again = host.send(GroupCommand::Join(static_join("g", &back.member_id, "a")));
     assert!(host.is_waiting(again));
 }
@@ -206,7 +206,7 @@ fn a_static_member_that_comes_back_must_ask_for_its_assignment_like_any_other() 
     host.join(static_join("g", &a, "a"));
     host.joined(b);
     host.sync(sync("g", 2, &a, &[(&a, "x")]));
-    // b has not asked, and neither does its successor
+    // b has not synced, nor has its successor.
     let b = host.join(static_join("g", "", "b")).member_id;
     for _ in 0..12 {
         assert_eq!(host.beat(beat("g", 2, &b)), ErrorCode::None);

@@ -1,4 +1,4 @@
-//! SyncGroup: assignments from the leader to everybody, once they are committed.
+//! SyncGroup: assignments from the leader to all members, once they are committed.
 
 use crate::groups_host::*;
 use bytes::Bytes;
@@ -6,7 +6,7 @@ use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::GroupState;
 use polylogue_kafka::groups::command::*;
 
-/// Two members that got generation 2 and have not asked for their assignment; the first leads.
+/// Two members in generation 2 without an assignment; the first is the leader.
 fn completing(host: &mut Host) -> Vec<StrBytes> {
     let (first, a) = host.newcomer(join("g", ""));
     host.joined(a);
@@ -40,14 +40,14 @@ fn nobody_is_told_before_the_assignment_is_committed() {
     let early = host.send(GroupCommand::Sync(sync("g", 2, &ids[1], &[])));
     let leader = host.send(GroupCommand::Sync(sync("g", 2, &ids[0], &[(&ids[1], "x")])));
     assert!(host.is_waiting(leader) && host.is_waiting(early));
-    // one that asks in the meantime waits for the same
+    // A member that syncs meanwhile waits for the same commit.
     let late = host.send(GroupCommand::Sync(sync("g", 2, &ids[1], &[])));
     assert!(host.is_waiting(late));
     assert!(host.commit_one());
     assert!(!host.is_waiting(leader) && !host.is_waiting(early) && host.is_waiting(late));
     assert!(host.commit_one());
     assert_eq!(host.synced(late).assignment, Bytes::from_static(b"x"));
-    // when all is committed the answer comes at once
+    // After the commit the response comes at once.
     assert_eq!(host.sync(sync("g", 2, &ids[1], &[])).assignment, Bytes::from_static(b"x"));
     assert!(host.in_flight.is_empty());
 }
@@ -90,7 +90,7 @@ fn a_wrong_sync_is_told_what_is_wrong() {
     assert_eq!(code(&mut host, other), ErrorCode::InconsistentGroupProtocol);
     let other = SyncGroup { protocol_type: Some(text("connect")), ..sync("g", 2, &ids[0], &[]) };
     assert_eq!(code(&mut host, other), ErrorCode::InconsistentGroupProtocol);
-    // from version 5 on both must be there, before that they are not
+    // Required from version 5 on; earlier versions do not have them.
     let without = |version| SyncGroup {
         version,
         protocol_name: None,
@@ -106,7 +106,7 @@ fn members_that_do_not_ask_for_their_assignment_are_removed() {
     let mut host = Host::quick();
     let ids = completing(&mut host);
     let follower = host.send(GroupCommand::Sync(sync("g", 2, &ids[1], &[])));
-    // the leader heartbeats, but never assigns
+    // The leader sends heartbeats but never assigns.
     for _ in 0..12 {
         assert!(host.is_waiting(follower));
         host.advance(5_000);
@@ -170,7 +170,7 @@ fn a_member_that_joins_while_the_assignment_is_on_its_way_does_not_spoil_it() {
     host.commit_all();
     assert_eq!(host.synced(leader).assignment, Bytes::from_static(b"a"));
     assert_eq!(host.synced(follower).assignment, Bytes::from_static(b"b"));
-    // and then both hear that they have to join again
+    // Then both must join again.
     assert_eq!(host.beat(beat("g", 2, &ids[0])), ErrorCode::RebalanceInProgress);
     assert!(host.is_waiting(third));
 }

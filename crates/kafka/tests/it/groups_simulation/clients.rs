@@ -1,16 +1,16 @@
-//! A client of a group, as client libraries behave, but with less patience.
+//! A simulated group client, with short timeouts.
 
 use polylogue_api::Caller;
 use polylogue_kafka::codec::StrBytes;
 use polylogue_kafka::groups::command::JoinedMember;
 
-/// Where a client stands.
+/// The state of a client.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Stage {
     /// Not in the group, or about to join again.
     Out,
     Joining(Caller),
-    /// In a generation, without an assignment; with the members when it leads and shall assign.
+    /// In a generation, without an assignment; with the members if it is the leader and must assign.
     Joined(Option<Vec<JoinedMember>>),
     Syncing(Caller),
     Working,
@@ -24,7 +24,7 @@ pub(crate) struct Client {
     pub(crate) member_id: StrBytes,
     pub(crate) generation: i32,
     pub(crate) stage: Stage,
-    /// Changes when the client subscribes to something else.
+    /// Changes with the client's subscription.
     pub(crate) subscription: u64,
 }
 
@@ -41,14 +41,14 @@ impl Client {
         }
     }
 
-    /// A new process in its place: it knows its instance id, and nothing else.
+    /// Replaces the client by a new process, which knows its instance id only.
     pub(crate) fn restart(&mut self) {
         self.member_id = StrBytes::new();
         self.generation = -1;
         self.stage = Stage::Out;
     }
 
-    /// What keeps its place over restarts: the instance id, or else the member id.
+    /// The identity across restarts: the instance id, or else the member id.
     pub(crate) fn slot(&self) -> StrBytes {
         self.instance.clone().unwrap_or_else(|| self.member_id.clone())
     }

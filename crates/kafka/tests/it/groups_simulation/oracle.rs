@@ -1,11 +1,11 @@
-//! What must hold, whatever happens.
+//! The invariants.
 
 use crate::groups_host::Host;
 use polylogue_kafka::codec::StrBytes;
 use polylogue_types::TopicId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was seen, so that a run in which nothing happened does not count.
+/// Counts of events, to detect runs without any.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Seen {
     pub(crate) joins: u64,
@@ -33,8 +33,8 @@ impl Seen {
     }
 }
 
-/// One generation of one group: generations begin anew when a group ends, and one that was not committed may come
-/// again after a crash.
+/// One generation of a group: generations start again when a group is deleted, and an uncommitted one may be repeated after a
+/// crash.
 type Generation = (usize, u64, i32);
 
 #[derive(Default, Debug)]
@@ -42,15 +42,15 @@ pub(crate) struct Oracle {
     pub(crate) seen: Seen,
     epochs: BTreeMap<usize, u64>,
     highest: BTreeMap<(usize, u64), i32>,
-    /// The member that was asked to assign.
+    /// The leader that was asked to assign.
     leaders: BTreeMap<Generation, StrBytes>,
-    /// Whose assignment members received.
+    /// The assignment that members received.
     reported: BTreeMap<Generation, u64>,
-    /// Slots that an assignment left out.
+    /// Members that an assignment left out.
     left_out: BTreeSet<(u64, StrBytes)>,
-    /// Assignments that were brought for a group and generation.
+    /// Assignments submitted for a group and generation.
     brought: BTreeMap<(usize, i32), BTreeSet<u64>>,
-    /// The last offset that was acknowledged; offsets are numbers that rise with every commit.
+    /// The last acknowledged offset; offsets increase with every commit.
     acknowledged: BTreeMap<(usize, TopicId, i32), i64>,
 }
 
@@ -59,12 +59,12 @@ impl Oracle {
         self.epochs.get(&group).copied().unwrap_or(0)
     }
 
-    /// Generations of that group may begin anew.
+    /// Generations of the group may start again.
     pub(crate) fn begin_anew(&mut self, group: usize) {
         *self.epochs.entry(group).or_default() += 1;
     }
 
-    /// Generations do not go back.
+    /// Generations must not decrease.
     pub(crate) fn look_at_generation(&mut self, group: usize, generation: i32) {
         let highest = self.highest.entry((group, self.epochs.get(&group).copied().unwrap_or(0))).or_insert(0);
         assert!(generation >= *highest, "group {group} went from generation {highest} back to {generation}");
@@ -83,7 +83,7 @@ impl Oracle {
         self.left_out.extend(left_out.map(|slot| (number, slot)));
     }
 
-    /// Everybody gets exactly what one leader gave to it in the generation it is in.
+    /// Every member receives exactly what one leader assigned to it in its generation.
     pub(crate) fn told_assignment(&mut self, group: usize, generation: i32, slot: &StrBytes, assignment: &[u8]) {
         self.seen.assignments += 1;
         let numbers = self.brought.get(&(group, generation));
@@ -108,7 +108,7 @@ impl Oracle {
         *last = offset.max(*last);
     }
 
-    /// Offsets up to that one are gone.
+    /// Offsets up to this one are deleted.
     pub(crate) fn deleted_group(&mut self, group: usize, offset: i64) {
         self.acknowledged.retain(|(g, _, _), last| *g != group || *last > offset);
     }
@@ -117,7 +117,7 @@ impl Oracle {
         self.acknowledged.retain(|(_, t, _), _| *t != topic);
     }
 
-    /// What was acknowledged is there, or something later.
+    /// Acknowledged offsets are stored, or later ones.
     pub(crate) fn look_at_offsets(&self, host: &Host, name: impl Fn(usize) -> String) {
         let mut held: BTreeMap<usize, BTreeMap<(TopicId, i32), i64>> = BTreeMap::new();
         for ((group, topic, partition), acknowledged) in &self.acknowledged {

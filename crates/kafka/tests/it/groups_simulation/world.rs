@@ -1,4 +1,4 @@
-//! The world: some groups, some clients, a host that does not behave.
+//! The simulated system: groups, clients, and a faulty host.
 
 use super::clients::{Client, Stage};
 use super::oracle::Oracle;
@@ -16,7 +16,7 @@ const CLIENTS: usize = 14;
 const TOPICS: usize = 2;
 const PARTITIONS: u32 = 200;
 
-/// What a caller asked, for when it is answered.
+/// The request of a caller.
 #[derive(Debug)]
 enum Asked {
     Join { client: usize },
@@ -105,7 +105,7 @@ impl World {
         self.look();
     }
 
-    /// Whatever happens, the applied state is what a replay of the log gives.
+    /// The applied state must equal a replay of the log.
     fn checkpoint(&mut self) {
         self.host.commit_all();
         if self.random(2) == 0 {
@@ -124,7 +124,7 @@ impl World {
         }
         self.oracle.look_at_offsets(&self.host, group_name);
         for client in &mut self.clients {
-            // connections are gone; what a client knew it still knows
+            // Connections are closed; clients keep their state.
             match client.stage {
                 Stage::Joining(_) => client.stage = Stage::Out,
                 Stage::Syncing(_) => client.stage = Stage::Joined(None),
@@ -147,7 +147,7 @@ impl World {
         self.host.delete_topic(&name);
         self.host.topics.create(&name, PARTITIONS);
         self.oracle.deleted_topic(old);
-        // acknowledgements that are on their way are for nothing
+        // Outstanding acknowledgements are lost.
         self.asked.values_mut().for_each(|asked| {
             if matches!(asked, Asked::Commit { topic, .. } if *topic == old) {
                 *asked = Asked::Other;
@@ -163,7 +163,7 @@ impl World {
     }
 
     fn disconnect(&mut self) {
-        // whether a group was deleted the oracle must hear
+        // The oracle must learn whether a group was deleted.
         let asked = self.asked.iter().filter(|(_, asked)| !matches!(asked, Asked::Delete { .. }));
         let waiting: Vec<Caller> = asked.map(|(caller, _)| *caller).collect();
         if waiting.is_empty() {
@@ -190,7 +190,7 @@ impl World {
             Stage::Out => self.join(n),
             Stage::Joining(_) | Stage::Syncing(_) => {
                 if self.random(40) == 0 {
-                    // out of patience: the request is made once more, from another connection
+                    // Timeout: the request is repeated on another connection.
                     self.join(n);
                 }
             }
@@ -254,7 +254,7 @@ impl World {
         });
         if decides {
             if members.is_none() {
-                // a leader that no longer knows the members leaves out everybody
+                // A leader that no longer knows the members assigns to none.
                 let group = self.host.machine.described(&group_name(client.group)).unwrap();
                 for member in group.members {
                     let slot = member.instance_id.unwrap_or(member.member_id);
@@ -308,7 +308,7 @@ impl World {
         self.ask(GroupCommand::Leave(request), Asked::Other);
     }
 
-    /// Clients receive their answers.
+    /// Clients receive their responses.
     fn hear(&mut self) {
         let callers: Vec<Caller> = self.asked.keys().copied().collect();
         for caller in callers {
@@ -399,7 +399,7 @@ impl World {
             ErrorCode::IllegalGeneration => {}
             ErrorCode::FencedInstanceId | ErrorCode::UnknownMemberId => {
                 self.oracle.seen.fenced += u64::from(error == ErrorCode::FencedInstanceId);
-                // a request that is under way goes on
+                // A request in progress continues.
                 if !matches!(client.stage, Stage::Joining(_) | Stage::Syncing(_)) {
                     client.restart();
                 }
@@ -427,7 +427,7 @@ impl World {
         }
     }
 
-    /// Everybody goes away. All who waited are answered, what was acknowledged is there, and in the end nothing is
+    /// All clients leave: all callers are answered, acknowledged offsets are stored, and in the end no state is
     /// left.
     pub(crate) fn finish(&mut self) {
         self.host.commit_all();

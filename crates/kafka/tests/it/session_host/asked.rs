@@ -1,4 +1,4 @@
-//! A connection to a listener that asks who its clients are.
+//! A connection to a listener that requires a login.
 
 use super::Host;
 use super::users::{DELAY_MS, Users};
@@ -9,7 +9,7 @@ use polylogue_kafka::session::CloseReason;
 use polylogue_kafka::settings::KafkaSettings;
 use std::sync::Arc;
 
-/// The connection, and who may come.
+/// The connection and its users.
 pub struct Asked {
     pub host: Host,
     pub users: Arc<Users>,
@@ -25,12 +25,12 @@ impl Asked {
         Asked { host: Host::with(settings).asking(users.clone()), users }
     }
 
-    /// What comes of a token of the mechanism that was agreed on.
+    /// Sends a token of the chosen mechanism.
     pub fn token(&mut self, version: i16, token: &str) -> SaslAuthenticateResponse {
         self.host.ask(version, &SaslAuthenticateRequest { auth_bytes: token.to_owned().into() })
     }
 
-    /// The answer to a token that does not lead in, which comes after a while and ends the connection.
+    /// Returns the error for a refused token, which is delayed and closes the connection.
     pub fn refused(&mut self, token: &str) -> String {
         self.host.send(2, &SaslAuthenticateRequest { auth_bytes: token.to_owned().into() });
         assert_eq!((self.host.response_frame(), self.host.deadline_in()), (None, Some(DELAY_MS)));
@@ -41,13 +41,13 @@ impl Asked {
         response.error_message.unwrap().to_string()
     }
 
-    /// Whether it is served what anybody who is known is served.
+    /// Whether the client is served as an authenticated one.
     pub fn is_served(&mut self) -> bool {
         self.host.send(12, &MetadataRequest::default());
         self.host.response_frame().is_some()
     }
 
-    /// Reported logins since the last call.
+    /// Takes the reported logins.
     pub fn reported(&self) -> Vec<String> {
         std::mem::take(&mut self.users.reported.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! A broker of a few lines: partitions in memory, groups that say yes.
+//! A minimal broker: partitions in memory, groups that accept everything.
 
 use super::{EPOCH, Host, topic_id};
 use bytes::{Bytes, BytesMut};
@@ -35,7 +35,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Answers what the session asks until it asks no more.
+    /// Answers the session's requests until there are no more.
     pub fn serve(&mut self, host: &mut Host) {
         loop {
             let asked = host.asked();
@@ -117,7 +117,7 @@ impl Broker {
             Ask::Machine(_, command) => {
                 Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))
             }
-            other => panic!("a Kafka session asks for nothing of queues: {other:?}"),
+            other => panic!("a Kafka session sends no queue requests: {other:?}"),
         })
     }
 
@@ -207,7 +207,7 @@ fn create_topics(host: &mut Host, create: CreateTopics) -> Reply {
     Reply::CreateTopics(created.collect())
 }
 
-/// Everything goes well.
+/// Accepts every request.
 fn users_answer(ask: UsersAsk) -> UsersAnswer {
     match ask {
         UsersAsk::AlterScram(parts) => UsersAnswer::Each(vec![Ok(()); parts.len()]),
@@ -220,7 +220,7 @@ fn users_answer(ask: UsersAsk) -> UsersAnswer {
     }
 }
 
-/// What a coordinator says that has nothing against anything.
+/// Accepts every group command.
 pub fn group_reply(command: GroupCommand) -> GroupReply {
     let unkey = |topic: TopicKey| match topic {
         TopicKey::Name(name) => (name, polylogue_types::TopicId::ZERO),
@@ -278,7 +278,7 @@ pub fn group_reply(command: GroupCommand) -> GroupReply {
     }
 }
 
-/// The same for what tools ask.
+/// The same for administrative commands.
 fn admin_reply(command: GroupCommand) -> GroupReply {
     match command {
         GroupCommand::List(_) => {

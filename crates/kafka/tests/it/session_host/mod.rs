@@ -1,4 +1,4 @@
-//! A session with a client on one side and a scripted broker on the other, for the tests of sessions.
+//! A session with a test client on one side and a scripted broker on the other.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -68,7 +68,7 @@ impl Catalog for Topics {
 }
 
 impl Topics {
-    /// A topic whose id and partition ids follow from `number`.
+    /// Adds a topic whose ids are derived from `number`.
     pub fn add(&mut self, number: u8, name: &str, partitions: u32, config: TopicConfig) -> Arc<TopicInfo> {
         let partitions =
             (0..partitions).map(|p| PartitionInfo { id: partition_id(number, p), leader_epoch: EPOCH }).collect();
@@ -98,7 +98,7 @@ pub fn partition_id(number: u8, partition: u32) -> PartitionId {
     PartitionId(u64::from(number) * 1_000 + u64::from(partition) + 1)
 }
 
-/// A session and everything around it.
+/// A session with its environment.
 #[derive(Debug)]
 pub struct Host {
     pub session: Session,
@@ -134,7 +134,7 @@ impl Host {
         }
     }
 
-    /// A new connection to a listener that asks who its clients are.
+    /// A new connection to a listener that requires a login.
     pub fn asking(mut self, users: Arc<dyn Authority>) -> Host {
         let init = SessionInit { asks_for_login: true, ..init(1, Arc::default()) };
         self.session = Session::new(init, self.now);
@@ -142,7 +142,7 @@ impl Host {
         self
     }
 
-    /// One with topic `a` configured otherwise.
+    /// With a different config of topic `a`.
     pub fn with_topic(config: TopicConfig) -> Host {
         let mut host = Host::new();
         host.topics.add(1, "a", 3, config);
@@ -154,7 +154,7 @@ impl Host {
         f(&mut self.session, &mut self.input, &cx)
     }
 
-    /// Bytes from the client.
+    /// Feeds bytes from the client.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         self.pump();
@@ -164,12 +164,12 @@ impl Host {
         self.call(|session, input, cx| session.on_bytes(input, cx));
     }
 
-    /// A turn of so many steps begins.
+    /// Starts a turn.
     pub fn begin_turn(&mut self, steps_max: u64) {
         self.call(|session, _, cx| session.begin_turn(steps_max, cx));
     }
 
-    /// A request from the client; gives its correlation id.
+    /// Sends a request; returns its correlation id.
     pub fn send<R: Request>(&mut self, version: i16, request: &R) -> i32 {
         self.correlation += 1;
         let frame = frame(version, self.correlation, request);
@@ -177,12 +177,12 @@ impl Host {
         self.correlation
     }
 
-    /// What the session asks of the broker.
+    /// Takes the session's requests to the broker.
     pub fn asked(&mut self) -> Vec<(Token, Ask)> {
         std::iter::from_fn(|| self.session.poll_request()).collect()
     }
 
-    /// The one thing that it asks.
+    /// Takes its only request.
     pub fn asked_one(&mut self) -> (Token, Ask) {
         let mut all = self.asked();
         assert_eq!(all.len(), 1, "{all:?}");
@@ -197,19 +197,19 @@ impl Host {
         self.call(|session, _, cx| session.on_event(Event::Changed(token), cx));
     }
 
-    /// There is room for a long answer.
+    /// Grants memory for a long response.
     pub fn on_room(&mut self) {
         self.call(|session, _, cx| session.on_room(cx));
     }
 
-    /// Lets time pass and tells the session.
+    /// Advances time and calls the deadline.
     pub fn pass(&mut self, ms: u64) {
         self.now.monotonic_ms += ms;
         self.now.wall_ms += i64::try_from(ms).unwrap();
         self.call(|session, _, cx| session.on_deadline(cx));
     }
 
-    /// A thread has worked so long for the connection. Nanoseconds.
+    /// Charges thread time. Nanoseconds.
     pub fn spent(&mut self, ns: u64) {
         self.call(|session, _, cx| session.spent(ns, cx));
     }
@@ -223,7 +223,7 @@ impl Host {
         self.call(|session, _, cx| session.wants_input(cx))
     }
 
-    /// Takes what the session has to say, as a server does when its socket is free.
+    /// Takes output, as a server does when its socket is writable.
     pub fn take_output(&mut self) {
         loop {
             let mut chunks = Vec::new();
@@ -237,7 +237,7 @@ impl Host {
         }
     }
 
-    /// The next whole response frame, without its length.
+    /// Takes the next complete response frame, without its length.
     pub fn response_frame(&mut self) -> Option<Bytes> {
         self.take_output();
         let len = usize::try_from(i32::from_be_bytes(*self.output.first_chunk::<4>()?)).unwrap();
@@ -246,20 +246,20 @@ impl Host {
         Some(self.output.split_to(len).freeze())
     }
 
-    /// The next response, which must be one to `R` at this version; with its correlation id.
+    /// Takes the next response, to `R` at this version, with its correlation id.
     pub fn response_to<R: Request>(&mut self, version: i16) -> (i32, R::Response) {
         let frame = self.response_frame().unwrap_or_else(|| panic!("no response: {:?}", self.session));
         decode_response::<R>(frame, version)
     }
 
-    /// The next response, to the request that was sent last.
+    /// Takes the next response, to the last request.
     pub fn response<R: Request>(&mut self, version: i16) -> R::Response {
         let (correlation, response) = self.response_to::<R>(version);
         assert_eq!(correlation, self.correlation);
         response
     }
 
-    /// A request that is answered without the broker.
+    /// Sends a request that is answered without the broker.
     pub fn ask<R: Request>(&mut self, version: i16, request: &R) -> R::Response {
         self.send(version, request);
         self.response::<R>(version)
@@ -285,7 +285,7 @@ pub fn init(connection_id: u64, fetch_budget: Arc<FetchBudget>) -> SessionInit {
     }
 }
 
-/// A request frame, length included.
+/// Encodes a request frame with its length.
 pub fn frame<R: Request>(version: i16, correlation: i32, request: &R) -> Vec<u8> {
     let chunks = encode_request(version, correlation, Some(StrBytes::from_static("test-client")), request).unwrap();
     flat(&chunks)

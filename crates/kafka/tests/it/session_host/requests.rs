@@ -1,4 +1,4 @@
-//! One request of each API, for every version that is served.
+//! A request of each API, for every supported version.
 
 mod admin;
 mod login;
@@ -49,7 +49,7 @@ pub fn versions(key: ApiKey) -> RangeInclusive<i16> {
     supported_apis().find(|api| api.key == key).unwrap().served
 }
 
-/// Topic `a`, by its name or from this version on by its id.
+/// Topic `a`, by its name or, from this version on, by its id.
 fn topic_a(version: i16, by_id_from: i16) -> (StrBytes, TopicId) {
     if version >= by_id_from { (text(""), topic_id(1)) } else { (text("a"), TopicId::ZERO) }
 }
@@ -61,7 +61,7 @@ pub fn api_versions(version: i16) -> ApiVersionsRequest {
     }
 }
 
-/// Three messages into `a`-0.
+/// Three messages to `a`-0.
 pub fn produce(version: i16) -> ProduceRequest {
     let (name, topic_id) = topic_a(version, 13);
     ProduceRequest {
@@ -79,7 +79,7 @@ pub fn produce(version: i16) -> ProduceRequest {
     }
 }
 
-/// From the middle of the three messages.
+/// From the second of the three messages.
 pub fn fetch(version: i16) -> FetchRequest {
     let (topic, topic_id) = topic_a(version, 13);
     FetchRequest {
@@ -280,7 +280,7 @@ pub fn update_features(_: i16) -> UpdateFeaturesRequest {
     UpdateFeaturesRequest { feature_updates: vec![update], ..UpdateFeaturesRequest::default() }
 }
 
-/// Frames of every API at every version, and some that ask for the same in other ways.
+/// Frames of every API at every version, and some variants.
 pub fn frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     collect(&mut frames, api_versions);

@@ -1,4 +1,4 @@
-//! Users of a listener that asks who its clients are.
+//! Users of a listener that requires a login.
 
 use bytes::Bytes;
 use polylogue_auth::{
@@ -14,18 +14,18 @@ pub const DELAY_MS: u64 = 50;
 /// That of RFC 7677's example.
 const SALT: [u8; 16] = [0x5b, 0x6d, 0x99, 0x68, 0x9d, 0x12, 0x35, 0x8e, 0xec, 0xa0, 0x4b, 0x14, 0x12, 0x36, 0xfa, 0x81];
 
-/// Where a connection asks: `user` with the password `pencil`, and `root`, an administrator, with `root`.
+/// `user` with the password `pencil`, and `root`, an administrator, with `root`.
 #[derive(Debug)]
 pub struct Users {
-    /// What they may do.
+    /// Their ACLs.
     pub book: Mutex<AclBook>,
-    /// How much of it.
+    /// Their quotas.
     pub quotas: Quotas,
     /// Reported logins.
     pub reported: Mutex<Vec<String>>,
-    /// Tokens that are believed, where tokens are logins.
+    /// Valid tokens, if tokens are accepted.
     pub tokens: Mutex<Option<BTreeMap<String, Bearer>>>,
-    /// How long it is until a try's turn, `u64::MAX` when it does not come. Milliseconds.
+    /// Wait of a login for its verification, `u64::MAX` if refused. Milliseconds.
     pub turn_ms: Mutex<u64>,
     /// Whether `user` was deleted.
     pub is_gone: Mutex<bool>,
@@ -47,7 +47,7 @@ impl Default for Users {
 }
 
 impl Users {
-    /// The binding that allows an operation on a resource.
+    /// An ACL that allows an operation on a resource.
     pub fn acl(user: &str, operation: Operation, resource: Resource<'_>) -> Acl {
         Acl {
             kind: resource.kind,

@@ -1,4 +1,4 @@
-//! Requests that change and describe settings, partitions and what is in them.
+//! Requests for settings, partitions and their messages.
 
 use super::super::{NODE, text};
 use polylogue_kafka::codec::alter_configs::{self, AlterConfigsRequest};
@@ -14,7 +14,7 @@ use polylogue_kafka::codec::incremental_alter_configs::{
 };
 use polylogue_kafka::codec::list_config_resources::ListConfigResourcesRequest;
 
-/// Types of resources, each with the name of one that can be set, a config of it, and a value.
+/// Resource types, each with a name, a config of it, and a value.
 const RESOURCES: [(i8, &str, &str, &str); 5] = [
     (2, "a", "retention.ms", "1000"),
     (4, "", "num.partitions", "3"),
@@ -84,7 +84,7 @@ pub fn incremental_alter_configs(_: i16) -> IncrementalAlterConfigsRequest {
         config_operation,
         value: value.map(text),
     };
-    // delete, append and subtract
+    // Delete, append and subtract.
     resources[0].configs.extend(
         [("segment.ms", 1, None), ("cleanup.policy", 2, Some("compact")), ("cleanup.policy", 3, Some("delete"))]
             .map(config),

@@ -1,4 +1,4 @@
-//! Who a client is, and whose passwords there are.
+//! Requests for logins, credentials, ACLs and quotas.
 
 use super::super::text;
 use bytes::Bytes;
@@ -26,7 +26,7 @@ pub fn describe_user_scram_credentials(_: i16) -> DescribeUserScramCredentialsRe
     DescribeUserScramCredentialsRequest { users: Some(vec![UserName { name: text("user") }]) }
 }
 
-/// One is set and another taken away.
+/// One upsert and one deletion.
 pub fn alter_user_scram_credentials(_: i16) -> AlterUserScramCredentialsRequest {
     AlterUserScramCredentialsRequest {
         deletions: vec![ScramCredentialDeletion { name: text("old"), mechanism: 2 }],
@@ -40,7 +40,7 @@ pub fn alter_user_scram_credentials(_: i16) -> AlterUserScramCredentialsRequest 
     }
 }
 
-/// Reading of topics that begin like `a`, by everybody.
+/// Read access to topics with the prefix `a`, for all users.
 pub fn create_acls(_: i16) -> CreateAclsRequest {
     let creation = AclCreation {
         resource_type: 2,
@@ -67,7 +67,7 @@ pub fn describe_acls(_: i16) -> DescribeAclsRequest {
     }
 }
 
-/// The one that is created, and all that are about `b`.
+/// The one that is created, and all that apply to `b`.
 pub fn delete_acls(_: i16) -> DeleteAclsRequest {
     let exactly = DeleteAclsFilter {
         resource_type_filter: 2,
@@ -95,7 +95,7 @@ pub fn describe_client_quotas(_: i16) -> DescribeClientQuotasRequest {
     DescribeClientQuotasRequest { components: Vec::new(), strict: false }
 }
 
-/// One is set for a user, and another taken away.
+/// Sets one for a user, and removes another.
 pub fn alter_client_quotas(_: i16) -> AlterClientQuotasRequest {
     let entity = EntityData { entity_type: text("user"), entity_name: Some(text("user")) };
     let set = OpData { key: text("producer_byte_rate"), value: 1_024.0, remove: false };
