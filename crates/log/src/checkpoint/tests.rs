@@ -1,4 +1,4 @@
-//! Checkpoints over the simulated disk.
+//! Tests of checkpoints on a simulated disk.
 
 use super::file::check_checkpoints;
 use super::*;
@@ -73,7 +73,7 @@ fn the_newest_chunk_counts_and_garbage_stays_under_half() {
         let expected = (Some(Index(u64::from(n) * 10)), chunks.clone());
         assert!(load(&store) == expected, "round {n}");
         assert!(load(&open(&world.env())) == expected, "round {n}, after a start");
-        // What is read at a start is bounded by what counts, and one checkpoint more.
+        // A start reads no more than the live chunks, plus one checkpoint.
         let disk = world.env().disk;
         let dir = shard().join(CHECKPOINT_DIR);
         let size = |name: String| disk.open(&dir.join(name), OpenMode::Read).unwrap().size().unwrap();
@@ -122,7 +122,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_crash_at_any_point_leaves_one_or_the_other() {
-    // Once in the middle of a chain, once where a new chain begins.
+    // Once within a chain, once where a new chain starts.
     for rounds in [2u8, 40] {
         let world = world();
         let mut chunks = Chunks::new();
@@ -190,7 +190,7 @@ fn damage_is_found_and_named() {
     }
 }
 
-/// One flipped bit ended all checkpoints, so that the journal was never let go of, and then the next start.
+/// Regression test: one flipped bit made all further checkpoints fail, so that the journal was never released, and then the next start failed.
 #[test]
 fn one_damaged_copy_costs_nothing_and_is_made_whole_again() {
     let world = world();
@@ -210,7 +210,7 @@ fn one_damaged_copy_costs_nothing_and_is_made_whole_again() {
             let store = open(&env);
             assert!(load(&store) == whole, "byte {byte} of {name}");
             let written = store.write(Index(3), []).unwrap();
-            // The second copy is not looked at before the first one fails.
+            // The second copy is read only if the first one fails.
             assert_eq!(written.complete, name == file_names(sequence)[0], "byte {byte} of {name}");
             let found = load(&open(&env));
             assert!(found.0 == Some(Index(3)) && found.1 == whole.1, "byte {byte} of {name}");
@@ -219,13 +219,13 @@ fn one_damaged_copy_costs_nothing_and_is_made_whole_again() {
             }
         }
     }
-    // A copy that the disk does not give at all.
+    // A copy that cannot be read at all.
     let env = damaged(&world, 7, &[], 0);
     env.disk.remove(&shard().join(CHECKPOINT_DIR).join(&file_names(2)[0])).unwrap();
     assert!(load(&open(&env)) == whole);
 }
 
-/// A chunk of which both copies are damaged ended all checkpoints of a running shard, although its state was in memory.
+/// Regression test: a chunk with both copies damaged made all checkpoints of a running shard fail, although its state was in memory.
 #[test]
 fn what_cannot_be_read_at_all_is_replaced_by_its_owner() {
     let world = world();
@@ -243,7 +243,7 @@ fn what_cannot_be_read_at_all_is_replaced_by_its_owner() {
             Err(e) => {
                 assert_eq!(e.kind, ErrorKind::Damaged, "{e}");
                 refused += 1;
-                // Without the damaged one: its owner has removed it by now.
+                // Without the damaged chunk, which its owner has removed by now.
                 let all: Vec<_> = (0..41)
                     .filter(|i| *i != 2)
                     .map(|i| (key(i), Some(Bytes::from(vec![n; 100 + usize::from(i)]))))
@@ -276,7 +276,7 @@ fn chunks_that_are_not_needed_at_a_start_are_read_when_they_are_and_outlive_a_re
         Ok(())
     };
     store.load_some(&|key| !lazy(key), &mut see).unwrap();
-    assert_eq!(seen, 10, "damage that is not needed is not met");
+    assert_eq!(seen, 10, "damaged data that is not needed is not read");
     assert_eq!((store.read(&key(1)).unwrap(), store.read(&key(77)).unwrap()), (Some(chunk(1)), None));
     assert_eq!(store.read(&key(2)).unwrap_err().kind, ErrorKind::Damaged);
     let all = [(key(25), Some(chunk(99))), (key(3), None)];
@@ -300,7 +300,7 @@ fn bytes_of_any_kind_are_no_panic() {
         let rng = polylogue_env::sim::SimRng::new(seed);
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
-        // Right checksums around wrong values: only the footer and the directory can be reached.
+        // Valid checksums around invalid values: only the footer and the directory are covered this way.
         let start = len as usize - 28;
         let position = u64::from_le_bytes(bytes[start..start + 8].try_into().unwrap()) as usize;
         for _ in 0..=rng.below(4) {

@@ -1,4 +1,4 @@
-//! Tests of the store over the simulated disk.
+//! Tests of the store on a simulated disk.
 
 mod cases;
 mod compact;

@@ -1,4 +1,4 @@
-//! Copies of a shard, or of two, that are taken while it works: each opens, is sound, and holds exactly what was there at its cut.
+//! Tests of copies of one or two shards taken while they work: each opens, is sound, and contains exactly the state at its cut.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Applies what is committed, and remembers what was acknowledged.
+/// Applies committed frames and records acknowledged tickets.
 struct Sink {
     store: ShardStore,
     committed: Mutex<BTreeSet<u64>>,
@@ -34,10 +34,10 @@ impl CommitSink for Sink {
     }
 }
 
-/// What a shard must hold.
+/// The expected content of a shard.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    /// Of each partition its entries, by offset: the ticket that wrote them, and their length.
+    /// Entries by partition and offset: the ticket that wrote each, and its length.
     partitions: BTreeMap<u64, Vec<(u64, usize)>>,
     trimmed: BTreeMap<u64, u64>,
 }
@@ -50,7 +50,7 @@ struct Shard {
     epoch: Term,
     plan: Option<MergePlan>,
     model: Model,
-    /// How many checkpoints.
+    /// Number of checkpoints.
     checkpoints: u64,
 }
 
@@ -91,7 +91,7 @@ impl Shard {
         while self.journal.write_step() | self.journal.flush_step() {}
     }
 
-    /// Proposes an entry; it is in the model from then on, and may be on its way still.
+    /// Proposes an entry; it is in the model from then on, and may be uncommitted.
     fn write(&mut self, ticket: u64, partition: u64, len: usize, urgency: Urgency) {
         let entries = self.model.partitions.entry(partition).or_default();
         let draft = draft(partition, entries.len() as u64, payload(ticket, len));
@@ -116,7 +116,7 @@ impl Shard {
         }
     }
 
-    /// Like a broker: a checkpoint never covers more than what is durable.
+    /// As in a broker, a checkpoint never covers more than what is durable.
     fn checkpoint(&mut self) {
         let Some(durable) = self.journal.view().durable else { return };
         let applied = self.store.applied().map_or(durable, |a| a.min(durable));
@@ -165,7 +165,7 @@ impl Shard {
         }
     }
 
-    /// Holds what is there against a model: all that was acknowledged is, and what is, is as it was written.
+    /// Compares the content with a model: everything acknowledged is present, and everything present was written.
     fn verify(&self, model: &Model, acknowledged: &BTreeSet<u64>, what: &str) {
         for (partition, entries) in &model.partitions {
             let id = PartitionId(*partition);
@@ -193,11 +193,11 @@ impl Shard {
     }
 }
 
-/// A copy that is being written.
+/// A copy in progress.
 struct Copying {
     cuts: Vec<(PathBuf, ShardCut)>,
     at: Option<(PathBuf, CutFile, u64)>,
-    /// What was acknowledged when it began, and what had been written when it was cut, by shard.
+    /// By shard: tickets acknowledged at the start, and written at the cut.
     acknowledged: Vec<BTreeSet<u64>>,
     models: Vec<Model>,
 }
@@ -217,7 +217,7 @@ impl Copying {
         Copying { cuts: dirs.zip(cuts).collect(), at: None, acknowledged, models }
     }
 
-    /// Copies about so many bytes; false when all is done.
+    /// Copies about `bytes`; returns false at the end.
     fn step(&mut self, env: &Env, bytes: usize) -> bool {
         if self.at.is_none() {
             while let Some((dir, cut)) = self.cuts.first_mut() {
@@ -288,7 +288,7 @@ fn history(seed: u64) -> BTreeMap<&'static str, u64> {
         assert!(report.is_sound(), "{what}: {report}");
         let mut copy = start(&env, "/copy", number as u32, adopt);
         copy.verify(model, acknowledged, &what);
-        // It works on as any other does.
+        // The copy works like any other shard.
         copy.model = model.clone();
         for (partition, entries) in &mut copy.model.partitions {
             entries.truncate(copy.store.partition_stats(PartitionId(*partition)).map_or(0, |s| s.end.0) as usize);
@@ -301,7 +301,7 @@ fn history(seed: u64) -> BTreeMap<&'static str, u64> {
         let report = check(&env, &dir).expect("a report");
         assert!(report.is_sound(), "{what}, later: {report}");
     }
-    // What the copy held back is gone, and the origin is as good as before.
+    // Files that the copy held back are removed, and the origin is unaffected.
     for shard in &mut shards {
         shard.settle();
         shard.plan = None;
@@ -323,7 +323,7 @@ fn a_copy_of_shards_at_work_holds_exactly_what_was_there_at_its_cut() {
             *all.entry(what).or_default() += count;
         }
     }
-    // A history in which nothing happened beside the copy would show nothing.
+    // Other work must have happened during the copy.
     let enough = [("adopted", 1 << 20), ("merged", 1 << 20), ("let go", 20), ("segments", 40), ("punched", 1 << 20)];
     for (what, least) in enough {
         assert!(all[what] >= least, "{what}: {all:?}");

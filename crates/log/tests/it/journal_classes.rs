@@ -1,4 +1,4 @@
-//! Proposals that say for themselves when they are committed, in journals of either class.
+//! Tests of proposals with a durability of their own, in journals of either class.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -56,7 +56,7 @@ fn what_needs_a_flush_gets_one_in_an_async_journal() {
     assert_eq!(contents(&visited), [entry(1, 0, &payload(0, 100))]);
 }
 
-/// A lazy one waits ten milliseconds at the most, whatever the journal's class: nothing behind it is committed before it.
+/// A lazy proposal waits at most ten milliseconds, whatever the journal's class: nothing after it is committed before it.
 #[test]
 fn a_lazy_one_that_needs_a_flush_holds_an_async_journal_up_only_briefly() {
     let world = SimWorld::new(3);
@@ -85,10 +85,10 @@ fn outcomes_keep_the_order_of_proposals() {
         node.journal.write_step();
         propose(&node, 2, Durability::Async, Urgency::Urgent);
         node.journal.write_step();
-        assert_eq!(tickets(&node), [0], "what needs no flush stays behind what does");
+        assert_eq!(tickets(&node), [0], "a proposal that needs no flush stays after one that does");
         node.journal.flush_step();
         assert_eq!(tickets(&node), [0, 1, 2]);
-        // One group of both is committed as a whole.
+        // A group of both is committed as a whole.
         propose(&node, 3, Durability::Async, Urgency::Urgent);
         propose(&node, 4, Durability::Sync, Urgency::Urgent);
         node.journal.write_step();
@@ -101,7 +101,7 @@ fn outcomes_keep_the_order_of_proposals() {
     }
 }
 
-/// What may wait for company goes with it, and is flushed as soon as it is written.
+/// A lazy proposal is written with an urgent one, and flushed once written.
 #[test]
 fn what_may_wait_is_written_with_what_comes_and_flushed_at_once() {
     let world = SimWorld::new(9);

@@ -1,4 +1,4 @@
-//! Damage in sealed files that a checkpoint covers: the start goes past it.
+//! Tests of damage in sealed files that a checkpoint covers: a start skips it.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -13,7 +13,7 @@ use polylogue_types::Index;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A journal of several files, closed: its world, frames and sealed files.
+/// A closed journal of several files: its environment, frames and sealed files.
 fn journal(seed: u64) -> (SimWorld, Vec<Arc<Frame>>, Vec<SealedFile>) {
     let world = SimWorld::new(seed);
     let node = Node::start(&world, config()).expect("starts");
@@ -40,7 +40,7 @@ fn covered(upto: Index) -> Config {
     Config { covered: Some(upto), ..config() }
 }
 
-/// Flips a bit in each of some bytes of a frame.
+/// Flips a bit in each of these bytes of a frame.
 fn damage(disk: &SimDisk, frame: &Frame, bytes: &[u64]) {
     let place = frame.place.as_ref().expect("a place");
     for byte in bytes {
@@ -48,7 +48,7 @@ fn damage(disk: &SimDisk, frame: &Frame, bytes: &[u64]) {
     }
 }
 
-/// Frames of a file, without the first and the last.
+/// Returns the frames of a file, without the first and the last.
 fn inside<'a>(frames: &'a [Arc<Frame>], file: &SealedFile) -> Vec<&'a Arc<Frame>> {
     let (first, last) = file.indexes.expect("indexes");
     frames.iter().filter(|f| f.index > first && f.index < last && !f.entries.is_empty()).collect()
@@ -59,7 +59,7 @@ fn frames_that_cannot_be_read_are_missing_and_nothing_else_is() {
     let (world, frames, files) = journal(1);
     let last = files[1].indexes.expect("indexes").1;
     let all = inside(&frames, &files[1]);
-    // Both headers, one after the other, two neighbours, and the last frame of the file.
+    // Both headers, one after the other, two adjacent frames, and the last frame of the file.
     let end = frames.iter().find(|f| f.index == last).expect("the last one");
     let bytes: &[u64] = &[20, 90];
     let cases: [Vec<&Arc<Frame>>; 4] = [vec![all[2]], vec![all[1], all[4]], vec![all[2], all[3]], vec![end]];
@@ -67,7 +67,7 @@ fn frames_that_cannot_be_read_are_missing_and_nothing_else_is() {
         let disk = world.disk.fork(case as u64);
         gone.iter().for_each(|f| damage(&disk, f, bytes));
         let env = env_over(&world, &disk);
-        // One frame of the file above the checkpoint is enough to refuse, as is a log of several voters.
+        // One frame of the file above the checkpoint suffices for an error, as does a log of several voters.
         let below = covered(Index(last.0 - 1));
         assert_eq!(expect_err(open_in(&env, below, Index(0))).kind, ErrorKind::Damaged, "case {case}");
         let engine = Config { start: StartOfLife::Pristine, ..covered(last) };
@@ -82,7 +82,7 @@ fn frames_that_cannot_be_read_are_missing_and_nothing_else_is() {
                 journal.recovery().passed.iter().map(|p| p.missing.expect("missing").0 - p.first.0).sum();
             assert_eq!(missing, gone.len() as u64, "{:?}", journal.recovery().passed);
             assert_eq!(expect_err(journal.read(gone[0].index, 1)).kind, ErrorKind::Damaged);
-            // The log goes on as ever.
+            // The log continues as usual.
             let sink = Arc::new(Recorder::default());
             journal.attach(sink.clone());
             let epoch = journal.acquire().expect("a term");

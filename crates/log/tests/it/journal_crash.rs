@@ -1,6 +1,6 @@
-//! A journal lives through many lives of random work, crashes and faults; an oracle watches what it promises:
-//! acknowledged is present, refused is absent, unknown is either, nothing is invented, the order is that of the proposals, and
-//! what a start has shown is never lost again.
+//! Random work, crashes and faults over many restarts, checked by an oracle:
+//! acknowledged entries are present, refused ones are absent, unknown ones are either, nothing is invented, the order is that of the proposals,
+//! and what recovery has shown is never lost again.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -14,31 +14,31 @@ use polylogue_types::{Index, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
 const PARTITIONS: u64 = 5;
-/// Lives of one world.
+/// Restarts of one simulated system.
 const LIVES: u64 = 8;
 
-/// A proposal that was accepted in this life.
+/// A proposal accepted since the last start.
 struct Accepted {
     ticket: u64,
     entries: Vec<Entry>,
-    /// Its commit needs a flush.
+    /// Whether its commit needs a flush.
     flushed: bool,
     outcome: Option<Outcome>,
 }
 
-/// What must be in the log.
+/// The expected content of the log.
 struct Oracle {
     rng: SimRng,
     config: Config,
-    /// Proposals say for themselves when they are committed.
+    /// Whether proposals have a durability of their own.
     mixed: bool,
-    /// Entries of frames that a start has shown or an outcome has promised, by index.
+    /// Entries of frames that recovery has shown or an outcome has promised, by index.
     known: BTreeMap<u64, Vec<Entry>>,
     released: Option<u64>,
     next_offset: BTreeMap<u64, u64>,
     ticket: u64,
     accepted: Vec<Accepted>,
-    /// How many outcomes, and frames that are durable, the sink of this life has reported.
+    /// Number of outcomes, and of durable frames, that the current sink has reported.
     heard: usize,
     promised: usize,
     acknowledged: u64,
@@ -69,7 +69,7 @@ impl Oracle {
         Index(self.released.map_or(0, |r| r + 1))
     }
 
-    /// A start has shown these frames.
+    /// Recovery has shown these frames.
     fn begin_life(&mut self, visited: &[Frame]) {
         for pair in visited.windows(2) {
             assert_eq!(pair[1].index, pair[0].index.next(), "indexes have no gaps");
@@ -80,7 +80,7 @@ impl Oracle {
             assert_eq!(shown.get(index), Some(entries), "index {index} was promised");
         }
         let promised = self.known.last_key_value().map_or(0, |(i, _)| i + 1);
-        // What follows is the beginning of what this life's proposals would have become.
+        // The rest is a prefix of the outstanding proposals.
         let more: Vec<Entry> = shown.range(promised..).flat_map(|(_, e)| e.clone()).collect();
         self.check_more(&more);
         self.accepted.clear();
@@ -95,7 +95,7 @@ impl Oracle {
         }
     }
 
-    /// Entries above the promised ones: all from proposals without a final outcome, in their order.
+    /// Checks the entries above the promised ones: all are from proposals without a final outcome, in order.
     fn check_more(&self, more: &[Entry]) {
         let promised: BTreeSet<&Entry> = self.known.values().flatten().collect();
         let mut possible: Vec<Entry> = Vec::new();
@@ -103,20 +103,20 @@ impl Oracle {
             let entries = accepted.entries.iter().filter(|e| !promised.contains(e));
             match accepted.outcome {
                 Some(Outcome::NotCommitted) => {}
-                // Of these any part may be there, and what was proposed later in another term too.
+                // Any part of these may be present, along with later proposals of another term.
                 Some(Outcome::Unknown) => possible.extend(entries.filter(|e| more.contains(e))),
                 None | Some(Outcome::Committed(_)) => possible.extend(entries),
             }
         }
         let mut sorted = more.to_vec();
         let mut prefix = possible.get(..more.len()).expect("nothing is invented").to_vec();
-        // Inside a frame entries are clustered by partition.
+        // Within a frame entries are clustered by partition.
         sorted.sort_unstable();
         prefix.sort_unstable();
         assert_eq!(sorted, prefix, "what survives is a prefix of what was proposed");
     }
 
-    /// Takes in what the sink has heard since.
+    /// Processes new events of the sink.
     fn listen(&mut self, node: &Node) {
         let heard = node.sink.0.lock();
         let durable = node.journal.view().durable;
@@ -180,7 +180,7 @@ impl Oracle {
         self.ticket += 1;
     }
 
-    /// One random step of a node's life.
+    /// One random step.
     fn work(&mut self, world: &SimWorld, node: &mut Node) {
         match self.rng.below(24) {
             0..10 => self.propose(node, node.epoch),
@@ -202,7 +202,7 @@ impl Oracle {
         }
     }
 
-    /// A term is over: what it assumed of the tail goes with it.
+    /// A term ended: its assumptions about the tail are dropped.
     fn reacquire(&mut self, node: &mut Node) {
         let Ok(epoch) = node.journal.acquire() else { return };
         node.epoch = epoch;
@@ -236,7 +236,7 @@ impl Oracle {
             Ok(()) => {}
             Err(e) => assert!(matches!(e.kind, ErrorKind::StorageFull | ErrorKind::Stopped), "{e}"),
         }
-        // Even one that failed may be in the log; and the caller that released it does not ask for it again.
+        // Even a failed release may be in the log; the caller does not repeat it.
         self.released = Some(upto.max(self.released.unwrap_or(0)));
     }
 
@@ -255,13 +255,13 @@ impl Oracle {
     }
 }
 
-/// Lives of one world; returns acknowledged, refused, crashes.
+/// Runs one simulated system; returns the numbers of acknowledged and refused proposals, and of crashes.
 fn live(seed: u64, config: Config, mixed: bool, faults: &dyn Fn(&SimRng, &SimWorld)) -> (u64, u64, u64) {
     let world = SimWorld::new(seed);
     let mut oracle = Oracle::new(seed, config.clone(), mixed);
     for _ in 0..LIVES {
         world.disk.clear_faults();
-        // A start may be cut short too.
+        // Recovery may be interrupted too.
         if oracle.rng.chance(200_000) {
             let n = 1 + oracle.rng.below(12);
             world.disk.inject(Fault::nth(FaultOp::AnyChange, n, FaultKind::PowerCut));
@@ -371,7 +371,7 @@ fn an_async_journal_keeps_order_and_what_a_start_has_shown() {
     assert!(acknowledged > 100 * seeds(), "{acknowledged} acknowledgements prove nothing");
 }
 
-/// Proposals of both classes in journals of either: none is committed too early, and order and promises hold as ever.
+/// Proposals of both classes in journals of either: none is committed too early, and order and guarantees are unchanged.
 #[test]
 fn classes_can_be_mixed() {
     for durability in [Durability::Sync, Durability::Async] {
@@ -408,7 +408,7 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn a_directory_that_was_not_flushed_would_be_noticed() {
-    // The oracle above must see what a missing directory flush does; here the disk swallows them.
+    // The oracle must detect a missing directory flush; this disk ignores them.
     let world = SimWorld::new(5);
     world.disk.inject(Fault::from(FaultOp::SyncDir, 1, FaultKind::Lie));
     let node = Node::start(&world, config()).expect("starts");

@@ -1,4 +1,4 @@
-//! Damage is distinguished from a torn tail, named, refused, and can be put on record.
+//! Tests that damage is distinguished from a torn tail, reported, refused, and can be recorded by a repair.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -15,7 +15,7 @@ use polylogue_types::{Index, NodeId, Offset, PartitionId};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A journal with some frames that are known to be durable.
+/// A journal with some frames known to be durable.
 fn marked_journal(seed: u64) -> (SimWorld, Vec<Arc<Frame>>) {
     let world = SimWorld::new(seed);
     let node = Node::start(&world, config()).expect("starts");
@@ -30,7 +30,7 @@ fn marked_journal(seed: u64) -> (SimWorld, Vec<Arc<Frame>>) {
     (world, frames)
 }
 
-/// The same surroundings over another disk.
+/// The same environment with another disk.
 fn env_over(world: &SimWorld, disk: &SimDisk) -> Env {
     Env { disk: Arc::new(disk.clone()), ..world.env() }
 }
@@ -94,7 +94,7 @@ fn a_flipped_bit_in_a_group_that_no_mark_covers_is_a_torn_tail() {
     }
     let frames = node.sink.frames();
     world.disk.crash_losing_all();
-    // Each frame's header says that the one before it was flushed; of the last one no header does.
+    // Each frame's header records the flush of the one before; no header does for the last one.
     let last = frames.last().expect("a frame");
     for byte in 0..last.bytes.len() as u64 {
         let disk = world.disk.fork(byte);
@@ -130,7 +130,7 @@ fn a_torn_tail_is_cut_and_what_follows_is_written_over_it() {
     world.disk.crash_losing_all();
     let (journal, visited) = open_disk(&world, &world.disk).expect("opens");
     assert_eq!(contents(&visited).last(), Some(&entry(1, 3, &payload(9, 50))));
-    assert_eq!(journal.recovery().torn, None, "cut once and for all");
+    assert_eq!(journal.recovery().torn, None, "truncated by the first start");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn frames_in_the_wrong_order_are_damage() {
     let node = Node::start(&world, config()).expect("starts");
     node.write(1, 1, 0, 100);
     let last = node.sink.frames().pop().expect("a frame");
-    // Two local frames of the same size, each good in itself and without an index.
+    // Two local frames of the same size, each valid, without an index.
     node.journal.save_committed(Index(1)).expect("saves");
     node.journal.save_committed(Index(2)).expect("saves");
     node.journal.shutdown().expect("ends");
@@ -216,7 +216,7 @@ fn a_missing_file_is_damage() {
         let e = expect_err(open_disk(&world, &disk));
         assert_eq!(e.kind, ErrorKind::Damaged, "{e}");
         assert!(e.context.contains("missing"), "{e}");
-        // A reader that needs neither it nor what came before it does not miss it.
+        // A reader that does not need this file is not affected.
         let (_, last) = file.indexes.expect("indexes");
         let env = env_over(&world, &disk);
         assert_eq!(expect_err(open_in(&env, config(), last)).kind, ErrorKind::Damaged);
@@ -262,7 +262,7 @@ fn another_identity_or_a_newer_version_is_refused_and_nothing_is_changed() {
     refused(&|_| {});
 }
 
-/// Opens after a repair and compares with what is left when some frames' entries are gone.
+/// Opens after a repair and compares with the content without some frames' entries.
 fn serves_the_rest(world: &SimWorld, expected: &[Entry]) -> Vec<Frame> {
     world.disk.crash_losing_all();
     let node = Node::start(world, config()).expect("starts");
@@ -348,8 +348,8 @@ fn a_repair_of_several_places_keeps_everything_between() {
     }
 }
 
-/// The frame behind one of which everything but an entry was there was passed over by the search for the next that verifies: the repaired
-/// log had a gap in its indexes, and no start or further repair took it.
+/// Regression test: the search for the next valid frame skipped one that was intact except for an entry: the repaired log had a gap in
+/// its indexes, and neither a start nor a repair accepted it.
 #[test]
 fn a_repair_of_two_frames_one_behind_the_other_leaves_no_gap() {
     let (world, frames) = marked_journal(17);
@@ -416,7 +416,7 @@ fn a_sound_journal_is_counted() {
     let (world, frames) = marked_journal(17);
     let report = check_journal(&world.env(), &shard_dir()).expect("checks");
     assert!(report.is_sound());
-    // The membership at index 0 came before the sink.
+    // The membership at index 0 was written before the sink existed.
     assert_eq!((report.frames, report.entries), (frames.len() as u64 + 1, 12));
     assert_eq!(report.payload_bytes, 6 * 400);
     assert_eq!(report.identity, Some(identity()));

@@ -1,4 +1,4 @@
-//! Starting, and tidying up, while the disk is full.
+//! Tests of a start, and of cleaning up, on a full disk.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -9,7 +9,7 @@ use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimWorld};
 use polylogue_log::journal::{Config, Outcome, Proposal};
 use polylogue_types::Index;
 
-/// Leaves so many bytes free on a world's disk.
+/// Sets the free disk space.
 fn leave_free(world: &SimWorld, bytes: u64) {
     const PLENTY: u64 = 1 << 40;
     world.disk.set_capacity(PLENTY);
@@ -17,7 +17,7 @@ fn leave_free(world: &SimWorld, bytes: u64) {
     world.disk.set_capacity(PLENTY - free + bytes);
 }
 
-/// One entry that goes on when the disk is full.
+/// Writes an entry that is allowed on a full disk.
 fn write_reserved(node: &Node, ticket: u64) -> Option<Outcome> {
     let drafts = vec![draft(1, ticket, payload(ticket, 50))];
     let proposal = Proposal { reserve: true, ..Proposal::data(node.epoch, ticket, drafts) };
@@ -34,20 +34,20 @@ fn every_start_on_a_full_disk_finds_room_for_its_term() {
     for i in 0..4 {
         node.write(i, 1, i, 1_000);
     }
-    // Each start ends the file that was current, and has nothing but the unused end of that.
+    // Each start ends the current file, and has only its unused space.
     leave_free(&world, 0);
     for start in 4..14 {
         world.kill();
         let node = Node::start(&world, big.clone()).expect("starts");
         assert_eq!(contents(&node.visited).len() as u64, start);
-        assert!(node.journal.journal_room().full, "payload is refused from the first moment on");
+        assert!(node.journal.journal_room().full, "payload is refused from the start");
         assert!(matches!(write_reserved(&node, start), Some(Outcome::Committed(_))), "start {start}");
-        // Whether the end was flushed and marked, or has to be copied.
+        // The unused space is either flushed and marked, or copied.
         if start % 2 == 0 {
             node.journal.shutdown().expect("ends");
         }
     }
-    // With room again, files have their size again, and small ones are not kept for later.
+    // With free space, files have their normal size again, and small ones are not kept.
     leave_free(&world, 8 * big.file_bytes);
     world.kill();
     let node = Node::start(&world, big.clone()).expect("starts");
@@ -76,7 +76,7 @@ fn a_copy_that_was_never_made_is_not_missed_on_a_full_disk() {
         node.write(i, 1, i, 1_000);
     }
     world.kill();
-    // Making the file of the copy is what fails.
+    // Creating the copy fails.
     world.disk.inject(Fault::nth(FaultOp::Create, 1, FaultKind::NoSpace));
     let (journal, visited) = open_in(&world.env(), config(), Index(0)).expect("opens");
     assert!(journal.recovery().frames_copied > 0);
@@ -85,7 +85,7 @@ fn a_copy_that_was_never_made_is_not_missed_on_a_full_disk() {
 
 #[test]
 fn naming_a_file_on_a_full_disk_is_tried_again_later() {
-    // File systems that copy on write need room for a name.
+    // Copy-on-write file systems need space for a rename.
     let world = SimWorld::new(3);
     let config = Config { spare_files_max: 2, ..config() };
     let mut node = Node::start(&world, config.clone()).expect("starts");
@@ -102,7 +102,7 @@ fn naming_a_file_on_a_full_disk_is_tried_again_later() {
         next += 1;
         *node.sink.0.lock() = Heard::default();
         node.journal.release(node.journal.view().durable.expect("durable")).expect("releases");
-        // Files are recycled, and recycled ones made ready, or taken by a writer that finds none ready.
+        // Files are recycled, and recycled ones prepared, or used by a writer that finds none prepared.
         world.disk.inject(Fault::from(FaultOp::Rename, 1 + round % 3, FaultKind::NoSpace));
         world.clock.advance_ms(1_000);
         node.settle();
@@ -144,7 +144,7 @@ fn a_large_frame_that_cannot_have_the_ready_files_number_leaves_it_ready() {
     assert_eq!(contents(&visited).len(), 2);
 }
 
-/// Each start left a file of the full size behind with next to nothing in it: three kills in a row took three times 64 MiB, for good.
+/// Regression test: each start left an almost empty file of full size: three kills in a row took three times 64 MiB, permanently.
 #[test]
 fn starts_take_no_more_room_the_more_there_are() {
     let big = Config { file_bytes: 4 << 20, ..config() };
@@ -169,7 +169,7 @@ fn starts_take_no_more_room_the_more_there_are() {
             taken.push(names.iter().map(of).sum::<u64>());
         }
         let (early, late) = (taken[2], taken[11]);
-        // What each start leaves: a header, and the pages of its frames.
+        // Each start leaves a header, and the pages of its frames.
         assert!(late < early + 12 * (64 << 10), "{taken:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Files: made ahead, recycled, adopted; the disk full; a consensus engine's operations.
+//! Tests of files: preallocation, recycling, adoption, a full disk; and of operations for a consensus engine.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -54,19 +54,19 @@ fn released_files_are_recycled_and_their_old_frames_never_verify() {
     let mut released = Index(0);
     for round in 0..20 {
         fill(&node, round * 20, 20);
-        // Frames that a reader holds keep their file from being recycled.
+        // Frames held by a reader keep their file from being recycled.
         *node.sink.0.lock() = Heard::default();
         released = Index(node.journal.view().durable.expect("durable").0 - 5);
         node.journal.release(released).expect("releases");
         world.clock.advance_ms(1_000);
         node.settle();
         node.background();
-        // A crash in any round finds the log as it is, whatever the recycled files hold behind its end.
+        // After a crash in any round the log is intact, whatever the recycled files contain after its end.
         let disk = world.disk.fork(round);
         disk.crash_losing_all();
         let env = polylogue_env::Env { disk: Arc::new(disk), ..world.env() };
         let (journal, visited) = open_in(&env, config(), released.next()).expect("opens");
-        // All frames here have the same size, so a frame of the earlier life often begins right where the log ends.
+        // All frames have the same size, so that a stale frame often starts right at the end of the log.
         assert_eq!(journal.recovery().torn, None);
         let expected: Vec<u64> = visited.iter().flat_map(|f| &f.entries).map(|e| e.envelope.base_offset.0).collect();
         let last = round * 20 + 19;
@@ -85,7 +85,7 @@ fn a_frame_of_an_earlier_life_right_behind_the_end_is_not_taken_for_a_torn_one()
     let world = SimWorld::new(22);
     let node = Node::start(&world, config()).expect("starts");
     node.background();
-    // Frames that end where pages end: otherwise the zeros behind each write would hide what was there before.
+    // Frames that end at page boundaries: otherwise the zeros after each write would hide stale data.
     let pages = |first: u64, count: u64| {
         node.journal.seal_current();
         for i in first..first + count {
@@ -99,7 +99,7 @@ fn a_frame_of_an_earlier_life_right_behind_the_end_is_not_taken_for_a_torn_one()
     };
     let first = pages(0, 5);
     node.background();
-    // The ready file gets what this one holds, as if it were its second life.
+    // The prepared file gets this one's content, as if it were recycled.
     let ready = world.disk.list(&journal_dir()).expect("lists").pop().expect("a file");
     let mut bytes = vec![0; FILE_BYTES as usize];
     let from = world.disk.open(&first, OpenMode::Read).expect("opens");
@@ -126,7 +126,7 @@ fn no_file_goes_before_the_next_one_is_durable() {
     world.clock.advance_ms(10);
     node.settle();
     node.background();
-    // The next file is begun and written to, and nothing of that is flushed.
+    // The next file is started and written to, and nothing of that is flushed.
     node.propose(10, vec![draft(1, 10, payload(10, 30_000))]).expect("taken");
     node.journal.write_step();
     *node.sink.0.lock() = Heard::default();
@@ -146,7 +146,7 @@ fn a_file_whose_header_never_reached_the_disk_ends_the_log_before_it() {
     let node = Node::start(&world, config()).expect("starts");
     fill(&node, 0, 5);
     let before = node.journal.view();
-    // Two more files are begun without a flush, and of the first one the header is lost.
+    // Two more files are started without a flush, and the header of the first one is lost.
     for i in 5..35 {
         node.propose(i, vec![draft(1, i, payload(i, 10_000))]).expect("taken");
         node.journal.write_step();
@@ -185,7 +185,7 @@ fn a_file_that_is_read_is_not_recycled() {
 #[test]
 fn a_file_stays_until_its_release_is_durable() {
     let world = SimWorld::new(21);
-    // A released file that is still open goes too.
+    // A released file that is still open is removed too.
     let node = Node::start(&world, Config { retired_files_max: 0, ..config() }).expect("starts");
     fill(&node, 0, 40);
     *node.sink.0.lock() = Heard::default();
@@ -231,7 +231,7 @@ fn a_sealed_file_is_adopted_in_order_and_not_missed_afterwards() {
     let (_, last) = files[1].indexes.expect("indexes");
     assert_eq!(expect_err(node.journal.read(last, 1)).kind, ErrorKind::OutOfRange);
     fill(&node, 40, 5);
-    // With the older file there, released, and without it.
+    // With the older, released file present, and without it.
     for gone in [false, true] {
         if gone {
             node.background();
@@ -253,7 +253,7 @@ fn an_older_file_without_frames_is_not_missed_after_an_adoption() {
     let node = Node::start(&world, config()).expect("starts");
     fill(&node, 0, 3);
     let released = node.journal.view().durable.expect("durable");
-    // A file that a crash leaves with no more than a vote.
+    // A file that contains only a vote after a crash.
     node.journal.seal_current();
     node.journal.save_vote(Vote { term: Term(5), node: NodeId(7), committed: true }).expect("saves");
     node.journal.seal_current();
@@ -266,7 +266,7 @@ fn an_older_file_without_frames_is_not_missed_after_an_adoption() {
     node.journal.release(released).expect("releases");
     world.clock.advance_ms(1_000);
     node.settle();
-    // The file is in its new place; the background has not come to remove the ones before it.
+    // The file was moved; the background has not removed the ones before it yet.
     let adopted = node.journal.adopt(files[2].sequence).expect("adopts");
     world.disk.rename(&adopted.path, &shard_dir().join("adopted")).expect("renames");
     for dir in [journal_dir(), shard_dir()] {
@@ -292,7 +292,7 @@ fn the_last_file_is_not_adopted() {
     world.disk.crash();
     let (journal, _) = open_in(&world.env(), config(), Index(0)).expect("opens");
     for file in journal.sealed_files() {
-        // Nothing has been written behind the last one yet.
+        // Nothing has been written after the last one yet.
         assert!(file.sequence < journal.view().next.0 + 100);
     }
     let node = Node { journal, sink: Arc::default(), visited: Vec::new(), epoch: Term(0) };
@@ -300,7 +300,7 @@ fn the_last_file_is_not_adopted() {
     assert!(!node.journal.sealed_files().is_empty());
 }
 
-/// A disk of which little is free.
+/// A nearly full disk.
 fn nearly_full(seed: u64) -> (SimWorld, Node, Config) {
     let world = SimWorld::new(seed);
     let config = config();
@@ -332,7 +332,7 @@ fn a_full_disk_refuses_payload_and_goes_on_with_the_rest_from_the_reserve() {
     assert_eq!(kind, ErrorKind::StorageFull);
     let room = node.journal.journal_room();
     assert!(room.full && room.for_payload < 6_000 && room.in_files > 0, "{room:?}");
-    // Commits, deletes and trims go on.
+    // Commits, deletes and trims continue.
     for i in 0..5 {
         let small =
             Proposal { reserve: true, ..Proposal::data(node.epoch, 1_000 + i, vec![draft(2, i, payload(i, 100))]) };
@@ -340,7 +340,7 @@ fn a_full_disk_refuses_payload_and_goes_on_with_the_rest_from_the_reserve() {
         node.settle();
         assert!(matches!(node.sink.outcome(1_000 + i), Some(Outcome::Committed(_))));
     }
-    // Room comes back without a restart, by releasing.
+    // Space is freed without a restart, by releasing.
     *node.sink.0.lock() = Heard::default();
     let durable = node.journal.view().durable.expect("durable");
     node.journal.release(durable).expect("releases");
@@ -369,7 +369,7 @@ fn the_reserve_has_an_end_too() {
         node.background();
     }
     assert_eq!(last.map(|(_, kind)| kind), Some(ErrorKind::StorageFull));
-    // The journal's own records still have room: a term can be taken.
+    // The journal's own records still fit: a term can be taken.
     node.journal.acquire().expect("a term");
 }
 
@@ -392,7 +392,7 @@ fn a_disk_that_refuses_a_file_ends_the_term_and_a_new_one_can_be_taken() {
     let failed = failed.expect("the file is full and there is no other");
     assert!(node.journal.view().epoch.is_none());
     assert!(node.journal.journal_room().full);
-    // Small frames still fit into the file that is there.
+    // Small frames still fit into the existing file.
     let epoch = node.journal.acquire().expect("a term");
     world.disk.clear_faults();
     node.background();
@@ -431,12 +431,12 @@ fn a_file_that_could_not_be_begun_cuts_nothing_off() {
         let node = Node::start(&world, config()).expect("starts");
         node.background();
         fill(&node, 0, 10);
-        // The next one does not fit, and the header of the next file fails when it may have been written.
+        // The next one does not fit, and the header of the next file fails, possibly after it was written.
         world.disk.inject(Fault::nth(FaultOp::Write, 1, FaultKind::NoSpace));
         node.propose(10, vec![draft(1, 10, payload(10, 30_000))]).expect("taken");
         node.settle();
         assert_eq!(node.sink.outcome(10), Some(Outcome::NotCommitted));
-        // Smaller ones still fit into the file before, and the disk has room after all.
+        // Smaller ones still fit into the previous file, and the disk has space after all.
         node.background();
         let node = Node { epoch: node.journal.acquire().expect("a term"), ..node };
         assert!(matches!(node.write(11, 1, 10, 10_000), Some(Outcome::Committed(_))));
@@ -453,7 +453,7 @@ fn recovery_on_a_full_disk_takes_the_room_of_spare_files() {
     node.background();
     fill(&node, 0, 2);
     world.disk.crash_losing_all();
-    // Only a file's worth is free, and the spare file has it.
+    // Only one file's worth of space is free, and the spare file has it.
     world.disk.set_capacity(2 * FILE_BYTES + 4_096);
     let (journal, visited) = open_in(&world.env(), config(), Index(0)).expect("opens");
     assert_eq!(contents(&visited).len(), 2);
@@ -477,7 +477,7 @@ fn opaque(term: u64, index: u64, len: usize) -> Append {
     }
 }
 
-/// Appends and says whether the callback came, and when.
+/// Appends; returns whether, and with which result, the callback was called.
 fn append(journal: &polylogue_log::journal::Journal, frames: Vec<Append>) -> Arc<Mutex<Option<bool>>> {
     let flushed = Arc::new(Mutex::new(None));
     let outcome = flushed.clone();

@@ -1,4 +1,4 @@
-//! Files that are written past the page cache and files that are written through it, one after the other.
+//! Tests of files written by direct I/O and through the page cache, alternating.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -17,7 +17,7 @@ fn by_size(durability: Durability) -> Config {
     Config { durability, cached_group_bytes_max: 4 << 10, ..config() }
 }
 
-/// Writes `count` messages of so many bytes; says how many bytes went into files of the page cache, and how many in all.
+/// Writes `count` messages; returns the bytes written through the page cache, and in total.
 fn written(node: &Node, first: u64, count: u64, bytes: usize) -> (u64, u64) {
     let before = node.journal.stats();
     for i in first..first + count {
@@ -51,7 +51,7 @@ fn what_is_flushed_goes_past_the_page_cache() {
     assert!(stats.files_begun > 2 && stats.bytes_cached == 0 && stats.frames_cached == 0, "{stats:?}");
 }
 
-/// A life that goes on behind what was released.
+/// Restarts with a release.
 fn go_on(world: &SimWorld, config: Config, from: Index) -> Node {
     let (journal, visited) = open_in(&world.env(), config, from).expect("opens");
     let sink = Arc::new(Recorder::default());
@@ -60,7 +60,7 @@ fn go_on(world: &SimWorld, config: Config, from: Index) -> Node {
     Node { journal, sink, visited, epoch }
 }
 
-/// Writes small and large messages, lets files be made ready, and releases all but the last of them.
+/// Writes small and large messages, lets files be prepared, and releases all but the last of them.
 fn fill_and_release(world: &SimWorld, node: &Node, mut next: u64) -> (u64, Index) {
     let mut released = Index(0);
     for bytes in [900, 9_000, 300] {
@@ -71,7 +71,7 @@ fn fill_and_release(world: &SimWorld, node: &Node, mut next: u64) -> (u64, Index
         node.background();
         world.clock.advance_ms(1_000);
         node.settle();
-        // Frames that a reader holds keep their file from being recycled.
+        // Frames held by a reader keep their file from being recycled.
         *node.sink.0.lock() = Heard::default();
         released = Index(node.journal.view().durable.expect("durable").0 - 15);
         node.journal.release(released).expect("releases");
@@ -82,8 +82,8 @@ fn fill_and_release(world: &SimWorld, node: &Node, mut next: u64) -> (u64, Index
     (next, released)
 }
 
-/// Lives of each way of writing on the files of the others, with the power cut or the process killed after each; recycled files
-/// among them.
+/// Restarts in each I/O mode on the files of the others, after a power cut or a kill; with recycled
+/// files.
 #[test]
 fn lives_that_write_otherwise_go_on_in_the_same_files() {
     let (mut recycled, mut cached, mut direct) = (0, 0, 0);
@@ -103,7 +103,7 @@ fn lives_that_write_otherwise_go_on_in_the_same_files() {
             node.visited.clear();
             let (after, released) = fill_and_release(&world, &node, next);
             (next, from) = (after, released.next());
-            // Everything was flushed; what follows may be lost, and torn.
+            // Everything was flushed; later writes may be lost, and torn.
             for lost in 0..seed % 7 {
                 node.propose(next + lost, vec![draft(1, next + lost, payload(next + lost, 2_000))]).expect("taken");
                 node.journal.write_step();
@@ -124,7 +124,7 @@ fn lives_that_write_otherwise_go_on_in_the_same_files() {
     assert!(recycled > 100 && cached > 10 << 20 && direct > 10 << 20, "{recycled} {cached} {direct}");
 }
 
-/// A write that fails for want of room is made void the same way that the file is written.
+/// A write that fails for lack of space is voided in the file's own I/O mode.
 #[test]
 fn what_a_full_disk_left_is_taken_back_the_way_the_file_is_written() {
     for io in MODES {
@@ -158,7 +158,7 @@ fn a_proposer_writes_what_is_little_and_waits_for_no_flush() {
     let world = SimWorld::new(11);
     let node = Node::start(&world, Config { prompt_bytes_max: 2_000, ..by_size(Durability::Async) }).expect("starts");
     propose_prompt(&node, 0, Durability::Async, 1_000);
-    assert_eq!(node.sink.outcome(0), None, "the proposer writes when it has let go of its locks");
+    assert_eq!(node.sink.outcome(0), None, "the proposer writes after releasing its locks");
     node.journal.write_prompt();
     assert!(matches!(node.sink.outcome(0), Some(Outcome::Committed(_))));
     assert_eq!(node.journal.stats().groups_prompt, 1);
@@ -166,7 +166,7 @@ fn a_proposer_writes_what_is_little_and_waits_for_no_flush() {
     world.clock.advance_ms(1_000);
     assert!(node.journal.flush_step(), "that comes in its time");
     assert_eq!(node.journal.view().durable, node.journal.view().committed);
-    // What waits for a flush, and much, is the threads' work.
+    // Work that waits for a flush, and large work, is done by the threads.
     propose_prompt(&node, 1, Durability::Sync, 1_000);
     node.journal.write_prompt();
     propose_prompt(&node, 2, Durability::Async, 10);
@@ -188,7 +188,7 @@ fn a_proposer_neither_waits_for_the_disk_nor_begins_a_file() {
     let node = Node::start(&SimWorld::new(12), direct).expect("starts");
     propose_prompt(&node, 0, Durability::Async, 100);
     node.journal.write_prompt();
-    assert_eq!(node.sink.outcome(0), None, "its file is written past the page cache");
+    assert_eq!(node.sink.outcome(0), None, "its file is written by direct I/O");
     let node = Node::start(&SimWorld::new(13), by_size(Durability::Async)).expect("starts");
     let begun = node.journal.stats().files_begun;
     let mut tickets = 0..1_000;
@@ -203,7 +203,7 @@ fn a_proposer_neither_waits_for_the_disk_nor_begins_a_file() {
     assert!(matches!(node.sink.outcome(refused.expect("the file is full")), Some(Outcome::Committed(_))));
 }
 
-/// A clock that takes two milliseconds to be read.
+/// A clock that takes two milliseconds to read.
 #[derive(Debug)]
 struct SlowClock(Arc<dyn Clock>, AtomicU64);
 

@@ -1,4 +1,4 @@
-//! Sectors that the disk does not give any more: a start refuses, `check` says where, `repair` goes past them.
+//! Tests of unreadable sectors: a start is refused, `check` reports where, `repair` skips them.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const SECTOR_BYTES: u64 = 4_096;
 
-/// A disk with bad places in its files: reading them is an error, whatever their files are called by now.
+/// A disk with unreadable sectors, which stay with their files across renames.
 #[derive(Clone, Debug)]
 struct Scratched {
     disk: SimDisk,
@@ -103,7 +103,7 @@ impl DiskFile for ScratchedFile {
     }
 }
 
-/// A journal of several files, closed, and its frames.
+/// A closed journal of several files, and its frames.
 fn journal(seed: u64) -> (SimWorld, Vec<Arc<Frame>>) {
     let world = SimWorld::new(seed);
     let node = Node::start(&world, config()).expect("starts");
@@ -124,7 +124,7 @@ fn scratched(world: &SimWorld, file_sequence: u64, at: u64) -> Env {
     Env { disk: Arc::new(Scratched { disk, file, bad: start..start + SECTOR_BYTES }), ..world.env() }
 }
 
-/// Refused before the repair, sound after it; gives the entries that are left.
+/// Refused before the repair, sound after it; returns the remaining entries.
 fn repaired(env: &Env) -> Vec<Entry> {
     let e = expect_err(open_in(env, config(), Index(0)));
     assert_eq!(e.kind, ErrorKind::Io, "{e}");
@@ -137,7 +137,7 @@ fn repaired(env: &Env) -> Vec<Entry> {
     assert_eq!(report.fenced.len(), report.damage.len());
     let left = check_journal(env, &shard_dir()).expect("checks");
     assert!(left.is_sound(), "{left}");
-    // Twice: the files that the first start has tidied up are not missed.
+    // Twice: files that the first start has cleaned up are not missed.
     let node = Node::start_env(env, config()).expect("starts");
     assert!(node.write(1_000, 9, 0, 10).is_some());
     drop(node);
@@ -175,7 +175,7 @@ fn a_bad_sector_behind_the_end_of_the_log_can_be_agreed_to() {
     let mut expected = contents_of(&frames);
     expected.push(entry(9, 0, &payload(1_000, 10)));
     let place = frames.last().and_then(|f| f.place.clone()).expect("a place");
-    // It cannot be known that nothing acknowledged was there, so that a start does not take it for free room.
+    // The sector may have contained acknowledged data, so that a start does not treat it as free space.
     let behind = place.position + u64::from(place.len) + 2 * SECTOR_BYTES;
     assert_eq!(repaired(&scratched(&world, place.file_sequence, behind)), expected);
 }
@@ -208,7 +208,7 @@ fn a_repair_does_not_end_the_log_before_its_checkpoint() {
     let (store, _) = ShardStore::open(world.env(), &shard_dir(), StoreConfig::default()).expect("opens");
     store.checkpoints().expect("opens").write(last.index, []).expect("writes");
     world.disk.crash_losing_all();
-    // No mark says that the last frame was flushed, but the checkpoint does.
+    // No mark records the flush of the last frame, but the checkpoint does.
     let place = last.place.as_ref().expect("a place");
     let env = scratched(&world, place.file_sequence, place.position + 5_000);
     assert_eq!(expect_err(open_in(&env, config(), last.index.next())).kind, ErrorKind::Io);

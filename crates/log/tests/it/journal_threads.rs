@@ -1,4 +1,4 @@
-//! The journal with its threads, on the real disk.
+//! Tests of the journal with its threads, on the real disk.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A directory that goes when the test ends.
+/// A directory that is removed at the end of the test.
 struct TempDir(PathBuf);
 
 impl TempDir {
@@ -48,7 +48,7 @@ fn env() -> Env {
     Env { fatal: Arc::new(NoteFatal::default()), ..Env::real() }
 }
 
-/// Counts what it hears and lets a test wait for it.
+/// Counts events and lets a test wait for them.
 #[derive(Default)]
 struct Waiter {
     heard: Mutex<(Vec<u64>, Vec<Index>)>,
@@ -117,14 +117,14 @@ fn proposals_of_many_threads_are_committed_in_the_order_in_which_they_were_taken
                 let (journal, order) = (journal.clone(), order.clone());
                 scope.spawn(move || {
                     for i in 0..EACH {
-                        // The tickets are given out under the lock that orders the calls.
+                        // Tickets are assigned under the lock that orders the calls.
                         let mut order = order.lock();
                         let ticket = order.0;
                         let offset = order.1[thread as usize];
                         let urgency = if i % 7 == 0 { Urgency::Lazy } else { Urgency::Urgent };
                         let bytes = payload(ticket, (i % 900) as usize);
                         let data = Proposal::data(epoch, ticket, vec![draft(thread, offset, bytes)]);
-                        // Half of the threads write what they propose themselves, where that can be done.
+                        // Half of the threads write their own proposals, where possible.
                         let prompt = thread % 2 == 0 && urgency == Urgency::Urgent;
                         propose(&journal, Proposal { urgency, prompt, ..data });
                         order.0 += 1;
@@ -158,14 +158,14 @@ fn proposals_of_many_threads_are_committed_in_the_order_in_which_they_were_taken
     }
 }
 
-/// What a proposer has written is flushed in time, though the threads slept and knew of nothing.
+/// A frame written by its proposer is flushed in time, though the threads slept and were not notified.
 #[test]
 fn what_a_proposer_writes_itself_is_flushed_by_the_threads() {
     let dir = TempDir::new("prompt");
     let (journal, sink, epoch) = start(&dir, |c| {
         c.durability = Durability::Async;
         c.async_flush_ms_max = 1;
-        // Only a slow machine would take that long.
+        // Longer than any machine needs.
         c.prompt_us_max = 10_000_000;
     });
     for ticket in 0..200 {
@@ -191,7 +191,7 @@ fn a_single_lazy_proposal_is_committed_without_anything_else() {
     journal.shutdown().expect("ends");
 }
 
-/// Proposes the next entry when it hears of the last one.
+/// Proposes the next entry at the outcome of the last one.
 #[derive(Default)]
 struct Chain {
     journal: Mutex<Option<(Arc<Journal>, Term)>>,
@@ -261,7 +261,7 @@ fn an_engines_append_is_flushed_by_the_threads() {
 fn an_idle_journal_marks_what_is_durable_by_itself() {
     let dir = TempDir::new("mark");
     let (journal, sink, epoch) = start(&dir, |c| c.mark_idle_ms = 1);
-    // Counted from before the proposal: its mark may be there before this thread looks again.
+    // Counted before the proposal: its mark may be written before this thread continues.
     let frames = journal.stats().frames;
     propose(&journal, Proposal::data(epoch, 0, vec![draft(1, 0, payload(0, 10))]));
     sink.wait_for(1);

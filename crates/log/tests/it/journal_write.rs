@@ -1,4 +1,4 @@
-//! Writing, group commit, order, laziness, marks: one journal on a simulated disk, stepped by hand.
+//! Tests of writing, group commit, order, lazy writes and marks: one journal on a simulated disk, stepped manually.
 
 use crate::journal_common;
 
@@ -43,7 +43,7 @@ fn what_is_committed_is_read_back_now_and_after_a_power_cut() {
     assert_eq!(journal.acquire().expect("a term"), Term(3));
 }
 
-/// What came between the writing of a group and its flush waited for that flush and for another one.
+/// Regression test: a frame written between a group's write and its flush waited for that flush and another one.
 #[test]
 fn what_came_before_a_flush_begins_goes_with_it() {
     let world = SimWorld::new(31);
@@ -135,7 +135,7 @@ fn references_point_to_the_bytes_of_their_own_proposal_after_sorting() {
     let world = SimWorld::new(6);
     let node = Node::start(&world, config()).expect("starts");
     node.propose(1, vec![draft(1, 0, payload(1, 10))]).expect("taken");
-    // The body is in partition 8, the references stand before and after it once sorted.
+    // The body is in partition 8; sorted, the references are before and after it.
     node.propose(2, vec![draft(8, 0, payload(2, 77)), reference(3, 0, 0), reference(9, 0, 0)]).expect("taken");
     node.settle();
     let expected = vec![
@@ -195,7 +195,7 @@ fn a_lazy_proposal_is_written_after_a_millisecond_and_flushed_after_ten() {
     world.clock.advance_ms(1);
     node.settle();
     assert_eq!(node.journal.stats().frames, frames + 1);
-    assert_eq!(node.journal.stats().flush.count, flushes, "it starts no flush");
+    assert_eq!(node.journal.stats().flush.count, flushes, "it does not start a flush");
     assert_eq!(node.sink.outcome(1), None);
     let deadline = node.journal.next_deadline_ns().expect("a deadline");
     assert_eq!(deadline, 110_000_000);
@@ -244,7 +244,7 @@ fn an_idle_journal_writes_one_mark() {
         node.settle();
     }
     assert_eq!(node.journal.stats().frames, frames + 1, "one mark and no more");
-    // With the mark on the disk nothing is recovered that was not known to be durable.
+    // With the mark on the disk, recovery returns only frames known to be durable.
     world.disk.crash_losing_all();
     let (journal, _) = open_in(&world.env(), config(), Index(0)).expect("opens");
     assert_eq!(journal.recovery().frames_copied, 0);
@@ -307,7 +307,7 @@ fn the_queue_is_bounded_by_count_and_by_bytes() {
     }
     let refused = node.propose(1_000, vec![draft(1, 1_000, payload(1, 10))]).expect_err("full");
     assert_eq!((refused.kind, refused.proposal.ticket), (ErrorKind::Busy, 1_000));
-    // A record that payload crowds out would cost its proposer the writer, and everybody with it.
+    // A record that payload displaces would cost its proposer the writer.
     let mut record = refused.proposal.clone();
     record.reserve = true;
     node.journal.try_propose(*record).expect("room that payload cannot take");

@@ -1,4 +1,4 @@
-//! The integration tests of this crate, in one program: it is compiled and linked once.
+//! The integration tests of this crate, compiled and linked as one program.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

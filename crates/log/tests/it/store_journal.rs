@@ -1,4 +1,4 @@
-//! The store on a real journal: write, merge, adopt, release, crash, start again.
+//! Tests of the store on a real journal: write, merge, adopt, release, crash, restart.
 #![allow(clippy::expect_used, reason = "the helpers are part of the tests")]
 
 use crate::journal_common;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Applies what is committed, and remembers what was acknowledged.
+/// Applies committed frames and records acknowledged tickets.
 struct Sink {
     store: ShardStore,
     committed: Mutex<Vec<u64>>,
@@ -79,7 +79,7 @@ impl Node {
         true
     }
 
-    /// Like a broker: a checkpoint never covers more than what is durable.
+    /// As in a broker, a checkpoint never covers more than what is durable.
     fn checkpoint(&self) {
         if let Some(durable) = self.journal.view().durable {
             let applied = self.store.applied().map_or(durable, |a| a.min(durable));
@@ -88,7 +88,7 @@ impl Node {
     }
 }
 
-/// What must be there: of each partition its entries, by offset, with the ticket that wrote them.
+/// The expected entries by partition and offset, with the ticket that wrote each.
 type Model = BTreeMap<u64, Vec<(u64, usize)>>;
 
 fn verify(node: &Node, model: &Model, trimmed: &BTreeMap<u64, u64>) {
@@ -119,7 +119,7 @@ fn verify(node: &Node, model: &Model, trimmed: &BTreeMap<u64, u64>) {
 fn history(seed: u64) -> (u64, u64, u64) {
     let rng = SimRng::derive(seed, "store on journal");
     let world = SimWorld::new(seed);
-    // Long runs and short ones, so that files are adopted in some histories and merged in the others.
+    // Long and short runs, so that files are adopted in some histories and merged in others.
     let adopt = seed.is_multiple_of(2);
     let mut node = start(&world, adopt);
     let (mut model, mut trimmed) = (Model::new(), BTreeMap::new());
@@ -199,7 +199,7 @@ fn an_adopted_file_that_the_manifest_does_not_name_goes_back_to_the_journal() {
         while node.journal.background_step() {}
         model.entry(1).or_default().push((ticket, len));
     }
-    // What a crash leaves between renaming and the manifest.
+    // The state after a crash between a rename and the manifest.
     let disk = world.env().disk;
     let journal = shard_dir().join("journal");
     let oldest = disk.list(&journal).expect("names").remove(0);

@@ -1,4 +1,4 @@
-//! Single promises, one after the other.
+//! Tests of single guarantees.
 
 use super::rig::{Entry, Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
@@ -18,7 +18,7 @@ fn ten(rig: &Rig, make: Make) -> Vec<Entry> {
     ten_in_frames(rig, make, 1)
 }
 
-/// Ten batches of ten messages and 300 bytes each, so many a frame, with timestamps that jump.
+/// Ten batches of ten messages and 300 bytes each, `a_frame` per frame, with timestamps out of order.
 fn ten_in_frames(rig: &Rig, make: Make, a_frame: usize) -> Vec<Entry> {
     let times = [100, 300, 200, 500, 400, 400, 900, 100, 950, 800];
     let entries: Vec<Entry> = (0..10).map(|i| make(1, i, i * 10, 10, times[i as usize], 239)).collect();
@@ -28,7 +28,7 @@ fn ten_in_frames(rig: &Rig, make: Make, a_frame: usize) -> Vec<Entry> {
     entries
 }
 
-/// The three places that entries can be in: memory, journal file, segment.
+/// Runs a check with entries in each of the three places: memory, journal file, segment.
 fn everywhere(make: Make, a_frame: usize, check: impl Fn(&Rig, &[Entry], &str)) {
     let rig = Rig::new(1, StoreConfig { tail_cache_bytes: 1 << 20, ..small() }, 1 << 20);
     let entries = ten_in_frames(&rig, make, a_frame);
@@ -74,7 +74,7 @@ fn an_offset_inside_an_entry_finds_the_whole_entry() {
 fn bounds_are_kept_and_at_least_one_entry_comes() {
     both(|rig, entries, place| {
         let size = entries[0].1.len();
-        // Has all of it verified: a read answers with what needs no disk, when there is some.
+        // Verifies all of it first: a read otherwise returns only what needs no disk.
         rig.read_all(1, 0, 100 * size).unwrap();
         for max in [0, 1, size - 1, size, size + 1, 2 * size, 100 * size] {
             let tight = rig.store.read(P, Offset(15), max, false).unwrap().wait().unwrap();
@@ -227,12 +227,12 @@ fn reading_what_is_known_needs_no_disk() {
     let mut rig = rig;
     rig.reopen(false);
     let cold = rig.store.read(P, Offset(0), 10_000, true).unwrap();
-    let Lookup::NeedsIo(plan) = cold else { panic!("a start has verified nothing: {cold:?}") };
+    let Lookup::NeedsIo(plan) = cold else { panic!("nothing is verified after a start: {cold:?}") };
     assert_eq!(plan.run().unwrap().bytes, 3000);
     assert!(matches!(rig.store.read(P, Offset(0), 10_000, true), Ok(Lookup::Ready(_))));
 }
 
-/// Looking into a large entry to find that it does not fit cost a second read of everything that was read.
+/// Regression test: to find that a large entry does not fit, everything was read a second time.
 #[test]
 fn an_entry_that_does_not_fit_is_not_looked_into() {
     let mut rig = Rig::new(1, StoreConfig { index_interval_bytes: 256, ..small() }, 1 << 20);
@@ -240,7 +240,9 @@ fn an_entry_that_does_not_fit_is_not_looked_into() {
     rig.store.set_tail_cache_bytes(0, 0);
     let tight = |rig: &Rig, place: &str| {
         let found = rig.store.read(P, Offset(10), 299, false).unwrap();
-        let Lookup::Ready(found) = found else { panic!("the disk is asked for what cannot fit, {place}: {found:?}") };
+        let Lookup::Ready(found) = found else {
+            panic!("the disk is read for an entry that cannot fit, {place}: {found:?}")
+        };
         assert_eq!((found.bytes, found.more), (0, true), "{place}");
         let forced = rig.store.read(P, Offset(10), 299, true).unwrap().wait().unwrap();
         assert_eq!((forced.bytes, forced.start, forced.next), (300, Offset(10), Offset(20)), "{place}");
@@ -248,7 +250,7 @@ fn an_entry_that_does_not_fit_is_not_looked_into() {
     tight(&rig, "journal");
     rig.merge_all();
     rig.reopen(false);
-    // Has the index of the run read.
+    // Reads the index of the run.
     assert_eq!(rig.store.read(P, Offset(0), 300, false).unwrap().wait().unwrap().bytes, 300);
     tight(&rig, "segment");
 }
@@ -289,7 +291,7 @@ fn what_contradicts_the_log_is_refused_and_changes_nothing() {
     rig.store.apply(&good).unwrap();
     assert_eq!(rig.store.apply(&good).unwrap_err().kind, ErrorKind::Invalid);
     assert_eq!(rig.store.partition_stats(P).unwrap().end, Offset(11));
-    // Out of order, though nothing in it contradicts what is there.
+    // Out of order, though consistent with the stored entries.
     let (early, late) =
         (rig.journal.write(&[kafka(7, 0, 0, 1, 1, 10)]), rig.journal.write(&[kafka(8, 0, 0, 1, 1, 10)]));
     rig.store.apply(&late).unwrap();
@@ -323,7 +325,7 @@ fn a_memory_shard_forgets_its_oldest_frames() {
     assert_eq!(rig.read_all(1, stats.first.0, 1000).unwrap().1.len() as u64, (40 - stats.first.0) * 200);
 }
 
-/// Segment files with their contents.
+/// Returns the segment files with their contents.
 fn segment_files(rig: &Rig) -> Vec<(String, Vec<u8>)> {
     let disk = rig.world.env().disk;
     let path = dir().join(SEGMENTS_DIR);
@@ -353,7 +355,7 @@ fn two_nodes_merge_the_same_log_into_the_same_bytes() {
         let classes = |p: PartitionId| if p.0 == 5 { 2 } else { 1 };
         let mut plan = rig.store.plan_merge(Index(50), &rig.journal, &classes).unwrap().unwrap();
         if late_trim {
-            // After the cut: must not show in what is written.
+            // After the cut: must not affect the output.
             rig.store.trim(PartitionId(3), Offset(100));
             rig.store.drop_partition(PartitionId(5));
         }
@@ -409,8 +411,8 @@ fn merges_are_due_by_size_age_and_emptiness_but_never_above_the_checkpoint() {
     assert_eq!(due(1_000_000, 9).map(|d| d.1), Some(MergeReason::Age));
     let empty = due(0, 3).unwrap().0;
     assert!(empty < last(10));
-    assert_eq!(rig.merge(Index(empty)).written, 0, "what is dead is not copied");
-    // A file that holds nothing for readers has no age.
+    assert_eq!(rig.merge(Index(empty)).written, 0, "dead data is not copied");
+    // A file without readable entries has no age.
     let rig = Rig::new(1, StoreConfig { merge_bytes: 1 << 30, ..config }, 1 << 20);
     rig.store.apply(&rig.journal.write_kind(Kind::Noop, &[], &[])).unwrap();
     rig.journal.seal();
@@ -460,7 +462,7 @@ fn a_file_of_long_runs_becomes_a_segment_as_it_is() {
     assert!(crate::store::check_segments(&rig.world.env(), &dir()).unwrap().is_empty());
 }
 
-/// With default batching one partition was written twice, and slower than the journal could have been.
+/// Regression test: with default batching one partition was written twice, and slower than the journal's speed.
 #[test]
 fn a_file_of_one_partition_becomes_a_segment_whatever_its_runs_up_to_a_bound() {
     let rows = |rows: usize| rows * size_of::<crate::store::index::RunRow>();
@@ -493,7 +495,7 @@ fn retention_is_proposed_and_not_done() {
     assert_eq!(rig.store.retention_scan(600, limits(Some(399), None)), [(P, Offset(10))]);
     assert_eq!(rig.store.retention_scan(10_000, limits(None, Some(1000))), [(P, Offset(60))]);
     assert_eq!(rig.store.partition_stats(P).unwrap().first, Offset(0));
-    // Messages without a timestamp go by the time at which they were appended.
+    // Messages without a timestamp use their append time.
     let mut none = kafka(2, 0, 0, 1, -1, 10);
     none.0.append_time = 5_500;
     rig.write(&[none]);
@@ -594,7 +596,7 @@ fn what_a_crash_left_over_is_removed_and_nothing_else() {
     assert!(leftovers.iter().all(|path| !disk.exists(&dir().join(path))));
     rig.reopen(false);
     assert_eq!(rig.read_all(1, 0, 1000).unwrap().1.len(), 3000);
-    // Without a manifest nothing says what is needed.
+    // Without a manifest it is unknown what is needed.
     disk.remove(&dir().join("manifest")).unwrap();
     let (_, opened) = crate::store::ShardStore::open(rig.world.env(), &dir(), rig.config).unwrap();
     assert_eq!((opened.segments, opened.removed.len()), (0, 0));
@@ -614,7 +616,7 @@ fn one_read_has_a_bounded_number_of_pieces() {
     }
 }
 
-/// What was written in this life and stays where it is need not come back from the disk: its envelopes say what its index needs.
+/// Data written since the start and adopted in place need not be read back: its envelopes contain what its index needs.
 #[test]
 fn adoption_reads_the_tables_and_not_the_messages() {
     let config = StoreConfig { tail_cache_bytes: 0, adopt_run_bytes_min: 500, ..small() };
@@ -639,7 +641,7 @@ fn a_file_with_shared_bodies_is_not_adopted() {
     rig.write(&[body.clone(), (other, body.1.clone())]);
     let report = rig.merge_all();
     assert_eq!((report.adopted, report.segments), (0, 1));
-    // Either can go without the other.
+    // Either can be removed without the other.
     rig.store.trim(P, Offset(1));
     while rig.store.reclaim_step().unwrap().more {}
     assert!(rig.read_all(2, 0, 1000).unwrap().1 == body.1);
@@ -714,7 +716,7 @@ fn the_tail_keeps_its_bound() {
     }
     rig.store.set_tail_cache_bytes(5 << 10, 0);
     assert!(rig.store.stats().tail_bytes <= 5 << 10);
-    // A frame that is larger than the whole tail is read from its file.
+    // A frame larger than the tail cache is read from its file.
     rig.write(&[kafka(1, 100, 100, 1, 1, 100_000)]);
     assert_eq!(rig.store.stats().tail_bytes, 0);
     assert_eq!(rig.read_all(1, 0, 5000).unwrap().1.len(), 100 * 1061 + 100_061);

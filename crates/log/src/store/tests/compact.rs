@@ -1,4 +1,4 @@
-//! Small segments that become one.
+//! Tests of compaction: small segments are combined.
 
 use super::rig::{Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
@@ -9,7 +9,7 @@ const HOUR_MS: i64 = 3_600_000;
 const WEEK_MS: u64 = 7 * 24 * HOUR_MS as u64;
 const PARTITIONS: u64 = 20;
 
-/// An hour of everything: one entry in each partition, merged.
+/// Writes one entry to each partition, and merges.
 fn hour(rig: &Rig, hour: u64) {
     let now = hour as i64 * HOUR_MS;
     let entry = |p| match p % 2 {
@@ -34,7 +34,7 @@ fn reclaim(rig: &Rig) -> usize {
     }
 }
 
-/// Every merge left a row for each partition for as long as anything of it was kept: gigabytes of memory for a week.
+/// Regression test: every merge left a row for each partition as long as any of its data was kept: gigabytes of memory for a week.
 #[test]
 fn rows_do_not_grow_with_the_number_of_merges() {
     let mut rig = Rig::new(1, StoreConfig { tail_cache_bytes: 0, ..small() }, 1 << 20);
@@ -46,13 +46,13 @@ fn rows_do_not_grow_with_the_number_of_merges() {
         let starts = rig.store.retention_scan(round as i64 * HOUR_MS, (0..PARTITIONS).map(|p| (PartitionId(p), keep)));
         for (p, start) in starts {
             rig.store.trim(p, start);
-            // Nothing is kept longer than an eighth of the least that its class keeps, and the last run.
+            // Nothing is kept longer than an eighth of its class's minimum retention, plus the last run.
             assert!(round < 168 || start.0 + 168 + 24 > round, "round {round}: {start}");
         }
         reclaim(&rig);
         let stats = rig.store.stats();
         assert!(stats.segments <= 32, "round {round}: {stats:?}");
-        // A partition of a few entries keeps them in runs of their own, lest one be a large share of it.
+        // A partition with few entries keeps them in separate runs, as one could be a large share of it.
         let runs_max = if round < 200 { 64 } else { 40 };
         assert!(stats.segment_runs <= runs_max * PARTITIONS as usize, "round {round}: {stats:?}");
     }
@@ -114,7 +114,7 @@ fn kept(rig: &Rig, partition: u64) -> u64 {
 fn damage_stays_damage_and_takes_nothing_else_along() {
     let mut rig = Rig::new(1, StoreConfig { tail_cache_bytes: 0, ..small() }, 1 << 20);
     (0..8).for_each(|round| hour(&rig, round));
-    // The first native byte behind the headers of the first run in the third segment.
+    // The first native byte after the headers of the first run in the third segment.
     let path = dir().join(SEGMENTS_DIR);
     let file = path.join(&rig.world.env().disk.list(&path).unwrap()[2]);
     rig.world.disk.flip_bit(&file, 64 + 100, 1).unwrap();

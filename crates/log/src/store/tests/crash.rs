@@ -1,4 +1,4 @@
-//! The power goes at each operation of background work, one after the other.
+//! Power cuts at every operation of background work.
 
 use super::rig::{Rig, dir, kafka, opaque, small};
 use crate::store::{SealedJournal, ShardStore, StoreConfig, check_segments};
@@ -7,12 +7,12 @@ use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimDisk, SimWorld};
 use polylogue_types::{Offset, PartitionId};
 use std::sync::Arc;
 
-/// What every partition holds, by reading it.
+/// Returns the content of every partition.
 fn contents(rig: &Rig) -> Vec<Vec<u8>> {
     [(1, 0), (2, 4), (3, 0)].map(|(p, from)| rig.read_all(p, from, 700).unwrap().1).to_vec()
 }
 
-/// A store with something to do for everybody: a segment with dead runs, a dead segment, sealed files.
+/// A store with work of every kind: a segment with dead runs, a dead segment, sealed files.
 fn busy(seed: u64, config: StoreConfig) -> Rig {
     let rig = Rig::on(SimWorld::new(seed), config, 9 << 10);
     for i in 0..4 {
@@ -36,7 +36,7 @@ fn busy(seed: u64, config: StoreConfig) -> Rig {
     rig
 }
 
-/// Runs `work` on copies of a world whose power goes at the first, second, ... operation, and looks at what is left.
+/// Runs `work` on copies of a simulated system with a power cut at the first, second, ... operation, and checks the result.
 fn cut_everywhere(config: StoreConfig, work: impl Fn(&Rig) -> crate::error::Result<()>) -> u32 {
     let mut cuts = 0;
     for seed in 0..3u64 {
@@ -56,7 +56,7 @@ fn cut_everywhere(config: StoreConfig, work: impl Fn(&Rig) -> crate::error::Resu
                 rig.store.retain_partitions(|p| p != PartitionId(5));
                 assert!(contents(&rig) == expected, "operation {nth}, life {life}");
                 assert_eq!(check_segments(&rig.world.env(), &dir()).unwrap(), []);
-                // Everything can be done from here.
+                // All work can be completed afterwards.
                 rig.merge_all();
                 while rig.store.reclaim_step().unwrap().more {}
                 assert!(contents(&rig) == expected, "operation {nth}, life {life}, merged");

@@ -1,4 +1,4 @@
-//! Damaged bytes: what is fenced, and that everything else is served.
+//! Tests of damaged bytes: they are fenced, and everything else is served.
 
 use super::rig::{Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
@@ -10,7 +10,7 @@ use polylogue_types::{Offset, PartitionId};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Three partitions in one segment: 1 of Kafka's form with many blocks, 2 of another form, 3 with one entry.
+/// Three partitions in one segment: 1 of Kafka batches with many blocks, 2 of opaque entries, 3 with one entry.
 fn rig() -> Rig {
     let mut rig = Rig::new(1, small(), 1 << 20);
     for i in 0..40 {
@@ -33,7 +33,7 @@ fn table(rig: &Rig) -> (Table, u64) {
     (Table::read(&*file.as_range_source(), size, size).unwrap(), size)
 }
 
-/// Reads a partition to its end, over damaged ranges, and says which entries came (by base offset).
+/// Reads a partition to its end across damaged ranges; returns the base offsets of the entries read.
 fn survivors(rig: &Rig, partition: u64, end: u64) -> Vec<u64> {
     let mut bases = Vec::new();
     let mut at = 0;
@@ -59,7 +59,7 @@ fn a_flipped_bit_fences_its_block_and_nothing_else() {
     let (table, size) = table(&whole);
     let intact = [(1, 400), (2, 40), (3, 5)].map(|(p, end)| survivors(&whole, p, end));
     assert_eq!(intact.each_ref().map(Vec::len), [40, 40, 1]);
-    // Every 7th byte of everything between header and run table.
+    // Every 7th byte between header and run table.
     let end = size - 64 - 96 * table.rows.len() as u64;
     let mut rig = rig();
     for byte in (64..end).step_by(7) {
@@ -85,7 +85,7 @@ fn a_flipped_bit_fences_its_block_and_nothing_else() {
                 .filter(|base| !found.iter().any(|f| f.base.0 <= *base && *base < f.end.0))
                 .collect();
             assert_eq!(left, outside, "byte {byte}: {findings:?}");
-            // A read from the start ends before the fence; one behind it goes on.
+            // A read from the start ends before the fence; one after it succeeds.
             let first = found.iter().map(|f| f.base.0).min().unwrap();
             let before = rig.store.read(PartitionId(partition), Offset(0), 1 << 20, true).and_then(|l| l.wait());
             match before {
@@ -99,7 +99,7 @@ fn a_flipped_bit_fences_its_block_and_nothing_else() {
 #[test]
 fn a_segment_that_cannot_be_read_at_all_leaves_no_silent_gap() {
     let rig = rig();
-    // More entries behind, in a segment of their own.
+    // More entries after it, in a separate segment.
     for i in 40..50 {
         rig.write(&[kafka(1, i, i * 10, 10, i as i64, 139)]);
     }
@@ -112,15 +112,15 @@ fn a_segment_that_cannot_be_read_at_all_leaves_no_silent_gap() {
     assert_eq!((opened.lost.len(), opened.segments), (1, 1));
     assert_eq!(store.expect(PartitionId(1), Offset(0), Offset(500)), Offset(0));
     assert_eq!(store.read(PartitionId(1), Offset(400), 1000, true).unwrap().wait().unwrap().start, Offset(400));
-    // The broker knows the partition's start from its own state; the store knows that something is missing.
+    // The broker knows the partition's start from its own state; the store knows that data is missing.
     let early = store.read(PartitionId(1), Offset(20), 1000, true).and_then(|l| l.wait()).unwrap_err();
     assert_eq!(early.kind, ErrorKind::Damaged, "{early}");
     let findings = check_segments(&rig.world.env(), &dir()).unwrap();
     assert!(matches!(&findings[..], [f] if f.range.is_none()), "{findings:?}");
 }
 
-/// Who takes a hundred messages of a queue at a time had the table of their frame, with thousands, read and divided for each of these times:
-/// two thirds of what draining a queue cost.
+/// Regression test: a reader of a hundred queue messages at a time read and parsed the table of their frame, with thousands, each time:
+/// two thirds of the cost of draining a queue.
 #[test]
 fn the_table_of_a_frame_is_read_once_for_who_reads_it_in_pieces() {
     let config = StoreConfig { tail_cache_bytes: 0, index_cache_bytes: 1 << 20, ..small() };
@@ -137,7 +137,7 @@ fn the_table_of_a_frame_is_read_once_for_who_reads_it_in_pieces() {
     let table = frame.place.clone().unwrap().position + HEADERS_BYTES as u64;
     rig.world.disk.flip_bit(&rig.journal.files().remove(0), table + 20, 0).unwrap();
     for at in 1..50 {
-        assert_eq!(read(at).unwrap(), Some(at), "its table is not looked at again");
+        assert_eq!(read(at).unwrap(), Some(at), "its table is not parsed again");
     }
 }
 
@@ -155,7 +155,7 @@ fn a_merge_takes_damage_over_as_damage() {
             rig.world.disk.flip_bit(&path, place.position + u64::from(entry.native.start) + 100, 0).unwrap();
         }
         if heads_only {
-            // A start that reads heads only does not see it, a reader does.
+            // A start that reads only heads does not notice it; a reader does.
             rig.reopen(true);
             let read = rig.store.read(PartitionId(1), Offset(30), 10, true).unwrap();
             assert_eq!(read.wait().unwrap_err().kind, ErrorKind::Damaged);
@@ -199,7 +199,7 @@ fn a_damaged_timestamp_finds_nothing() {
     let mut rig = rig();
     let (table, _) = table(&rig);
     let row = table.rows.iter().map(|(_, r)| r).find(|r| r.partition.0 == 1).unwrap();
-    // The highest byte of the first batch's highest timestamp: it would be the newest of all.
+    // The highest byte of the first batch's maximum timestamp: it would be the newest of all.
     rig.world.disk.flip_bit(&segment(&rig), u64::from(row.position) + 36, 5).unwrap();
     rig.reopen(false);
     let find = |time| rig.store.find_by_time(PartitionId(1), time, Offset(0)).and_then(|l| l.wait());
@@ -208,7 +208,7 @@ fn a_damaged_timestamp_finds_nothing() {
         rig.store.entry_at(PartitionId(1), Offset(0)).and_then(|l| l.wait()).unwrap_err().kind,
         ErrorKind::Damaged
     );
-    // Behind the damaged block everything is found.
+    // Everything after the damaged block is found.
     assert_eq!(find(30).unwrap().unwrap().base, Offset(300));
 }
 
@@ -237,7 +237,7 @@ fn a_journal_file_that_has_lost_its_end_costs_what_stood_there() {
     }
 }
 
-/// One flipped bit there took all partitions of the segment away.
+/// Regression test: one flipped bit there lost all partitions of the segment.
 #[test]
 fn a_flipped_bit_in_header_footer_or_table_costs_one_run_at_the_most() {
     let whole = rig();
@@ -268,8 +268,8 @@ fn a_flipped_bit_in_header_footer_or_table_costs_one_run_at_the_most() {
     }
 }
 
-/// Nothing of a segment that could not be read was ever removed, and of one that could in part, it was unknown what had
-/// been lost once the rest was gone.
+/// Regression test: nothing of an unreadable segment was ever removed, and of a partly readable one it was unknown what was lost
+/// once the rest was removed.
 #[test]
 fn a_damaged_segment_stays_until_nobody_wants_what_it_has_lost() {
     for (cut, lost_rows) in [(70, 1), (10_000, 3)] {
@@ -277,7 +277,7 @@ fn a_damaged_segment_stays_until_nobody_wants_what_it_has_lost() {
         let path = segment(&rig);
         let size = rig.world.env().disk.open(&path, OpenMode::Read).unwrap().size().unwrap();
         if lost_rows == 1 {
-            // Of partition 3.
+            // In partition 3.
             rig.world.disk.flip_bit(&path, size - cut, 1).unwrap();
         } else {
             rig.world.env().disk.open(&path, OpenMode::ReadWrite).unwrap().set_len(size - cut).unwrap();

@@ -1,4 +1,4 @@
-//! What partitions must hold, held against what is there.
+//! Tests of the expected ranges of partitions, which are compared with the stored data.
 
 use super::rig::{Rig, dir, kafka, small};
 use crate::error::ErrorKind;
@@ -8,7 +8,7 @@ use polylogue_types::{Offset, PartitionId};
 
 const P: PartitionId = PartitionId(1);
 
-/// Partition 1 in three segments of 10 entries each, offsets 0 to 300; partition 2 in the second one only.
+/// Partition 1 in three segments of 10 entries each, offsets 0 to 300; partition 2 only in the second.
 fn three() -> Rig {
     let rig = Rig::new(1, small(), 1 << 20);
     for i in 0..30 {
@@ -23,7 +23,7 @@ fn three() -> Rig {
     rig
 }
 
-/// Cuts a segment off where it begins and opens the store again.
+/// Truncates a segment at its start and opens the store again.
 fn without(rig: &Rig, segment: usize) -> ShardStore {
     let (disk, path) = (rig.world.env().disk, dir().join(SEGMENTS_DIR));
     let file = path.join(&disk.list(&path).unwrap()[segment]);
@@ -42,8 +42,8 @@ fn fence(partition: PartitionId, base: u64, end: u64) -> FencedRange {
     FencedRange { partition, base: Offset(base), end: Offset(end) }
 }
 
-/// The first served offset became that of the next segment: a consumer at the log start got an out-of-range error, asked
-/// for the earliest offset, got the log start again, and so on for ever.
+/// Regression test: the first served offset became that of the next segment: a consumer at the log start got an out-of-range error, requested
+/// the earliest offset, got the log start again, and so on forever.
 #[test]
 fn a_lost_front_is_damage_and_not_out_of_range() {
     let rig = three();
@@ -61,7 +61,7 @@ fn a_lost_front_is_damage_and_not_out_of_range() {
     assert_eq!(store.find_by_time(P, 12, Offset(0)).unwrap().wait().unwrap().unwrap().base, Offset(120));
 }
 
-/// A hole in the middle is one before and after the log start comes to stand in it.
+/// A hole in the middle stays one before and after the log start reaches it.
 #[test]
 fn a_lost_middle_is_fenced() {
     let rig = three();
@@ -75,8 +75,8 @@ fn a_lost_middle_is_fenced() {
     assert_eq!((read(&store, P, 150), read(&store, P, 200)), (Err(ErrorKind::Damaged), Ok((200, 300))));
 }
 
-/// The partition's end became that of the last segment that was left: a fetch there waited for ever for what was acknowledged,
-/// and one above it got an out-of-range error.
+/// Regression test: the partition's end became that of the last remaining segment: a fetch there waited forever for acknowledged data, and one
+/// beyond it got an out-of-range error.
 #[test]
 fn a_lost_tail_is_damage_and_not_the_end() {
     let mut rig = three();
@@ -86,7 +86,7 @@ fn a_lost_tail_is_damage_and_not_the_end() {
     assert_eq!(store.partition_stats(P).unwrap().end, Offset(300));
     assert_eq!((read(&store, P, 150), read(&store, P, 200)), (Ok((150, 200)), Err(ErrorKind::Damaged)));
     assert_eq!((read(&store, P, 299), read(&store, P, 300)), (Err(ErrorKind::Damaged), Ok((300, 300))));
-    // What is written next follows the hole.
+    // New entries follow the hole.
     rig.store = store;
     rig.write(&[kafka(1, 30, 300, 10, 30, 139)]);
     assert_eq!(read(&rig.store, P, 300), Ok((300, 310)));
@@ -104,8 +104,8 @@ fn a_partition_that_was_in_the_lost_segment_only_is_damaged() {
     assert_eq!(read(&store, PartitionId(3), 7), Ok((7, 7)));
 }
 
-/// The record that trimmed was written and not flushed, the segment was removed, and then the power went: the old log start
-/// came back without its messages.
+/// Regression test: the trim was written and not flushed, the segment was removed, and then the power was cut: the old log start came
+/// back without its messages.
 #[test]
 fn a_log_start_that_came_back_without_its_segment_goes_where_the_partition_begins() {
     let mut rig = three();

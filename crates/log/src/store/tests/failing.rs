@@ -1,4 +1,4 @@
-//! Background work on a disk that is full or broken in places.
+//! Tests of background work on a full or partly unreadable disk.
 
 use super::rig::{Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
@@ -21,7 +21,7 @@ fn ready(rig: &Rig, first: u64) {
     rig.checkpoint();
 }
 
-/// Half a segment stayed behind and held the very room that lacked, for the merge and for everybody else.
+/// Regression test: an incomplete segment stayed behind and took the very space that was missing.
 #[test]
 fn a_merge_that_is_given_up_leaves_no_file() {
     let rig = Rig::new(1, small(), 1 << 20);
@@ -50,7 +50,7 @@ fn an_adoption_that_is_given_up_leaves_no_file() {
     assert_eq!(files(&rig), Vec::<String>::new());
 }
 
-/// A merge began whatever was free, met the end of the disk, and began again, for ever.
+/// Regression test: merges started regardless of free space, ran out of it, and started again, forever.
 #[test]
 fn a_merge_waits_for_the_room_that_it_needs() {
     let config = StoreConfig { room_bytes_min: 100 << 10, ..small() };
@@ -69,7 +69,7 @@ fn a_merge_waits_for_the_room_that_it_needs() {
     assert_eq!(rig.read_all(3, 0, 5000).unwrap().1.len(), 16 << 10);
 }
 
-/// The segment with the most dead bytes came first, failed, and came first again.
+/// Regression test: the segment with the most dead bytes came first, failed, and came first again.
 #[test]
 fn a_segment_that_cannot_be_read_keeps_no_other_from_being_reclaimed() {
     for solid in [false, true] {
@@ -101,11 +101,11 @@ fn a_segment_that_cannot_be_read_keeps_no_other_from_being_reclaimed() {
         let given = if solid { stats.merged_bytes } else { stats.punched_bytes };
         assert!(given >= 48 << 10, "solid {solid}: {given}");
         assert_eq!(rig.read_all(4, 16, 5000).unwrap().1.len(), 32 << 10);
-        assert_eq!(files(&rig).len(), 3, "what was begun is removed");
+        assert_eq!(files(&rig).len(), 3, "the incomplete segment is removed");
     }
 }
 
-/// A file of which a start had used a little kept all that was reserved for it, for the whole retention time.
+/// Regression test: a file of which a start had used little kept its whole reservation, for the whole retention time.
 #[test]
 fn an_adopted_file_gives_back_what_was_reserved_for_it() {
     let rig = Rig::new(1, StoreConfig { adopt_run_bytes_min: 500, ..small() }, 1 << 20);
@@ -122,7 +122,7 @@ fn an_adopted_file_gives_back_what_was_reserved_for_it() {
     assert_eq!(rig.read_all(1, 0, 5000).unwrap().1.len(), 9061);
 }
 
-/// A bad sector failed every merge, so that no journal file was ever let go again.
+/// Regression test: a bad sector failed every merge, so that no journal file was released.
 #[test]
 fn what_the_disk_does_not_give_for_long_becomes_damage() {
     for adopt in [false, true] {
@@ -151,7 +151,7 @@ fn what_the_disk_does_not_give_for_long_becomes_damage() {
                     let read = rig.store.read(PartitionId(partition), Offset(from), 1 << 20, true);
                     read.and_then(|l| l.wait())
                 };
-                // Of a file that was kept, the disk may give the bytes after all.
+                // Of a file that was kept, the disk may return the bytes after all.
                 if !adopt || life == 0 {
                     assert_eq!(read(0).unwrap().next, Offset(4), "adopt {adopt}, life {life}");
                     assert_eq!(read(4).unwrap_err().kind, ErrorKind::Damaged, "adopt {adopt}, life {life}");

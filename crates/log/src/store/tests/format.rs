@@ -1,4 +1,4 @@
-//! Segment files by themselves.
+//! Tests of the segment file format.
 
 use crate::error::ErrorKind;
 use crate::store::segment::entries::{TableEncoder, decode_table, scan};
@@ -23,7 +23,7 @@ fn some<T>(rng: &SimRng, make: impl FnOnce() -> T) -> Option<T> {
     (rng.below(2) == 0).then(make)
 }
 
-/// Any envelope that may stand after offset `base`.
+/// Returns a random valid envelope for an offset from `base` on.
 fn envelope(rng: &SimRng, base: u64, ordinal: u64) -> (Envelope, Vec<u8>) {
     let mut bytes = vec![0; rng.below(60) as usize];
     rng.fill(&mut bytes);
@@ -53,7 +53,7 @@ fn envelope(rng: &SimRng, base: u64, ordinal: u64) -> (Envelope, Vec<u8>) {
     (e, bytes)
 }
 
-/// A segment of two partitions with random entries; the entries of the first.
+/// Writes a segment of two partitions with random entries; returns those of the first.
 fn segment(rng: &SimRng, file: Arc<dyn DiskFile>, interval: u32) -> (Table, Vec<(Envelope, Vec<u8>)>) {
     let mut writer = SegmentWriter::new(file.clone(), file.clone(), name(), interval);
     let mut all = Vec::new();
@@ -153,7 +153,7 @@ fn other_files_are_told_apart() {
     let read = |file: &Arc<dyn DiskFile>, size| Table::read(&*file.clone().as_range_source(), size, size);
     assert_eq!(read(&file, size - 1).unwrap_err().kind, ErrorKind::Damaged);
     assert_eq!(read(&file, 10).unwrap_err().kind, ErrorKind::Damaged);
-    // Native bytes behind the end of their file.
+    // Native bytes beyond the end of the file.
     assert!(Table::read(&*file.clone().as_range_source(), size, 70).is_err());
     let mut header = encode_header(&table.expected.name);
     header[8] += 1;
@@ -165,7 +165,7 @@ fn other_files_are_told_apart() {
     assert_eq!(read(&file, size).unwrap_err().kind, ErrorKind::Damaged);
 }
 
-/// Puts right checksums around wrong values, so that the values themselves are looked at.
+/// Adds valid checksums to invalid values, so that the values themselves are checked.
 #[test]
 fn values_that_cannot_be_are_damage_and_no_panic() {
     let world = SimWorld::new(1);

@@ -1,4 +1,4 @@
-//! A disk on which something happens at the very moment a file is opened.
+//! A disk that runs a hook when a file is opened.
 
 use parking_lot::Mutex;
 use polylogue_env::{DirLock, Disk, DiskFile, OpenMode};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Runs a piece of work once, between the opening of a file and the return to its caller.
+/// Runs work once, between the opening of a file and the return to the caller.
 pub(super) struct Hook {
     disk: Arc<dyn Disk>,
     work: Mutex<Option<Work>>,
@@ -20,7 +20,7 @@ impl Hook {
         Hook { disk, work: Mutex::new(None) }
     }
 
-    /// What happens at the next opening of a file for reading and writing.
+    /// Sets the work for the next opening of a file for reading and writing.
     pub(super) fn at_next_open(&self, work: impl FnOnce() + Send + 'static) {
         *self.work.lock() = Some(Box::new(work));
     }

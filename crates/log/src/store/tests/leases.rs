@@ -1,4 +1,4 @@
-//! Readers that take their time, while room is given back.
+//! Tests of slow readers while space is reclaimed.
 
 use super::hook::Hook;
 use super::rig::{Rig, dir, kafka, small};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const RUN_BYTES: u64 = 64 << 10;
 
-/// Partitions 1 to `count` with 64 KiB each, in one segment that has just been opened.
+/// Partitions 1 to `count` with 64 KiB each, in one segment of a store that was just opened.
 fn rig(count: u64) -> Rig {
     let mut rig = Rig::new(1, small(), 4 << 20);
     for i in 0..64 {
@@ -22,7 +22,7 @@ fn rig(count: u64) -> Rig {
     rig
 }
 
-/// An answer that is not sent yet: ranges of files only.
+/// A response that is not sent yet: ranges of files only.
 fn unsent(store: &ShardStore, partition: u64) -> Vec<Chunk> {
     let read = store.read(PartitionId(partition), Offset(0), 1 << 20, true).unwrap().wait().unwrap();
     assert_eq!(read.bytes, RUN_BYTES);
@@ -44,7 +44,7 @@ fn reclaim_all(store: &ShardStore) -> u64 {
     store.stats().punched_bytes - before
 }
 
-/// A slow consumer at the log start got zeros in the middle of a batch when retention came by.
+/// Regression test: a slow consumer at the log start got zeros in the middle of a batch after retention.
 #[test]
 fn no_hole_is_punched_under_a_range_that_is_not_sent_yet() {
     let rig = rig(4);
@@ -53,7 +53,7 @@ fn no_hole_is_punched_under_a_range_that_is_not_sent_yet() {
     rig.store.trim(PartitionId(2), Offset(64));
     assert_eq!(reclaim_all(&rig.store), 0);
     assert!(bytes(&slow) == expected(1));
-    // The file is let go by the cache and opened anew: that is not the end of the first range.
+    // The cache closes the file and it is opened again: the first range stays valid.
     for p in 3..=4 {
         drop(unsent(&rig.store, p));
         assert_eq!(reclaim_all(&rig.store), 0);
@@ -66,7 +66,7 @@ fn no_hole_is_punched_under_a_range_that_is_not_sent_yet() {
     assert!(given >= RUN_BYTES + RUN_BYTES / 2, "{given}");
 }
 
-/// A range of a journal file knows of no lease, and the file becomes a segment.
+/// A range of a journal file has no lease, and the file becomes a segment.
 #[test]
 fn no_hole_is_punched_under_a_range_of_a_file_that_was_adopted_since() {
     let config = StoreConfig { tail_cache_bytes: 0, adopt_run_bytes_min: 500, ..small() };
@@ -84,7 +84,7 @@ fn no_hole_is_punched_under_a_range_of_a_file_that_was_adopted_since() {
     assert!(reclaim_all(&rig.store) >= RUN_BYTES / 2);
 }
 
-/// Where readers are never all gone at the same time, room is given back nevertheless.
+/// Space is reclaimed even if there is always some reader.
 #[test]
 fn readers_that_came_later_keep_nothing() {
     let rig = rig(6);
@@ -94,7 +94,7 @@ fn readers_that_came_later_keep_nothing() {
         readers.push(unsent(&rig.store, 6));
         rig.store.trim(PartitionId(p), Offset(64));
         given += reclaim_all(&rig.store);
-        // The one before goes; there is always another.
+        // The previous reader ends; there is always another.
         if readers.len() > 1 {
             readers.remove(0);
         }
@@ -118,8 +118,8 @@ fn a_full_disk_does_not_punch_under_a_reader_either() {
     assert!(bytes(&slow) == expected(1), "a removed file is read to its end");
 }
 
-/// A reader that opened a file while its segment was removed left it open: its blocks stayed taken until enough other files
-/// had come by.
+/// Regression test: a reader that opened a file while its segment was removed kept it open: its space was not freed until enough other files
+/// had been opened.
 #[test]
 fn a_file_that_is_removed_while_it_is_opened_is_let_go() {
     let mut rig = rig(2);
@@ -139,7 +139,7 @@ fn a_file_that_is_removed_while_it_is_opened_is_let_go() {
     assert_eq!(rig.world.env().disk.list(&dir().join(SEGMENTS_DIR)).unwrap(), Vec::<String>::new());
 }
 
-/// The same for a lease that is closed while the file is opened: the cache would hold it for ever, and with it all room.
+/// The same for a lease that ends while the file is opened: the cache would keep it open forever.
 #[test]
 fn a_lease_that_is_closed_while_the_file_is_opened_is_let_go() {
     let mut rig = rig(3);

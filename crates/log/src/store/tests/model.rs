@@ -1,4 +1,4 @@
-//! Random histories, held against a model that keeps every entry in a list.
+//! Random histories compared with a model that keeps every entry in a list.
 
 use super::rig::{Entry, Rig, dir, kafka, opaque, small};
 use crate::checkpoint::ChunkKey;
@@ -19,7 +19,7 @@ struct ModelPartition {
 }
 
 impl ModelPartition {
-    /// The entries that may be read, from an offset on.
+    /// Returns the readable entries from an offset on.
     fn from(&self, offset: u64) -> &[Entry] {
         let at = self.entries.partition_point(|(e, _)| e.next_offset().0 <= offset.max(self.log_start));
         &self.entries[at..]
@@ -34,7 +34,7 @@ impl ModelPartition {
     }
 }
 
-/// Applied state as the checkpoint keeps it.
+/// Applied state as in the checkpoint.
 type Chunks = BTreeMap<Vec<u8>, Vec<u8>>;
 
 struct World {
@@ -46,7 +46,7 @@ struct World {
     time: i64,
     chunks: Chunks,
     saved: (Option<Index>, Chunks),
-    /// What happened, so that a history that does nothing is noticed.
+    /// Counts of actions, to detect histories without any.
     done: BTreeMap<&'static str, u64>,
 }
 
@@ -142,7 +142,7 @@ impl World {
         self.time += self.rng.below(5) as i64 - 1;
         let ts = if self.rng.below(10) == 0 { -1 } else { self.time - self.rng.below(20) as i64 };
         let Some(p) = self.partitions.get_mut(&id) else { return kafka(id, 0, 0, 1, ts, 1) };
-        // Now and then offsets or ordinals leave a gap.
+        // Sometimes offsets or ordinals have a gap.
         let base = p.next + if !is_gapless(id) && self.rng.below(12) == 0 { 1 + self.rng.below(5) } else { 0 };
         let ordinal = p.next_ordinal + u64::from(self.rng.below(12) == 0);
         let count = 1 + self.rng.below(6) as u32;
@@ -188,7 +188,7 @@ impl World {
         if self.plan.is_none() {
             let sealed = crate::store::SealedJournal::sealed_files(&self.rig.journal);
             let covered = self.saved.0.unwrap_or(Index(0));
-            // Mostly whole files, as the policy proposes; now and then any frame.
+            // Mostly whole files, as the policy proposes; sometimes any frame.
             let last = sealed.iter().filter_map(|f| f.indexes).map(|(_, last)| last).rfind(|l| *l <= covered);
             let anywhere = Index(self.rng.below(covered.0 + 1));
             let upto = if self.rng.below(4) == 0 { Some(anywhere) } else { last };
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// The power goes, or the process is killed; then everything is opened again.
+    /// Cuts the power or kills the process, then opens everything again.
     fn crash(&mut self) {
         self.plan = None;
         if self.rng.below(3) == 0 {
@@ -302,8 +302,8 @@ impl World {
         self.check_all();
     }
 
-    /// Partitions without gaps are held against what they must hold; the log start that is known may be older than what was
-    /// removed already.
+    /// Checks partitions without gaps against their expected ranges; the known log start may be older than what was already
+    /// removed.
     fn expect_all(&mut self) {
         for (id, p) in self.partitions.iter().filter(|(id, _)| is_gapless(**id)) {
             let known = if self.rng.below(2) == 0 { p.log_start } else { self.rng.below(p.log_start + 1) };
@@ -314,7 +314,7 @@ impl World {
         }
     }
 
-    /// The power goes at some operation of background work.
+    /// Cuts the power at some operation of background work.
     fn power_cut(&mut self) {
         let nth = 1 + self.rng.below(12);
         self.rig.world.disk.inject(Fault::nth(FaultOp::AnyChange, nth, FaultKind::PowerCut));
@@ -322,7 +322,7 @@ impl World {
             0 => (0..4).for_each(|_| self.merge_step()),
             1 => self.reclaim(),
             _ => {
-                // Either the checkpoint before or this one is there afterwards.
+                // Afterwards either this checkpoint or the one before exists.
                 if !self.checkpoint() {
                     self.did("torn checkpoints");
                 }
@@ -354,7 +354,7 @@ impl World {
         self.saved = (applied, found);
     }
 
-    /// A question about a random place of a random partition.
+    /// Queries a random position of a random partition.
     fn look(&mut self) {
         let Some(id) = self.any_partition() else { return };
         let p = &self.partitions[&id];
@@ -370,7 +370,7 @@ impl World {
         self.did("questions");
     }
 
-    /// What a fetch of a partition and others does first.
+    /// The prefetch of a fetch of a partition and others.
     fn prefetch(&self, id: u64, from: u64, bytes_max: usize) -> ColdRuns {
         let other = self.partitions.keys().find(|other| **other != id).copied();
         let others = other.map(|other| (other, self.partitions[&other].log_start));
@@ -392,7 +392,7 @@ impl World {
         };
         let result =
             self.rig.store.read_with(PartitionId(id), Offset(from), max, at_least_one, cold).and_then(|l| l.wait());
-        // Between the log start and the first entry an answer and a refusal are both right.
+        // Between the log start and the first entry both a result and an error are valid.
         let gap = from >= p.log_start && from < p.first();
         let result = match result {
             Err(e) => {
@@ -418,7 +418,7 @@ impl World {
             count += 1;
         }
         assert!(taken == bytes, "{what}: {count} entries, {} and {} bytes", taken.len(), bytes.len());
-        // An entry without bytes fits everywhere.
+        // An entry without bytes always fits.
         let forced = at_least_one && expected[..count].iter().filter(|(_, b)| !b.is_empty()).count() <= 1;
         assert!(bytes.len() <= max || forced, "{what}: {} bytes", bytes.len());
         if let Some((first, native)) = expected.first() {
@@ -500,7 +500,7 @@ impl World {
     }
 }
 
-/// Whether a partition's offsets are to follow each other without a gap.
+/// Whether a partition's offsets must be consecutive.
 fn is_gapless(id: u64) -> bool {
     !id.is_multiple_of(3)
 }
@@ -527,7 +527,7 @@ fn random_histories_agree_with_the_model() {
         }
         world.done.into_iter().for_each(|(what, count)| *done.entry(what).or_default() += count);
     }
-    // A history in which nothing happens proves nothing.
+    // A history must have exercised everything.
     for what in [
         "frames",
         "trims",

@@ -1,4 +1,4 @@
-//! Merges of short runs: the disk is asked for the journal in its order, in large pieces, and not once a run.
+//! Tests of merges of short runs: the journal is read sequentially, in large pieces, and not run by run.
 
 use super::rig::{FakeJournal, Rig, dir, kafka, small};
 use crate::store::{ShardStore, StoreConfig};
@@ -16,20 +16,20 @@ const PARTITIONS: u64 = 32;
 const FRAMES: u64 = 32;
 const BATCH_BYTES: usize = 4096;
 
-/// What the disk was asked for.
+/// Requests to the disk.
 #[derive(Debug, Default)]
 struct Asked {
     /// Pages in the page cache.
     pages: BTreeSet<(PathBuf, u64)>,
-    /// The lengths of what was fetched into it. Bytes.
+    /// Lengths of prefetches. Bytes.
     fetched: Vec<u32>,
-    /// Reads past it of journal files.
+    /// Number of reads of journal files outside the page cache.
     past: usize,
-    /// Nothing stays in it.
+    /// Whether the page cache keeps nothing.
     forgetful: bool,
 }
 
-/// A disk with a page cache that says what it holds, and holds only what is fetched.
+/// A disk with a page cache that can be inspected and contains only prefetched pages.
 #[derive(Debug)]
 struct Paged(Arc<dyn Disk>, Arc<Mutex<Asked>>);
 
@@ -131,7 +131,7 @@ impl DiskFile for PagedFile {
     }
 }
 
-/// A store over such a disk, with frames of a batch for each partition (all of them of one partition where `alone`), merged.
+/// A store on such a disk, with frames of a batch for each partition (all of one partition if `alone`), merged.
 fn merged(config: StoreConfig, alone: bool, asked: &Arc<Mutex<Asked>>) -> Rig {
     let world = SimWorld::new(1);
     let env = world.env();
@@ -163,7 +163,7 @@ const JOURNAL_BYTES: u64 = FRAMES * PARTITIONS * BATCH_BYTES as u64;
 fn a_merge_of_short_runs_reads_the_journal_once_in_its_order() {
     let asked = Arc::default();
     let rig = merged(small(), false, &asked);
-    assert_eq!(asked.lock().past, 0, "no run is asked from the disk by itself");
+    assert_eq!(asked.lock().past, 0, "no single run is read from disk");
     let fetched = total(&asked);
     assert!((JOURNAL_BYTES..JOURNAL_BYTES * 3 / 2).contains(&fetched), "{fetched} for {JOURNAL_BYTES}");
     let largest = asked.lock().fetched.iter().copied().max();

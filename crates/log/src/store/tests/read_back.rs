@@ -1,4 +1,4 @@
-//! Journal files that are read back in pieces: each stretch once for all partitions of a fetch, within a bound, and damage refused alone.
+//! Tests of journal files that are read back in pieces: each range once for all partitions of a fetch, within a limit; damage affects only its partition.
 
 use super::rig::{Rig, kafka, small};
 use crate::error::ErrorKind;
@@ -9,7 +9,7 @@ use polylogue_env::sim::{Fault, FaultKind, FaultOp};
 use polylogue_types::{Chunk, Offset, PartitionId};
 
 const PARTITIONS: u64 = 32;
-/// What a batch takes, and a frame holds one of each partition. Bytes.
+/// The size of a batch; a frame contains one for each partition. Bytes.
 const BATCH_BYTES: usize = 4096;
 
 /// A journal of frames with a batch for each partition.
@@ -28,7 +28,7 @@ fn cached(pieces: usize) -> StoreConfig {
     StoreConfig { read_cache_bytes: pieces * PIECE_BYTES as usize, ..small() }
 }
 
-/// Where a reader of all partitions is.
+/// The positions of a reader of all partitions.
 #[derive(Clone, Debug)]
 struct Reader {
     at: Vec<u64>,
@@ -40,7 +40,7 @@ impl Reader {
         Reader { at: vec![0; PARTITIONS as usize], got: vec![Vec::new(); PARTITIONS as usize] }
     }
 
-    /// A fetch of some partitions as the broker does it. Whether it found anything.
+    /// Fetches some partitions as the broker does. Returns the results.
     fn fetch(&mut self, rig: &Rig, of: impl Iterator<Item = u64> + Clone) -> Vec<ReadResult> {
         let wanted = of.clone().map(|p| ReadWanted {
             partition: PartitionId(p),
@@ -71,7 +71,7 @@ fn reads(rig: &Rig) -> u64 {
     rig.world.disk.stats().reads
 }
 
-/// What partitions hold, read one by one without any cache.
+/// Returns the partitions' contents, read one by one without a cache.
 fn plain(frames: u64) -> Vec<Vec<u8>> {
     let rig = rig(frames, cached(0));
     assert!(
@@ -115,7 +115,7 @@ fn partitions_go_through_the_journal_together_within_a_window() {
     }
     assert_eq!(reader.got, plain(64));
     assert!((8..=12).contains(&rounds), "{rounds}");
-    // A cache of half the journal is enough for each piece to be read once, or twice where a window begins in it.
+    // With a cache of half the journal each piece is read once, or twice where a window starts in it.
     assert!(reads(&rig) - before <= 16, "{} reads", reads(&rig) - before);
 }
 
@@ -123,16 +123,16 @@ fn partitions_go_through_the_journal_together_within_a_window() {
 fn what_is_far_apart_is_read_by_itself_until_others_want_it_or_the_pieces_before_it_were_used() {
     let rig = rig(200, cached(64));
     let want = |p, from| ReadWanted { partition: PartitionId(p), from: Offset(from), bytes_max: 1 << 20 };
-    // A thirty-second part of the journal, and another.
+    // A thirty-second of the journal, and another.
     let alone: Vec<_> = (0..12).map(|p| rig.store.prefetch(&[want(p, 0)], 64 << 20).is_some()).collect();
     let refused = alone.iter().take_while(|pays| !**pays).count();
-    assert_eq!(refused, 8, "nearly a quarter was wanted before the ninth came: {alone:?}");
+    assert_eq!(refused, 8, "nearly a quarter was requested before the ninth: {alone:?}");
     let mut reader = Reader::new();
     reader.fetch(&rig, 0..PARTITIONS);
     let at = reader.at[5];
     assert!((120..140).contains(&at), "{at}");
-    assert!(rig.store.prefetch(&[want(5, at)], 64 << 20).is_some(), "the others will want that too");
-    assert!(rig.store.prefetch(&[want(5, at + 50)], 64 << 20).is_none(), "nothing is known of that place");
+    assert!(rig.store.prefetch(&[want(5, at)], 64 << 20).is_some(), "the others will read that too");
+    assert!(rig.store.prefetch(&[want(5, at + 50)], 64 << 20).is_none(), "no other reader has requested that place");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn pieces_read_ahead_serve_the_next_fetch_and_take_one_window_of_the_cache() {
     assert_eq!(reader.got, plain(200));
 }
 
-/// A fetch that is only expected says nothing of what is wanted.
+/// A prefetch that is only predicted does not count as demand.
 #[test]
 fn what_is_not_worth_reading_ahead_is_not_noted_as_wanted() {
     let rig = rig(200, cached(64));
@@ -196,7 +196,7 @@ fn damage_in_a_piece_is_refused_alone() {
     assert_eq!(read(3).unwrap_err().kind, ErrorKind::Damaged);
     assert_eq!(read(4).unwrap().start, Offset(4));
     assert_eq!(rig.store.fenced().len(), 1);
-    // A fetch of it and others is not held up by it.
+    // A fetch of it and others is not delayed by it.
     let want =
         |p| ReadWanted { partition: PartitionId(p), from: Offset(if p == 5 { 3 } else { 0 }), bytes_max: 1 << 20 };
     assert!(rig.store.prefetch(&[want(5), want(6)], 1 << 20).is_some());
@@ -229,7 +229,7 @@ fn pieces_that_responses_hold_count_and_no_more_are_made() {
     assert_eq!(rig.store.stats().read_back_pieces, 2);
     let held_bytes: Vec<Bytes> = held[0][0].chunks.iter().map(|chunk| chunk.to_bytes().unwrap()).collect();
     assert_eq!(held_bytes[0], reader.got[0][..held_bytes[0].len()], "what is held stays as it was");
-    // What was not used since the last time is given back, with its memory; what is held is not.
+    // Pieces unused since the last time are freed; those in use are not.
     drop(held);
     rig.store.release_unused_reads();
     rig.store.release_unused_reads();

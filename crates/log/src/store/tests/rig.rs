@@ -1,4 +1,4 @@
-//! A journal that is just good enough, entries of all sorts, and what is needed to run a store on them.
+//! A minimal journal, entries of all kinds, and an environment to run a store on them.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::codec::{self, FrameBuilder, FrameHead, HEADERS_BYTES};
@@ -23,7 +23,7 @@ pub(super) fn dir() -> PathBuf {
     PathBuf::from("/data/shard")
 }
 
-/// Where the frames of a journal file begin here.
+/// Where frames begin in this journal's files.
 const FILE_HEADER_BYTES: u64 = 4096;
 
 /// An entry to write: envelope and native bytes.
@@ -51,7 +51,7 @@ pub(super) fn kafka(partition: u64, ordinal: u64, base: u64, count: u32, ts: i64
     (envelope(Form::KafkaV2, partition, ordinal, base, count, ts, &bytes), Bytes::from(bytes))
 }
 
-/// An entry of a form that does not describe itself.
+/// An entry of an opaque format.
 pub(super) fn opaque(partition: u64, ordinal: u64, base: u64, count: u32, ts: i64, payload: usize) -> Entry {
     let bytes: Vec<u8> = (0..payload).map(|i| (base as u8).wrapping_mul(17).wrapping_add(i as u8)).collect();
     let mut envelope = envelope(Form::AmqpMessage, partition, ordinal, base, count, ts, &bytes);
@@ -85,13 +85,13 @@ struct File {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// All files there ever were; those without a handle are gone.
+    /// All files ever created; those without a handle are deleted.
     files: Vec<File>,
     next: u64,
     time: i64,
 }
 
-/// Writes frames and flushes each at once, so that a crash never takes one.
+/// Writes frames and flushes each, so that a crash never loses one.
 #[derive(Debug)]
 pub(super) struct FakeJournal {
     env: Mutex<Env>,
@@ -113,7 +113,7 @@ impl FakeJournal {
         dir().join("journal").join(journal_file_name(sequence))
     }
 
-    /// Another life: opens again what is there.
+    /// Opens the existing files again.
     pub(super) fn reopen(&self, env: Env) {
         for file in &mut self.inner.lock().files {
             let path = FakeJournal::path(file.sequence);
@@ -165,7 +165,7 @@ impl FakeJournal {
         Arc::new(decode(Bytes::from(bytes), Some(place)))
     }
 
-    /// The frames from an index on, as recovery shows them. `heads_only` leaves the native bytes out.
+    /// Returns the frames from an index on, as in recovery. `heads_only` leaves the native bytes out.
     pub(super) fn replay(&self, from: Index, heads_only: bool) -> Vec<Arc<Frame>> {
         let inner = self.inner.lock();
         let mut frames = Vec::new();
@@ -263,7 +263,7 @@ fn decode(bytes: Bytes, place: Option<FramePlace>) -> Frame {
     codec::decode(kind, &parsed, bytes, place).unwrap()
 }
 
-/// A store, its journal and their world.
+/// A store, its journal and their simulated environment.
 #[derive(Debug)]
 pub(super) struct Rig {
     pub(super) world: SimWorld,
@@ -272,7 +272,7 @@ pub(super) struct Rig {
     pub(super) config: StoreConfig,
 }
 
-/// Bounds that make everything happen with little data.
+/// Small limits, so that everything happens with little data.
 pub(super) fn small() -> StoreConfig {
     StoreConfig {
         tail_cache_bytes: 8 << 10,
@@ -306,12 +306,12 @@ impl Rig {
         frame.index
     }
 
-    /// Says that applied state is safe up to the last frame.
+    /// Marks applied state as durable up to the last frame.
     pub(super) fn checkpoint(&self) {
         self.store.checkpoints().unwrap().write(self.journal.last_index(), []).unwrap();
     }
 
-    /// Merges up to `upto`, as often as it takes.
+    /// Merges up to `upto`, in as many steps as needed.
     pub(super) fn merge(&self, upto: Index) -> MergeReport {
         self.try_merge(upto, &|_| 0).unwrap()
     }
@@ -340,7 +340,7 @@ impl Rig {
         self.merge(self.journal.last_index())
     }
 
-    /// Opens the store again on what is there, and replays the journal.
+    /// Opens the store again and replays the journal.
     pub(super) fn reopen(&mut self, heads_only: bool) {
         let env = self.world.env();
         let (store, opened) = ShardStore::open(env.clone(), &dir(), self.config).unwrap();
@@ -352,7 +352,7 @@ impl Rig {
         }
     }
 
-    /// Everything that a partition holds from an offset on, read in pieces.
+    /// Reads a partition from an offset to its end, in pieces.
     pub(super) fn read_all(&self, partition: u64, from: u64, max_bytes: usize) -> Result<(u64, Vec<u8>)> {
         let (mut at, mut out, mut start) = (Offset(from), Vec::new(), None);
         loop {

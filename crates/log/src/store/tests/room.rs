@@ -1,4 +1,4 @@
-//! Giving room back, and running out of it.
+//! Tests of reclaiming space, and of running out of it.
 
 use super::rig::{Rig, dir, kafka, opaque, small};
 use crate::error::ErrorKind;
@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes that the files of a directory take on the disk.
+/// Returns the disk space allocated to the files of a directory. Bytes.
 fn allocated(env: &Env, under: &str) -> u64 {
     let path = dir().join(under);
     let size = |name: String| env.disk.open(&path.join(name), OpenMode::Read).unwrap().allocated_bytes().unwrap();
@@ -43,7 +43,7 @@ fn dead_runs_are_punched_and_dead_segments_removed() {
     reclaim_all(&rig);
     let half = allocated(&env, SEGMENTS_DIR);
     assert!(half <= full / 2 + (16 << 10), "{half} of {full}");
-    // Only what is dead: the others are whole, also after a start and for `check`.
+    // Only dead data: the rest is intact, also after a start and for `check`.
     for life in 0..2 {
         for p in 10..20 {
             assert_eq!(rig.read_all(p, 0, 5000).unwrap().1.len(), 16 << 10, "life {life}");
@@ -62,7 +62,7 @@ fn dead_runs_are_punched_and_dead_segments_removed() {
     rig.reopen(false);
 }
 
-/// A disk that cannot give back parts of files.
+/// A disk that cannot punch holes.
 #[derive(Debug)]
 pub(super) struct Solid(pub(super) Arc<dyn Disk>);
 
@@ -146,7 +146,7 @@ fn where_nothing_can_be_punched_the_live_rest_is_written_anew() {
     let full = allocated(&env, SEGMENTS_DIR);
     let mut dead = 0;
     for p in (0..20).step_by(2) {
-        // A reader has the old file open and goes on with it.
+        // A reader has the old file open and continues with it.
         let held = rig.store.read(PartitionId(19), Offset(0), 100_000, true).unwrap().wait().unwrap();
         rig.store.trim(PartitionId(p), Offset(16));
         dead += 1;
@@ -170,7 +170,7 @@ fn where_nothing_can_be_punched_the_live_rest_is_written_anew() {
     }
     assert!(check_segments(&env, &dir()).unwrap().is_empty());
     rig.store = crate::store::ShardStore::open(solid(env.clone()), &dir(), rig.config).unwrap().0;
-    // A question that was put before a rewrite is answered from what has taken the segment's place.
+    // A plan made before a rewrite is executed on the new segment.
     let asked: Vec<_> = [3, 5, 19]
         .into_iter()
         .map(|p| rig.store.find_by_time(PartitionId(p), 0, Offset(0)).unwrap())
@@ -187,9 +187,9 @@ fn where_nothing_can_be_punched_the_live_rest_is_written_anew() {
     }
 }
 
-/// What a thousand partitions of mixed retention take on the disk, for the bytes that are retained.
+/// Disk space of a thousand partitions of mixed retention, relative to the retained bytes.
 fn mixed_retention(punch: bool) {
-    // A round is a minute. Retention in rounds: 1, 2, 4 ... 128. Partition 0 keeps everything and is idle but for its first
+    // A round is a minute. Retention in rounds: 1, 2, 4 ... 128. Partition 0 keeps everything and is idle after its first
     // entry.
     let keep = |p: u64| 60_000u64 << (p % 8);
     let config = StoreConfig {
@@ -213,7 +213,7 @@ fn mixed_retention(punch: bool) {
         let now = round * 60_000;
         let mut frame = Vec::new();
         for p in 0..partitions as u64 {
-            // A few hundred partitions a round, some of them often.
+            // A few hundred partitions per round, some of them often.
             if p == 0 && round > 0 || p > 0 && (p * 7 + round as u64 * 13) % 5 > 1 {
                 continue;
             }
@@ -235,7 +235,7 @@ fn mixed_retention(punch: bool) {
         let stats: u64 =
             (0..partitions as u64).filter_map(|p| rig.store.partition_stats(PartitionId(p))).map(|s| s.bytes).sum();
         let used = allocated(&rig.world.env(), SEGMENTS_DIR) + allocated(&rig.world.env(), "journal");
-        // The journal keeps up to its bound and one file more, and each segment has pages that two runs share.
+        // The journal keeps up to its limit plus one file, and each segment has pages that two runs share.
         let constant = config.journal_keep_bytes_max + 2 * file_bytes;
         let bound = stats * 3 / 2 + constant;
         assert!(used < bound, "round {round}: {used} used for {stats} retained, bound {bound}");
@@ -277,7 +277,7 @@ fn a_full_disk_gives_a_merge_up_and_lets_trimming_go_on() {
     assert_eq!(rig.store.reclaim_step().unwrap_err().kind, ErrorKind::StorageFull);
     let after = allocated(&rig.world.env(), SEGMENTS_DIR);
     assert!(after < before / 4, "{after} of {before}: dead bytes go without a manifest");
-    // There is room again: everything goes on without a start.
+    // With free space everything continues without a restart.
     rig.world.disk.clear_faults();
     reclaim_all(&rig);
     rig.merge(upto);

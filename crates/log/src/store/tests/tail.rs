@@ -1,4 +1,4 @@
-//! The tail cache: what it keeps for readers that are behind, and that it grows for nothing else.
+//! Tests of the tail cache: it keeps frames for lagging readers, and grows for nothing else.
 
 use super::rig::{Rig, kafka, small};
 use crate::store::StoreConfig;
@@ -15,14 +15,14 @@ fn rig() -> Rig {
     )
 }
 
-/// About 4 KiB a frame.
+/// Writes about 4 KiB per frame.
 fn write(rig: &Rig, frames: std::ops::Range<u64>) {
     for i in frames {
         rig.write(&[kafka(1, i, i, 1, i as i64, 3500)]);
     }
 }
 
-/// Whether a read of one entry came from memory.
+/// Whether a read of one entry was served from memory.
 fn read(rig: &Rig, offset: u64) -> bool {
     let read = rig.store.read(PartitionId(1), Offset(offset), 1, true).unwrap().wait().unwrap();
     assert_eq!((read.start, read.next), (Offset(offset), Offset(offset + 1)));
@@ -49,7 +49,7 @@ fn the_tail_does_not_grow_for_what_nothing_reads_and_not_for_readers_at_its_end(
 fn the_tail_grows_for_a_reader_behind_and_gives_it_back_when_it_has_gone() {
     let rig = rig();
     write(&rig, 0..40);
-    // It misses at first, and meets the frames that stayed for it.
+    // It misses at first, then hits the frames that were kept for it.
     let from_disk = (0..100u64).filter(|i| {
         write(&rig, 40 + i..41 + i);
         assert!(tail_bytes(&rig) <= MAX);
@@ -59,7 +59,7 @@ fn the_tail_grows_for_a_reader_behind_and_gives_it_back_when_it_has_gone() {
     assert!((30..40).contains(&from_disk), "{from_disk} of 100 from the disk");
     assert!(tail_bytes(&rig) > 4 * MIN, "{}", tail_bytes(&rig));
     rig.store.release_unused_reads();
-    assert!(tail_bytes(&rig) > 4 * MIN, "it may come by again");
+    assert!(tail_bytes(&rig) > 4 * MIN, "the reader may return");
     rig.store.release_unused_reads();
     assert!(tail_bytes(&rig) <= MIN);
 }
@@ -73,7 +73,7 @@ fn the_tail_keeps_its_bound_and_nothing_for_a_reader_that_it_will_not_reach() {
         read(&rig, i);
         assert!(tail_bytes(&rig) <= MIN, "800 KiB behind");
     }
-    // One that falls behind by a frame each time has its frames until the bound, and no longer. Where it leaves the lower bound it misses one.
+    // A reader that falls behind by a frame each time finds its frames up to the limit, and no longer. At the lower limit it misses one.
     let in_memory = (0..100).map(|i| {
         write(&rig, 300 + 2 * i..302 + 2 * i);
         assert!(tail_bytes(&rig) <= MAX);

@@ -1,4 +1,4 @@
-//! Readers beside everything else.
+//! Tests of readers concurrent with all other work.
 
 use super::rig::{Rig, kafka, small};
 use crate::error::ErrorKind;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const PARTITIONS: u64 = 8;
 const ENTRY_BYTES: u64 = 200;
 
-/// Reads at random places until it is stopped, and holds what it gets against what must be there.
+/// Reads at random positions until stopped, and compares with the expected content.
 fn reader(store: &ShardStore, seed: u64, stop: &AtomicBool) -> u64 {
     let rng = SimRng::new(seed);
     let mut answers = 0;
@@ -32,7 +32,7 @@ fn reader(store: &ShardStore, seed: u64, stop: &AtomicBool) -> u64 {
                 }
                 answers += 1;
             }
-            // It was trimmed meanwhile.
+            // Trimmed meanwhile.
             Err(e) => assert_eq!(e.kind, ErrorKind::OutOfRange, "{e}"),
         }
     }
@@ -60,7 +60,7 @@ fn readers_see_the_same_while_everything_moves() {
     for round in 0..400u64 {
         let mut frame = Vec::new();
         for p in 0..PARTITIONS {
-            // Sometimes long runs, so that files of both sorts come.
+            // Sometimes long runs, so that both kinds of files occur.
             for _ in 0..if (round / 40) % 2 == 0 { 1 } else { 5 } {
                 let n = &mut next[p as usize];
                 frame.push(kafka(p, *n, *n, 1, 5, ENTRY_BYTES as usize - 61));

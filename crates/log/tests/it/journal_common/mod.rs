@@ -1,4 +1,4 @@
-//! What the journal's tests share: a world, a sink that writes down what it hears, and proposals.
+//! Shared helpers of the journal's tests: a simulated environment, a recording sink, and proposals.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 #![allow(clippy::panic, reason = "the helpers are part of the tests")]
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub const FILE_BYTES: u64 = 128 << 10;
 
-/// Where the simulated shard lives.
+/// The simulated shard's directory.
 pub fn shard_dir() -> PathBuf {
     PathBuf::from("/data/shard-0")
 }
@@ -30,7 +30,7 @@ pub fn identity() -> Identity {
     Identity { cluster: [1; 16], node: NodeId(7), directory: [2; 16], shard: ShardId(3) }
 }
 
-/// Small files and frames, so that a test meets their ends.
+/// Small files and frames, so that tests reach their ends.
 pub fn config() -> Config {
     let mut config = Config::new(shard_dir(), identity());
     config.file_bytes = FILE_BYTES;
@@ -44,7 +44,7 @@ pub fn config() -> Config {
     config
 }
 
-/// What a sink has heard.
+/// Events recorded by a sink.
 #[derive(Default)]
 pub struct Heard {
     pub frames: Vec<Arc<Frame>>,
@@ -97,7 +97,7 @@ pub fn open_in(env: &Env, config: Config, from: Index) -> Result<(Journal, Vec<F
 }
 
 impl Node {
-    /// Opens the journal of a world and takes a term.
+    /// Opens the journal and takes a term.
     pub fn start(world: &SimWorld, config: Config) -> Result<Node> {
         Node::start_env(&world.env(), config)
     }
@@ -110,12 +110,12 @@ impl Node {
         Ok(Node { journal, sink, visited, epoch })
     }
 
-    /// Steps until nothing is due.
+    /// Steps until no work is due.
     pub fn settle(&self) {
         while self.journal.write_step() | self.journal.flush_step() {}
     }
 
-    /// Steps the background until it has nothing to do at once.
+    /// Steps the background thread until it has no immediate work.
     pub fn background(&self) {
         while self.journal.background_step() {}
     }
@@ -129,7 +129,7 @@ impl Node {
         self.journal.try_propose(proposal)
     }
 
-    /// Proposes one entry and steps until its outcome is there.
+    /// Proposes one entry and steps until its outcome is known.
     pub fn write(&self, ticket: u64, partition: u64, offset: u64, bytes: usize) -> Option<Outcome> {
         self.propose(ticket, vec![draft(partition, offset, payload(ticket, bytes))]).ok()?;
         self.settle();
@@ -137,7 +137,7 @@ impl Node {
     }
 }
 
-/// Bytes that tell which ticket they belong to.
+/// Bytes that identify their ticket.
 pub fn payload(ticket: u64, len: usize) -> Bytes {
     let mut state = ticket.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut out = Vec::with_capacity(len);
@@ -166,19 +166,19 @@ pub fn reference(partition: u64, offset: u64, entry: u32) -> Draft {
     draft
 }
 
-/// What stands for bytes in a comparison: short when it is printed.
+/// A digest of bytes for comparisons, short when printed.
 pub fn sum(bytes: &[u8]) -> (usize, u32) {
     (bytes.len(), crc32c(bytes))
 }
 
-/// An entry as the tests compare it: partition, offset, and the sum of its bytes.
+/// An entry for comparisons: partition, offset, and the digest of its bytes.
 pub type Entry = (u64, u64, (usize, u32));
 
 pub fn entry(partition: u64, offset: u64, bytes: &[u8]) -> Entry {
     (partition, offset, sum(bytes))
 }
 
-/// All entries of frames, in order.
+/// Returns all entries of frames, in order.
 pub fn contents<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Vec<Entry> {
     let mut out = Vec::new();
     for frame in frames {
@@ -189,7 +189,7 @@ pub fn contents<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Vec<Entry> {
     out
 }
 
-/// The same of shared frames.
+/// The same for shared frames.
 pub fn contents_of(frames: &[Arc<Frame>]) -> Vec<Entry> {
     contents(frames.iter().map(|f| &**f))
 }
