@@ -140,8 +140,8 @@ function Shell({ session, onOut }) {
       </header>
       <main id="main" tabindex="-1">
         ${status.data?.refuses_writes && html`<div class="notice bad" role="alert">Messages are refused: ${status.data.refuses_writes}</div>`}
-        ${status.data?.disk_alarm && html`<div class="notice warn" role="alert">Publishers to queues are waiting: ${status.data.disk_alarm}</div>`}
-        ${status.data?.memory_alarm && html`<div class="notice warn" role="alert">Publishers to queues are waiting: ${status.data.memory_alarm}</div>`}
+        ${status.data?.disk_alarm && html`<div class="notice warn" role="alert">Publishers to queues are blocked: ${status.data.disk_alarm}</div>`}
+        ${status.data?.memory_alarm && html`<div class="notice warn" role="alert">Publishers to queues are blocked: ${status.data.memory_alarm}</div>`}
         <${Page} parts=${parts} rates=${rates} />
       </main>
     </div>`;

@@ -1,5 +1,5 @@
-//! The shapes of `/api/v1`: what the http listener writes and the command line reads. docs/http-api.md describes them
-//! for others. Fields may be added; none changes its meaning within `v1`.
+//! Request and response types of `/api/v1`, shared by the http listener and the command line. docs/http-api.md describes them
+//! for users. Fields may be added; none changes its meaning within `v1`.
 
 pub mod access;
 pub mod clients;
@@ -16,23 +16,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where all of this is found on the http listener.
+/// Path prefix of the API on the http listener.
 pub const PREFIX: &str = "/api/v1";
 
-/// Every answer that is not a success.
+/// Body of every error response.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
-    /// What went wrong.
+    /// The error.
     pub error: ErrorObject,
 }
 
-/// What went wrong.
+/// An error.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorObject {
-    /// For programs: `invalid_request`, `unknown_topic`, `unknown_group`, `topic_exists`, `group_not_empty`, `forbidden`,
+    /// Error code for programs: `invalid_request`, `unknown_topic`, `unknown_group`, `topic_exists`, `group_not_empty`, `forbidden`,
     /// `not_found`, `too_large`, `timeout`, `unavailable`, `internal`.
     pub code: String,
-    /// For people.
+    /// Error text for users.
     pub message: String,
 }
 
@@ -41,66 +41,66 @@ pub struct ErrorObject {
 pub struct Status {
     /// polylogue's version.
     pub version: String,
-    /// The cluster's id, the same for the life of the data directory.
+    /// The cluster id, which does not change for the life of the data directory.
     pub cluster_id: String,
-    /// This node.
+    /// The id of this node.
     pub node: u64,
-    /// Whether it serves.
+    /// Whether the server is ready for clients.
     pub ready: bool,
-    /// Why messages are refused, if they are.
+    /// Why writes are refused; null while they are accepted.
     pub refuses_writes: Option<String>,
-    /// How long the server has been running.
+    /// Time since the server started. Milliseconds.
     pub uptime_ms: u64,
-    /// Connections of clients.
+    /// Open client connections.
     pub connections: usize,
-    /// Topics.
+    /// Number of topics.
     pub topics: usize,
-    /// Partitions of all topics.
+    /// Number of partitions of all topics.
     pub partitions: usize,
-    /// Where it listens.
+    /// The listeners.
     pub listeners: Vec<ListenerStatus>,
-    /// What is counted of connections, by protocol.
+    /// Connection counters by protocol.
     #[serde(default)]
     pub protocols: Vec<ProtocolStatus>,
-    /// Free bytes of the data directory's file system, where that is known.
+    /// Free bytes of the data directory's file system; null if unknown.
     #[serde(default)]
     pub disk_free_bytes: Option<u64>,
-    /// Why publishers to queues are to wait for room on the disk, if they are.
+    /// The reason for the disk alarm, which blocks publishers to queues; null without an alarm.
     #[serde(default)]
     pub disk_alarm: Option<String>,
-    /// Why publishers to queues are to wait for memory, if they are.
+    /// The reason for the memory alarm, which blocks publishers to queues; null without an alarm.
     #[serde(default)]
     pub memory_alarm: Option<String>,
-    /// Memory of the process, pages of files not counted.
+    /// Resident memory of the process without file-backed pages. Bytes.
     #[serde(default)]
     pub memory_bytes: u64,
-    /// How long the stages on a message's way take.
+    /// Latency histograms of the stages that a message passes through.
     #[serde(default)]
     pub stages: Vec<StageStatus>,
-    /// Background work that failed since the start, by what it was: `merge`, `checkpoint`, `recovery`, `delivery` and others.
+    /// Background work that failed since the start, by kind: `merge`, `checkpoint`, `recovery`, `delivery` and others.
     #[serde(default)]
     pub failures: BTreeMap<String, FailureStatus>,
-    /// Numbers of the broker, by name.
+    /// Internal counters of the broker, by name.
     pub figures: BTreeMap<String, u64>,
 }
 
-/// A kind of background work that failed.
+/// Failures of one kind of background work.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FailureStatus {
-    /// How often.
+    /// Number of failures.
     pub count: u64,
-    /// What the last one said.
+    /// Error text of the last failure.
     pub last: String,
 }
 
-/// What is counted of one protocol's connections since the start.
+/// Connection counters of one protocol since the start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ProtocolStatus {
-    /// The protocol.
+    /// The protocol's name.
     pub protocol: String,
-    /// Connections that are open.
+    /// Open connections.
     pub connections: u64,
-    /// Requests taken in.
+    /// Requests received.
     pub requests: u64,
     /// Bytes read from clients.
     pub received_bytes: u64,
@@ -108,39 +108,39 @@ pub struct ProtocolStatus {
     pub sent_bytes: u64,
 }
 
-/// How long a stage on a message's way took since the start.
+/// Latency histogram of one stage since the start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StageStatus {
     /// `queue`, `write`, `flush` or `deliver`.
     pub stage: String,
-    /// How often.
+    /// Number of observations.
     pub count: u64,
-    /// All together. Nanoseconds.
+    /// Sum of the observations. Nanoseconds.
     pub ns: u64,
     /// Upper bounds of the buckets. Microseconds.
     pub bounds_us: Vec<u64>,
-    /// How often it took at most so long and more than the bound before; the last one counts the rest.
+    /// Observations by bucket: greater than the previous bound, at most this one; the last bucket has no upper bound.
     pub buckets: Vec<u64>,
 }
 
 /// One listener.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ListenerStatus {
-    /// What is spoken.
+    /// The protocol that it serves.
     pub protocol: String,
-    /// Whether it is spoken over TLS.
+    /// Whether it uses TLS.
     #[serde(default)]
     pub tls: bool,
-    /// Where it is bound.
+    /// The address that it is bound to.
     pub bound: String,
-    /// The advertised address; none when it is the address at which clients arrived.
+    /// The advertised address; null if clients are given the address at which they connected.
     pub advertised: Option<String>,
 }
 
 /// `GET /config`: every option.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Options {
-    /// In the order of the reference.
+    /// In the order of the configuration reference.
     pub options: Vec<OptionValue>,
 }
 
@@ -149,17 +149,17 @@ pub struct Options {
 pub struct OptionValue {
     /// `section.name`.
     pub name: String,
-    /// The value that holds.
+    /// The effective value.
     pub value: String,
-    /// The value when nothing is said.
+    /// The default value.
     pub default: String,
-    /// Who set it.
+    /// Where the value was set.
     pub source: String,
-    /// The type of its value.
+    /// The type of the value.
     pub kind: String,
-    /// Its variable of the environment.
+    /// The environment variable that sets it.
     pub variable: String,
-    /// What it does.
+    /// The description.
     pub doc: String,
 }
 
@@ -180,9 +180,9 @@ impl From<&Setting> for OptionValue {
 /// `GET /topics`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Topics {
-    /// By name.
+    /// Sorted by name.
     pub topics: Vec<TopicSummary>,
-    /// How many there are, those left out by `offset` and `limit` included.
+    /// Number of topics that match, before `offset` and `limit` are applied.
     #[serde(default)]
     pub total: usize,
 }
@@ -190,20 +190,20 @@ pub struct Topics {
 /// One topic in a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TopicSummary {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
-    /// Its incarnation, as Kafka writes it.
+    /// The topic id, in Kafka's notation.
     pub id: String,
-    /// How many partitions it has.
+    /// Number of partitions.
     pub partitions: usize,
     /// `sync`, `async` or `memory`.
     pub durability: String,
-    /// Whether clients should hide it from users.
+    /// Whether the topic is internal; clients hide such topics from users.
     pub internal: bool,
-    /// Offsets that can be read: about as many messages.
+    /// Readable offsets of all partitions: approximately the number of messages.
     #[serde(default)]
     pub messages: u64,
-    /// What it keeps.
+    /// Stored bytes of all partitions.
     #[serde(default)]
     pub bytes: u64,
 }
@@ -212,70 +212,70 @@ pub struct TopicSummary {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTopic {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
-    /// How many partitions; the broker's default without.
+    /// Number of partitions; the broker's default if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u32>,
-    /// Its topic configs.
+    /// Topic configs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, String>,
-    /// Only say whether it could be created.
+    /// Only validate the request.
     #[serde(default)]
     pub validate_only: bool,
 }
 
-/// `GET /topics/NAME`, and the answer to `POST /topics`.
+/// `GET /topics/NAME`, and the response to `POST /topics`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Topic {
-    /// Its name.
+    /// The topic's name.
     pub name: String,
-    /// Its incarnation, as Kafka writes it.
+    /// The topic id, in Kafka's notation.
     pub id: String,
-    /// Whether clients should hide it from users.
+    /// Whether the topic is internal; clients hide such topics from users.
     pub internal: bool,
-    /// By number.
+    /// Sorted by number.
     pub partitions: Vec<Partition>,
-    /// By name.
+    /// Topic configs, sorted by name.
     pub config: Vec<TopicConfigEntry>,
 }
 
 /// One partition.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Partition {
-    /// Its number.
+    /// Partition number within the topic.
     pub partition: usize,
-    /// Its id for ever.
+    /// Unique id of the partition, never reused.
     pub id: u64,
-    /// The leader epoch that clients know.
+    /// The leader epoch.
     pub leader_epoch: i32,
-    /// The first offset; none when the broker cannot say just now, as for the others.
+    /// The log start offset; null if it cannot be read now, as for the other numbers.
     pub log_start: Option<u64>,
-    /// The offset after the last committed message.
+    /// The high watermark: the offset after the last committed message.
     pub high_watermark: Option<u64>,
-    /// What it keeps.
+    /// Stored bytes.
     pub bytes: Option<u64>,
 }
 
 /// One topic config of a topic.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TopicConfigEntry {
-    /// Its name.
+    /// The config's name.
     pub name: String,
-    /// The value that holds.
+    /// The effective value.
     pub value: String,
-    /// `topic`, `broker` or `default`.
+    /// Where the value was set: `topic`, `broker` or `default`.
     pub source: String,
-    /// Whether it does anything here.
+    /// Whether the config has an effect in polylogue.
     pub has_effect: bool,
 }
 
 /// `GET /groups`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Groups {
-    /// By name.
+    /// Sorted by name.
     pub groups: Vec<GroupSummary>,
-    /// How many there are, those left out by `offset` and `limit` included.
+    /// Number of groups that match, before `offset` and `limit` are applied.
     #[serde(default)]
     pub total: usize,
 }
@@ -283,16 +283,16 @@ pub struct Groups {
 /// One group in a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GroupSummary {
-    /// Its name.
+    /// The group id.
     pub group: String,
-    /// Kafka's name of its state.
+    /// The group state, by Kafka's name.
     pub state: String,
     /// `consumer`, `connect`, ...; empty for a group that only holds offsets.
     pub protocol_type: String,
-    /// How many members it has.
+    /// Number of members.
     #[serde(default)]
     pub members: usize,
-    /// Messages between what it has committed and the ends of these partitions.
+    /// Lag: messages between the committed offsets and the ends of these partitions.
     #[serde(default)]
     pub lag: u64,
 }
@@ -300,60 +300,60 @@ pub struct GroupSummary {
 /// `GET /groups/NAME`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Group {
-    /// Its name.
+    /// The group id.
     pub group: String,
-    /// Kafka's name of its state.
+    /// The group state, by Kafka's name.
     pub state: String,
     /// `consumer`, `connect`, ...; empty for a group that only holds offsets.
     pub protocol_type: String,
-    /// How partitions are given out; empty while that is not chosen.
+    /// The assignment protocol; empty until one is chosen.
     pub protocol: String,
-    /// Its members.
+    /// The members.
     pub members: Vec<Member>,
-    /// What it has committed.
+    /// The committed offsets.
     pub offsets: Vec<GroupOffset>,
 }
 
 /// One member of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Member {
-    /// Its id.
+    /// The member id.
     pub member: String,
-    /// The name of a static member.
+    /// The group instance id of a static member.
     pub instance: Option<String>,
-    /// How its client calls itself.
+    /// The client id.
     pub client: String,
-    /// Where from.
+    /// The client's host.
     pub host: String,
-    /// What it was given, where that can be read.
+    /// The assigned partitions, if the assignment can be decoded.
     pub assignment: Vec<Assignment>,
 }
 
-/// Partitions of one topic that a member has.
+/// Partitions of one topic that are assigned to a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Assignment {
-    /// The topic.
+    /// The topic's name.
     pub topic: String,
-    /// Its partitions.
+    /// The partition numbers.
     pub partitions: Vec<i32>,
 }
 
 /// One committed offset.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GroupOffset {
-    /// The topic.
+    /// The topic's name.
     pub topic: String,
-    /// The partition.
+    /// The partition number.
     pub partition: i32,
-    /// The offset of the next message to be read.
+    /// The committed offset: that of the next message to read.
     pub offset: i64,
-    /// The offset after the last committed message; none when the partition is gone.
+    /// The high watermark; null if the partition does not exist.
     pub high_watermark: Option<u64>,
-    /// Messages between the two.
+    /// Lag: messages between the committed offset and the high watermark.
     pub lag: Option<u64>,
-    /// How old the first of them is, by the time of the batch that it is in: how far the group is behind. Milliseconds.
+    /// Lag in time: the age of the first unread message, by the timestamp of its batch. Milliseconds.
     #[serde(default)]
     pub lag_ms: Option<u64>,
-    /// What the client kept with the offset.
+    /// Metadata that the client committed with the offset.
     pub metadata: String,
 }

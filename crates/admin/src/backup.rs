@@ -1,22 +1,22 @@
-//! A backup on its way from a broker to its client: a stream of records, all numbers little endian.
+//! The stream of a backup from a broker to its client: a sequence of records, all numbers little endian.
 //!
 //! ```text
 //!   "polylogue backup 1\n"
 //!   'B'  files u64, bytes of all files u64                                                     first
 //!   'F'  length of the name u16, name, length of the file u64, its bytes, CRC-32C of these u32  a file
-//!   'E'  files u64, bytes u64                                                                  last: it is whole
-//!   'X'  length of the text u16, text                                                          last: it was broken off, and why
+//!   'E'  files u64, bytes u64                                                                  last: complete
+//!   'X'  length of the text u16, text                                                          last: aborted, with the reason
 //! ```
 //!
-//! What ends without 'E' is no backup. Names have `/` between directories, and nothing in them that leads elsewhere: who reads them makes
-//! sure of that, because a server may be anybody.
+//! A stream without 'E' is not a backup. File names are relative, with `/` between directories; the decoder rejects names that lead
+//! out of the target directory, because the server may be malicious.
 
 use bytes::Bytes;
 use polylogue_broker::BackupPiece;
 use polylogue_record::crc;
 use std::io::{self, Read};
 
-/// What it is called.
+/// The content type.
 pub const CONTENT_TYPE: &str = "application/octet-stream";
 
 const MAGIC: &[u8] = b"polylogue backup 1\n";
@@ -24,15 +24,15 @@ const BEGIN: u8 = b'B';
 const FILE: u8 = b'F';
 const END: u8 = b'E';
 const BROKEN: u8 = b'X';
-/// The longest name, and the longest text. Bytes.
+/// The maximum length of a file name, and of an error text. Bytes.
 const NAME_BYTES_MAX: usize = 1024;
-/// Directories above a file, and the file.
+/// The maximum number of components of a file name.
 const NAME_PARTS_MAX: usize = 4;
 
-/// Makes the stream.
+/// Encodes the stream.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    /// Of the file at which it is: bytes that are to come, and the checksum of those that came.
+    /// Bytes of the current file that are still to come, and the checksum of the bytes so far.
     left: u64,
     sum: u32,
     files: u64,
@@ -40,7 +40,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// What comes first.
+    /// Returns the header and the 'B' record.
     pub fn begin(files: u64, bytes: u64) -> Bytes {
         let mut out = MAGIC.to_vec();
         out.push(BEGIN);
@@ -49,7 +49,7 @@ impl Encoder {
         Bytes::from(out)
     }
 
-    /// A piece of it, and what belongs behind that.
+    /// Returns the bytes to send before and after a piece's own content.
     pub fn piece(&mut self, piece: BackupPiece) -> [Bytes; 2] {
         let head = match piece {
             BackupPiece::File { name, len } => {
@@ -71,7 +71,7 @@ impl Encoder {
         [head, tail]
     }
 
-    /// It is whole.
+    /// Returns the 'E' record: the backup is complete.
     pub fn end(&self) -> Bytes {
         let mut out = vec![END];
         out.extend_from_slice(&self.files.to_le_bytes());
@@ -79,7 +79,7 @@ impl Encoder {
         Bytes::from(out)
     }
 
-    /// It is not, and will not be.
+    /// Returns the 'X' record: the backup was aborted.
     pub fn broken(why: &str) -> Bytes {
         let mut out = vec![BROKEN];
         text(&mut out, why);
@@ -92,66 +92,69 @@ fn text(out: &mut Vec<u8>, text: &str) {
     while !text.is_char_boundary(len) {
         len -= 1;
     }
-    // At most NAME_BYTES_MAX.
     out.extend_from_slice(&(len as u16).to_le_bytes());
     out.extend_from_slice(&text.as_bytes()[..len]);
 }
 
-/// What comes in a stream.
+/// A record of the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// A file, whose bytes are to be read next ([`Decoder::content`]).
+    /// A file; its bytes must be read next ([`Decoder::content`]).
     File { name: String, len: u64 },
-    /// It was whole: that many files and bytes came that were announced.
+    /// The backup is complete: as many files and bytes were received as announced.
     End,
-    /// It was broken off.
+    /// The backup was aborted, with the reason.
     Broken(String),
 }
 
-/// Reads a stream.
+/// Decodes a stream.
 #[derive(Debug)]
 pub struct Decoder<R> {
     from: R,
-    /// Files and bytes that were announced.
+    /// Announced number of files, and of bytes.
     pub files: u64,
     pub bytes: u64,
 }
 
 impl<R: Read> Decoder<R> {
-    /// Reads how much will come.
+    /// Reads the header and the announced size.
     pub fn new(mut from: R) -> io::Result<Decoder<R>> {
         let mut magic = vec![0; MAGIC.len() + 1];
         from.read_exact(&mut magic)?;
         if !magic.starts_with(MAGIC) || magic.last() != Some(&BEGIN) {
-            return Err(wrong("this is no backup that this version reads"));
+            return Err(wrong("the stream is not a backup that this version can read"));
         }
         let mut decoder = Decoder { from, files: 0, bytes: 0 };
         (decoder.files, decoder.bytes) = (decoder.u64()?, decoder.u64()?);
         Ok(decoder)
     }
 
-    /// The next record. Of a file the content must be read before.
+    /// Reads the next record. The content of a file must be read before.
     pub fn record(&mut self) -> io::Result<Record> {
         let [kind] = self.fixed()?;
         match kind {
             FILE => {
                 let name = self.text()?;
                 if !is_plain(&name) {
-                    return Err(wrong("a file has a name that no file of a data directory has"));
+                    return Err(wrong("a file has a name that is not allowed in a data directory"));
                 }
                 Ok(Record::File { name, len: self.u64()? })
             }
             END => {
                 let came = (self.u64()?, self.u64()?);
                 let announced = (self.files, self.bytes);
-                if came == announced { Ok(Record::End) } else { Err(wrong("it is not as much as was announced")) }
+                if came == announced {
+                    Ok(Record::End)
+                } else {
+                    Err(wrong("the number of files or bytes differs from the announced one"))
+                }
             }
             BROKEN => Ok(Record::Broken(self.text()?)),
-            _ => Err(wrong("a record is of no known kind")),
+            _ => Err(wrong("a record is of an unknown kind")),
         }
     }
 
-    /// Gives the content of a file to `write`, with the position of each piece, and holds it against its checksum.
+    /// Passes the content of a file to `write`, with the position of each piece, and verifies its checksum.
     pub fn content(
         &mut self,
         len: u64,
@@ -187,11 +190,11 @@ impl<R: Read> Decoder<R> {
         }
         let mut bytes = vec![0; len];
         self.from.read_exact(&mut bytes)?;
-        String::from_utf8(bytes).map_err(|_| wrong("a name is no text"))
+        String::from_utf8(bytes).map_err(|_| wrong("a name is not UTF-8"))
     }
 }
 
-/// Whether it can only be the name of a file below the directory.
+/// Whether the name can only be that of a file below the directory.
 fn is_plain(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && part.bytes().all(plain);

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use polylogue_auth::{Jwt, bearer_token};
 
-/// Name and password, where a request has them.
+/// Returns the user name and password of a request's `Authorization: Basic` header.
 pub fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, encoded) = value.split_once(' ')?;
@@ -18,14 +18,14 @@ pub fn credentials(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     Some((String::from_utf8(name.to_vec()).ok()?, password.get(1..)?.to_vec()))
 }
 
-/// The token where a request has one: by itself, or, as RabbitMQ's tools send it, as a password.
+/// Returns the request's token: a bearer token, or a token sent as a password, as RabbitMQ's tools do.
 pub fn token(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let password = || credentials(headers).map(|(_, password)| password).filter(|password| Jwt::is_like(password));
     bearer_token(value).map(ToOwned::to_owned).or_else(|| String::from_utf8(password()?).ok())
 }
 
-/// The header that has them.
+/// Returns the `Authorization` header value for a user name and password.
 pub fn header_of(name: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
 }

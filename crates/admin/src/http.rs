@@ -1,5 +1,5 @@
-//! The http listener: health, metrics, and polylogue's own API. On a runtime of its own, so that it cannot stall clients
-//! of the broker.
+//! The http listener: health, metrics, and polylogue's own API. It has its own runtime, so that it cannot stall broker
+//! clients.
 //!
 //! | path | content |
 //! | --- | --- |
@@ -138,7 +138,7 @@ async fn to_its_end(request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return next.run(request).await;
     }
-    let stops = |_| Failure::internal("the server stops".to_owned()).into_response();
+    let stops = |_| Failure::internal("the server is stopping".to_owned()).into_response();
     tokio::spawn(next.run(request)).await.unwrap_or_else(stops)
 }
 

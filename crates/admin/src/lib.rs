@@ -1,7 +1,7 @@
-//! The listener `http`: polylogue's own API and its shapes, the console, health, and metrics, RabbitMQ's names included.
+//! The listener `http`: polylogue's own API and its types, the console, health, and metrics, RabbitMQ's included.
 //!
-//! Layer 5: it sees the broker through `net::handle`, and knows no configuration file, no command and no other HTTP API. What serves HTTP
-//! (bounds of connections and bodies, where a request comes from, logins) is here too, for the API of `rabbitmq-http`.
+//! Layer 5: sees the broker through `net::handle`, and knows neither the configuration file, nor commands, nor the other HTTP API. The shared
+//! parts of HTTP serving (limits on connections and bodies, origin checks, logins) are here too, for `rabbitmq-http`.
 
 pub mod api;
 pub mod backup;

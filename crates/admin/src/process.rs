@@ -1,21 +1,21 @@
-//! What the system says of this process.
+//! Resource usage of this process, as the system reports it.
 
 use rustix::process::{Resource, getrlimit};
 
-/// Where the open descriptors of this process are.
+/// Directory of the open descriptors.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// Memory of this process that is in memory. Bytes.
+/// Resident memory of this process. Bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resident {
-    /// All of it.
+    /// All resident pages.
     pub all: u64,
-    /// Pages of files: the program itself, for the most part.
+    /// File-backed pages: mostly the program itself.
     pub files: u64,
 }
 
 impl Resident {
-    /// As it is now.
+    /// Reads the current values.
     pub fn now() -> Option<Resident> {
         Resident::of(&std::fs::read_to_string("/proc/self/status").ok()?)
     }
@@ -29,16 +29,16 @@ impl Resident {
     }
 }
 
-/// Descriptors that are open.
+/// Returns the number of open descriptors.
 pub fn open_descriptors() -> Option<u64> {
-    // Linux 6.2 and later say it there; before, they are to be counted, without the one that it takes to count them.
+    // Linux 6.2 and later report it as the directory's size; before, the entries are counted, without the one opened for counting.
     match std::fs::metadata(DESCRIPTORS).ok()?.len() {
         0 => Some((std::fs::read_dir(DESCRIPTORS).ok()?.count() as u64).saturating_sub(1)),
         said => Some(said),
     }
 }
 
-/// How many there may be; `None` for any number.
+/// Returns the limit on open descriptors; `None` for no limit.
 pub fn descriptors_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }

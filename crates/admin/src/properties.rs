@@ -1,11 +1,11 @@
-//! Properties of AMQP's messages as JSON.
+//! AMQP message properties as JSON.
 
 use bytes::Bytes;
 use polylogue_amqp::codec::BasicProperties;
 use polylogue_amqp_model::{decode_table, json_of_arguments};
 use serde_json::{Map, Value};
 
-/// Properties as JSON; only those that are there.
+/// Converts properties to JSON; only those that are set.
 #[must_use]
 pub fn shown_properties(raw: &Bytes) -> Map<String, Value> {
     let basic = BasicProperties::decode(raw).unwrap_or_default();

@@ -40,7 +40,7 @@ pub(crate) fn refusal(refused: Refused) -> Refusal {
 pub(crate) fn unavailable(why: Unavailable) -> Refusal {
     let text = match why {
         Unavailable::StorageFull => "no room on the disk",
-        Unavailable::Unknown => "the outcome is not known",
+        Unavailable::Unknown => "the outcome is unknown",
         // Temporary: only the channel is closed.
         Unavailable::NotCommitted | Unavailable::Busy => {
             return Refusal::new(Code::PreconditionFailed, "the broker is busy, try again");

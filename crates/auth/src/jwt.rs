@@ -122,9 +122,8 @@ impl<'a> Jwt<'a> {
         }
         let name = header.get("alg").and_then(Value::as_str).ok_or_else(none)?;
         let algorithm = Algorithm::named(name);
-        let algorithm = algorithm.ok_or_else(|| {
-            refused(format!("tokens that are signed by the algorithm \"{}\" are not believed", shown(name)))
-        })?;
+        let algorithm = algorithm
+            .ok_or_else(|| refused(format!("tokens signed with the algorithm \"{}\" are not accepted", shown(name))))?;
         let key_id = match header.get("kid") {
             None => None,
             Some(id) => Some(id.as_str().ok_or_else(none)?.to_owned()),

@@ -133,7 +133,7 @@ fn verify(token: &str, keys: &TokenKeys, rules: &TokenRules) -> Result<Bearer, (
     jwt.map_err(|error| (error.kind, error.text))
 }
 
-/// Why claims that are well signed are not believed.
+/// Why claims with a valid signature are rejected.
 fn why(claims: &Value) -> String {
     let token = ED.token(&json!({"alg": "EdDSA", "kid": "1"}), claims);
     verify(&token, &set(&[ED.key("1")]), &rules()).map(|bearer| bearer.name).unwrap_err().1
@@ -174,7 +174,7 @@ fn nothing_is_believed_without_a_signature_or_with_one_that_everybody_can_make()
         let token = RSA.token(&json!({"alg": algorithm, "kid": "1"}), &claims());
         let reported = verify(&token, &keys, &rules()).unwrap_err();
         assert_eq!(reported.0, AuthErrorKind::Refused, "{algorithm}");
-        assert!(reported.1.contains("are not believed"), "{reported:?}");
+        assert!(reported.1.contains("are not accepted"), "{reported:?}");
     }
     let unsigned = format!("{}.{}.", base64(json!({"alg": "RS256"}).to_string()), base64(claims().to_string()));
     assert_eq!(verify(&unsigned, &keys, &rules()).unwrap_err().1, "the token's signature is wrong");

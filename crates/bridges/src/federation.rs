@@ -1,25 +1,25 @@
-//! Federation: exchanges and queues here get messages of exchanges and queues elsewhere, as long as a policy names an upstream for them.
+//! Federation: exchanges and queues here receive messages of upstream exchanges and queues, while a policy names an upstream for them.
 //!
 //! ```text
-//!   Directory::federation_news ──▶ supervisor ── one link an upstream of an exchange or a queue ──▶ status (management API, metrics)
+//!   Directory::federation_news ──▶ supervisor ── one link per upstream of an exchange or a queue ──▶ status (management API, metrics)
 //!
-//!   upstream                                                             here
-//!   exchange X ─ bindings of the one here ─▶ "federation: X -> us B" ─▶ queue "federation: X -> us" ══ Pipe ══▶ exchange X
-//!   queue Q ══════════════════════ Pipe, while Q here is empty and a consumer waits for messages ══════════════▶ queue Q
+//!   upstream                                                             downstream (this broker)
+//!   exchange X ─ bindings of the downstream ─▶ "federation: X -> us B" ─▶ queue "federation: X -> us" ══ Pipe ══▶ exchange X
+//!   queue Q ══════════════ Pipe, while the downstream Q is empty and a consumer has free prefetch ═════════════▶ queue Q
 //! ```
 //!
-//! **Bindings.** What an exchange here is bound with, the one there is bound with, to an exchange of the link's own; so only what a binding
-//! here wants is sent. A link that begins makes a second such exchange beside the one that may be there, binds it as it is now, and
-//! deletes the first one: no message is missed, and no binding of an earlier life stays.
+//! **Bindings.** The bindings of the downstream exchange are replicated at the upstream, to an internal exchange of the link; so the upstream
+//! sends only messages that a downstream binding wants. A starting link declares a second internal exchange beside the existing one, binds it
+//! by the current bindings, and deletes the first: no message is missed, and no stale binding remains.
 //!
-//! **Circles.** `x-received-from` of a message says which links it came over; one that came over `max-hops` of them, or was here before,
-//! goes no further. `x-bound-from` of a binding does the same in the other direction.
+//! **Cycles.** A message's `x-received-from` lists the links it passed; a message that passed `max-hops` links, or was on this broker before,
+//! is not forwarded. A binding's `x-bound-from` does the same in the other direction.
 //!
-//! **Loss.** As with [shovels](crate::shovel): with `on-confirm` nothing is lost, and what was under way when something went wrong may
-//! arrive twice. The queue there keeps messages while the link is down. It is deleted when the link is no longer needed and its
-//! upstream is there, never because this broker stops.
+//! **Delivery guarantees.** As with [shovels](crate::shovel): with `on-confirm` no message is lost, and messages in flight may be duplicated
+//! after an error. The upstream queue keeps messages while the link is down. It is deleted when the link is no longer wanted and the
+//! upstream can be reached, never because this broker stops.
 //!
-//! Source: RabbitMQ's federation plugins, whose names and headers these are, so that a broker of either kind can be at each end.
+//! Source: RabbitMQ's federation plugins. Names and headers are the same, so that either end may be RabbitMQ.
 
 mod exchange;
 mod link;

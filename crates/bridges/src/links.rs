@@ -1,7 +1,7 @@
 //! Client connections of shovels and federation to this broker and to others.
 //!
 //! ```text
-//!   Link ── amqp::Client ── TCP, or inside::serve: this broker's own AMQP connection, in memory
+//!   Link ── amqp::Client ── TCP, or inside::serve: an in-memory AMQP connection to this broker
 //! ```
 //!
 //! **Memory.** A source is read only as fast as the destination accepts messages: at most [`EVENTS_BYTES_MAX`] and [`OUTPUT_BYTES_MAX`] of
@@ -37,7 +37,7 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// The most messages that wait for their publisher confirm.
 const UNCONFIRMED_MAX: usize = 1 << 16;
 
-/// What links need of the server.
+/// What links need from the server.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     pub(crate) broker: Arc<dyn BrokerHandle>,
@@ -60,12 +60,12 @@ impl Surroundings {
     }
 }
 
-/// A name as it goes over the wire; more than 255 bytes are cut.
+/// Converts a name to a short string, truncated to 255 bytes.
 pub(crate) fn short(text: &str) -> ShortStr {
     ShortStr::cut(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// Arguments as they go over the wire.
+/// Encodes arguments as a table.
 pub(crate) fn table(arguments: &[Argument]) -> Result<Table, Failure> {
     Table::new(encode_table(arguments)).map_err(|error| failed(error.to_string()))
 }

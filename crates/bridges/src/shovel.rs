@@ -1,19 +1,19 @@
-//! Shovels: they move messages from a queue or an exchange of one broker to another one, or from here to here, as long as a
-//! parameter of the component `shovel` says so.
+//! Shovels: they move messages from a queue or an exchange to another one, on this broker or others, while a parameter of the component
+//! `shovel` defines them.
 //!
 //! ```text
-//!   Directory::shovel_news ──▶ supervisor ── one worker a shovel ──▶ status (management API, metrics)
+//!   Directory::shovel_news ──▶ supervisor ── one worker per shovel ──▶ status (management API, metrics)
 //!                                               │
 //!                            source Link ───────┴─────── destination Link          a Link is an amqp::Client and its stream
 //!                                 │                            │
-//!                    TCP, or inside::serve: this broker's own AMQP connection, in memory
+//!                    TCP, or inside::serve: an in-memory AMQP connection to this broker
 //! ```
 //!
-//! **Order and loss.** Messages are published in the order in which they came. With `on-confirm` the source hears of a message when the
-//! destination has confirmed it and all before it; whatever goes wrong closes both ends, and what was not acknowledged comes again. So
-//! nothing is lost, and what was under way at that moment may arrive twice.
+//! **Order and delivery guarantees.** Messages are published in the order of delivery. With `on-confirm` a message is acknowledged when the
+//! destination has confirmed it and all before it; an error closes both ends, and unacknowledged messages are delivered again. So no message
+//! is lost, and messages in flight may be duplicated after an error.
 //!
-//! **Memory.** That of its two [links](crate::links), and one message more.
+//! **Memory.** That of its two [links](crate::links), and one more message.
 
 mod message;
 mod status;

@@ -6,9 +6,9 @@ use super::output::Out;
 use crate::client::http::segment;
 use polylogue_admin::api::access::{Acl, Acls};
 
-/// The type of the principals that there are.
+/// Prefix of principals.
 const USER_TYPE: &str = "User:";
-/// The name of the cluster among resources.
+/// The resource name of the cluster.
 const CLUSTER: &str = "kafka-cluster";
 
 pub(super) fn run(command: &AclCommand, out: &Out) -> Result<(), Failure> {
@@ -42,7 +42,7 @@ fn list(args: &ListAclsArgs, out: &Out) -> Result<(), Failure> {
     out.listing(&acls, "no ACLs", &["RESOURCE", "NAME", "PERMISSION", "OPERATION", "USER", "HOST"], &rows)
 }
 
-/// A binding for each operation and each resource.
+/// Returns a binding for each combination of operation and resource.
 fn wanted(args: &AclArgs) -> Result<Acls, Failure> {
     let of = |resource: &'static str, names: &[String]| -> Vec<(&'static str, String)> {
         names.iter().map(|name| (resource, name.clone())).collect()

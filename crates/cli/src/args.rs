@@ -1,4 +1,4 @@
-//! What the command line looks like.
+//! The command line's definition.
 
 mod access;
 mod config;
@@ -34,14 +34,14 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// A message broker that clients of many systems can speak to, over one durable log.
+/// A message broker for Kafka and RabbitMQ clients, over one durable log.
 #[derive(Debug, Parser)]
 #[command(name = "polylogue", version, max_term_width = 100)]
 pub struct Cli {
     /// Write JSON, one document or one line per message, for programs
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -56,7 +56,7 @@ pub(super) enum Command {
     /// List, describe, reset and delete consumer groups
     #[command(subcommand)]
     Group(GroupCommand),
-    /// List, declare, look into, purge, move and delete queues
+    /// List, declare, read, purge, move and delete queues
     #[command(subcommand)]
     Queue(QueueCommand),
     /// List, declare and delete exchanges
@@ -65,36 +65,36 @@ pub(super) enum Command {
     /// List, add and delete bindings of exchanges
     #[command(subcommand)]
     Binding(BindingCommand),
-    /// List, create and delete virtual hosts of RabbitMQ's clients
+    /// List, create and delete virtual hosts
     #[command(subcommand)]
     Vhost(VhostCommand),
-    /// List, make, change and delete users
+    /// List, create, change and delete users
     #[command(subcommand)]
     User(UserCommand),
-    /// List, set and delete permissions: what users may do in virtual hosts of RabbitMQ's clients
+    /// List, set and delete permissions: what users may access in virtual hosts
     #[command(subcommand)]
     Permission(PermissionCommand),
-    /// List, add and delete access control lists: what users may do to topics, groups and the cluster
+    /// List, add and delete ACLs: what users may do with topics, groups and the cluster
     #[command(subcommand)]
     Acl(AclCommand),
-    /// List, set and delete quotas: how much clients of Kafka's protocol may take
+    /// List, set and delete quotas of Kafka clients
     #[command(subcommand)]
     Quota(QuotaCommand),
-    /// Write messages to a topic, one a line
+    /// Write messages to a topic, one per line
     Produce(ProduceArgs),
-    /// Read messages of a topic as they come
+    /// Read messages of a topic as they arrive
     Consume(ConsumeArgs),
-    /// Copy all that a running broker holds, as of now, into a new data directory
+    /// Copy the current data of a running broker into a new data directory
     Backup(BackupArgs),
-    /// Verify a backup and copy it to where a broker is to be started
+    /// Verify a backup and copy it into the data directory of a new broker
     Restore(RestoreArgs),
-    /// Verify a data directory that no broker uses, changing nothing
+    /// Verify a data directory that no broker uses, without changing it
     Check(CheckArgs),
     /// Make a damaged data directory usable again, keeping the damaged bytes
     Repair(RepairArgs),
     /// Show every option, or show and change settings of a running server
     Config(ConfigArgs),
-    /// Look for what is plainly wrong, and write the report that a bug report needs
+    /// Look for common problems, and write a report for a bug report
     Doctor(DoctorArgs),
     /// Write a completion script for bash, zsh or fish
     Completions(CompletionsArgs),
@@ -110,20 +110,20 @@ pub(super) struct ServeArgs {
     /// The data directory [default: ./polylogue-data] [env: POLYLOGUE_DATA]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// Where to listen; may be repeated [default: kafka=127.0.0.1:9092 and http=127.0.0.1:9600]
+    /// Listen address; may be repeated [default: kafka=127.0.0.1:9092 and http=127.0.0.1:9600]
     /// [env: POLYLOGUE_LISTEN]
     #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = ProtocolAddress::parse)]
     listen: Vec<ProtocolAddress>,
-    /// Address that clients connect to, one for each listener of the protocol [env: POLYLOGUE_ADVERTISE]
+    /// Address advertised to clients, one per listener of the protocol [env: POLYLOGUE_ADVERTISE]
     #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = ProtocolAddress::parse)]
     advertise: Vec<ProtocolAddress>,
-    /// Any option, as `polylogue config` lists them; may be repeated
+    /// Any option listed by `polylogue config`; may be repeated
     #[arg(long, value_name = "SECTION.NAME=VALUE")]
     set: Vec<String>,
 }
 
 impl ServeArgs {
-    /// Everything that was given, as `section.name` and value.
+    /// Returns all given options, as `section.name` and value.
     pub(super) fn given(&self) -> Result<Vec<(String, String)>, String> {
         let mut given = Vec::new();
         let list = |list: &[ProtocolAddress]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -144,13 +144,13 @@ impl ServeArgs {
     }
 }
 
-/// Where the admin commands go.
+/// The server that admin commands connect to.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
     /// The server's http listener
     #[arg(long, value_name = "URL", env = SERVER_VARIABLE, default_value = "http://127.0.0.1:9600")]
     server: String,
-    /// Who signs the server's certificate, for https (PEM); those that the system trusts without
+    /// CA certificates for https (PEM); by default the system's
     #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
     ca: Option<PathBuf>,
     #[command(flatten)]
@@ -158,22 +158,22 @@ pub(super) struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// A client of this server.
+    /// Returns a client for this server.
     pub(super) fn client(&self) -> HttpClient {
         HttpClient::new(&self.server, self.who.login().as_ref(), self.ca.as_deref())
     }
 }
 
-/// As whom the commands that ask a server log in, where it asks for that.
+/// The login of commands that connect to a server.
 #[derive(Debug, Args)]
 pub(super) struct LoginArgs {
-    /// The user to log in as; the password is in the variable POLYLOGUE_PASSWORD
+    /// The user to log in as; the password is read from the variable POLYLOGUE_PASSWORD
     #[arg(long, value_name = "NAME", env = USER_VARIABLE)]
     user: Option<String>,
 }
 
 impl LoginArgs {
-    /// Asks for the password, once, where the variable has none and there is a terminal. Without one, the server says that it is wrong.
+    /// Asks for the password once if the variable is not set and there is a terminal. Without a terminal the password is empty, and the server refuses it.
     fn login(&self) -> Option<Login> {
         static ASKED: OnceLock<String> = OnceLock::new();
         let user = self.user.clone()?;
@@ -192,9 +192,9 @@ pub(super) enum TopicCommand {
     Create(CreateArgs),
     /// List all topics
     List(ServerArgs),
-    /// Show a topic with its partitions and settings
+    /// Show a topic with its partitions and configs
     Describe(NameArgs),
-    /// Change a topic's settings, or give it more partitions
+    /// Change a topic's configs, or add partitions
     Alter(AlterArgs),
     /// Delete topics with all their messages
     Delete(NamesArgs),
@@ -202,15 +202,15 @@ pub(super) enum TopicCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct CreateArgs {
-    /// Its name
+    /// Name of the topic
     pub(super) name: String,
-    /// How many partitions; the broker decides without
+    /// Number of partitions; by default the broker's setting
     #[arg(long, short, value_name = "COUNT")]
     pub(super) partitions: Option<u32>,
     /// A topic config; may be repeated
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(super) config: Vec<String>,
-    /// Only say whether it could be created
+    /// Only validate the request
     #[arg(long)]
     pub(super) dry_run: bool,
     #[command(flatten)]
@@ -219,7 +219,7 @@ pub(super) struct CreateArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct NameArgs {
-    /// Its name
+    /// Name
     pub(super) name: String,
     #[command(flatten)]
     pub(super) at: ServerArgs,
@@ -227,23 +227,23 @@ pub(super) struct NameArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct NamesArgs {
-    /// Their names
+    /// Names
     #[arg(required = true)]
     pub(super) names: Vec<String>,
     #[command(flatten)]
     pub(super) at: ServerArgs,
 }
 
-/// Where `produce` and `consume` go.
+/// The server that `produce` and `consume` connect to.
 #[derive(Debug, Args)]
 pub(super) struct BootstrapArgs {
     /// The server's kafka listener
     #[arg(long, value_name = "HOST:PORT", env = BOOTSTRAP_VARIABLE, default_value = "127.0.0.1:9092", value_parser = address)]
     bootstrap: String,
-    /// Speak TLS
+    /// Use TLS
     #[arg(long)]
     tls: bool,
-    /// Speak TLS with a server whose certificate these have signed (PEM); those that the system trusts without
+    /// Use TLS with these CA certificates (PEM); by default the system's
     #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
     ca: Option<PathBuf>,
     #[command(flatten)]
@@ -251,7 +251,7 @@ pub(super) struct BootstrapArgs {
 }
 
 impl BootstrapArgs {
-    /// A connection to this server.
+    /// Connects to this server.
     ///
     /// # Errors
     /// See [`KafkaClient::connect`].
@@ -273,17 +273,17 @@ fn address(text: &str) -> Result<String, String> {
 /// What a write waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Acks {
-    /// For nothing
+    /// Nothing
     #[value(name = "0")]
     None,
-    /// For the topic's durability
+    /// The topic's durability
     #[value(name = "1")]
     One,
-    /// For the topic's durability
+    /// The topic's durability
     All,
 }
 
-/// How batches are compressed.
+/// Compression of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum CodecArg {
     None,
@@ -300,22 +300,22 @@ pub(super) struct ProduceArgs {
     /// Read lines from a file instead of standard input
     #[arg(long, short, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
-    /// Take what stands in front of this text in each line as the key
+    /// Separator between key and value in each line
     #[arg(long, value_name = "TEXT", conflicts_with = "key")]
     pub(super) key_separator: Option<String>,
-    /// The key of all messages
+    /// Key of all messages
     #[arg(long, short, value_name = "TEXT")]
     pub(super) key: Option<String>,
-    /// A header of all messages; may be repeated
+    /// Header of all messages; may be repeated
     #[arg(long, short = 'H', value_name = "NAME=VALUE")]
     pub(super) header: Vec<String>,
-    /// The partition; by the key, or in turn, without
+    /// Partition; by default chosen by the key, or round-robin without a key
     #[arg(long, short, value_name = "NUMBER")]
     pub(super) partition: Option<i32>,
-    /// Write an empty line as a message without a value, a tombstone
+    /// Write an empty line as a tombstone: a message without a value
     #[arg(long)]
     pub(super) empty_as_tombstone: bool,
-    /// How batches are compressed
+    /// Compression of batches
     #[arg(long, short = 'z', value_enum, default_value_t = CodecArg::None)]
     pub(super) compression: CodecArg,
     /// What a write waits for
@@ -325,16 +325,16 @@ pub(super) struct ProduceArgs {
     pub(super) at: BootstrapArgs,
 }
 
-/// How messages are written.
+/// The output format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// The value, a line each
+    /// The value, one line per message
     Text,
-    /// A JSON object, a line each
+    /// A JSON object, one line per message
     Json,
-    /// The value in hexadecimal digits, a line each
+    /// The value in hexadecimal, one line per message
     Hex,
-    /// The bytes of the value and nothing else
+    /// The bytes of the value without separators
     Raw,
 }
 
@@ -346,19 +346,19 @@ pub(super) struct ConsumeArgs {
     /// @MILLISECONDS since 1970
     #[arg(long, value_name = "WHERE", default_value = "end")]
     pub(super) from: String,
-    /// Only this partition; may be repeated
+    /// Read only this partition; may be repeated
     #[arg(long, short, value_name = "NUMBER")]
     pub(super) partition: Vec<i32>,
     /// Stop after this many messages
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub(super) max: Option<u64>,
-    /// Stop at the messages that are there now, instead of waiting for more
+    /// Stop at the current end instead of waiting for more
     #[arg(long)]
     pub(super) no_follow: bool,
-    /// How messages are written; with --json it is json
+    /// Output format; with --json it is json
     #[arg(long, short = 'o', value_enum, default_value_t = Format::Text)]
     pub(super) format: Format,
-    /// Write partition, offset, time, key and headers in front of each value
+    /// Print partition, offset, time, key and headers before each value
     #[arg(long, short)]
     pub(super) verbose: bool,
     #[command(flatten)]
@@ -367,7 +367,7 @@ pub(super) struct ConsumeArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct BackupArgs {
-    /// The directory that is made
+    /// The directory to create
     pub(super) dir: PathBuf,
     #[command(flatten)]
     pub(super) at: ServerArgs,
@@ -377,7 +377,7 @@ pub(super) struct BackupArgs {
 pub(super) struct RestoreArgs {
     /// The backup
     pub(super) from: PathBuf,
-    /// The data directory: one that is not there, or is empty
+    /// The data directory: a new or an empty one
     pub(super) data: PathBuf,
 }
 
@@ -391,12 +391,12 @@ pub(super) struct CheckArgs {
 pub(super) struct RepairArgs {
     /// The data directory
     pub(super) dir: PathBuf,
-    /// Agree that damaged ranges are lost: put them on record and move their bytes aside
+    /// Accept the loss of damaged ranges: fence them and move their bytes aside
     #[arg(long)]
     pub(super) fence: bool,
 }
 
-/// A shell that completions are written for.
+/// A shell with completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Shell {
     Bash,

@@ -1,4 +1,4 @@
-//! Questions at a terminal.
+//! Prompts at a terminal.
 
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -10,15 +10,14 @@ const BACKSPACE: u8 = 0x08;
 const CLEAR: u8 = 0x15;
 const DELETE: u8 = 0x7f;
 
-/// Asks for something that is not shown while it is written. An interrupt ends the process as usual, and leaves a terminal
-/// again that shows what is written.
+/// Asks for a line without echo. An interrupt ends the process as usual, after the terminal's modes are restored.
 ///
 /// # Errors
-/// When standard input is no terminal, or cannot be read.
+/// Standard input is not a terminal, or cannot be read.
 pub(super) fn ask_silently(question: &str) -> io::Result<String> {
     let stdin = io::stdin();
     let silent = Silent::new(&stdin)?;
-    // What was written before is thrown away: the question comes after that.
+    // The mode change discards input typed before, so that the prompt comes after it.
     eprint!("{question}");
     let mut line = Vec::new();
     let mut bytes = stdin.lock().bytes();
@@ -41,7 +40,7 @@ pub(super) fn ask_silently(question: &str) -> io::Result<String> {
     String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "that is not UTF-8"))
 }
 
-/// A terminal that gives each key at once and shows none.
+/// A terminal without echo and line editing; restored when dropped.
 struct Silent<'a> {
     stdin: &'a Stdin,
     before: Termios,
@@ -51,7 +50,7 @@ impl<'a> Silent<'a> {
     fn new(stdin: &'a Stdin) -> io::Result<Silent<'a>> {
         let before = tcgetattr(stdin)?;
         let mut modes = before.clone();
-        // Without its signals, because none of them would give back a terminal that shows what is written.
+        // Without its signals: their default action would end the process with echo still off.
         modes.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
         tcsetattr(stdin, OptionalActions::Flush, &modes)?;
         Ok(Silent { stdin, before })
@@ -60,7 +59,7 @@ impl<'a> Silent<'a> {
 
 impl Drop for Silent<'_> {
     fn drop(&mut self) {
-        // There is no one to report to.
+        // An error cannot be reported in a destructor.
         let _ = tcsetattr(self.stdin, OptionalActions::Flush, &self.before);
     }
 }
@@ -71,7 +70,7 @@ enum End {
     Interrupt,
 }
 
-/// What a key does to a line, as a terminal would do it.
+/// Applies a key to the line, as a terminal would.
 fn write(line: &mut Vec<u8>, key: u8) -> Option<End> {
     match key {
         b'\n' | b'\r' => return Some(End::Enter),
@@ -79,7 +78,7 @@ fn write(line: &mut Vec<u8>, key: u8) -> Option<End> {
         INTERRUPT => return Some(End::Interrupt),
         CLEAR => line.clear(),
         BACKSPACE | DELETE => {
-            // A letter may have several bytes, of which only the first is none that goes on.
+            // Remove a whole UTF-8 character: its continuation bytes, then the first one.
             while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
         }
         key if key < b' ' => {}

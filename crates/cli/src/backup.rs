@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What a backup is called until it is whole.
+/// File extension of an incomplete backup.
 const PARTIAL: &str = "partial";
-/// Files of a data directory that are its process' own, and what a file system puts there.
+/// Files that belong to a running process or to the file system.
 const NOT_COPIED: [&str; 3] = ["LOCK", "RESERVE", "lost+found"];
 
-/// How far it is, which is shown on a terminal.
+/// Progress, shown on a terminal.
 struct Progress {
-    /// The user stopped it.
+    /// Set when the user interrupts the command.
     interrupted: Arc<AtomicBool>,
     total: u64,
     done: u64,
@@ -69,10 +69,10 @@ pub(super) fn backup(args: &BackupArgs, out: &Out) -> Result<(), Failure> {
     let partial = partial_of(dir).ok_or_else(|| Failure::Usage("name the directory to create".to_owned()))?;
     let env = Env::real_within(&[&partial]);
     if env.disk.exists(dir) {
-        return Err(Failure::Usage(format!("{} is there already: a backup makes a new directory", dir.display())));
+        return Err(Failure::Usage(format!("{} exists already: a backup needs a new directory", dir.display())));
     }
     if env.disk.exists(&partial) {
-        let text = format!("{} is there already, left by a backup that was broken off: remove it", partial.display());
+        let text = format!("{} exists already, left by an aborted backup: remove it", partial.display());
         return Err(Failure::Usage(text));
     }
     let client = args.at.client();
@@ -85,7 +85,7 @@ pub(super) fn backup(args: &BackupArgs, out: &Out) -> Result<(), Failure> {
         Ok(done)
     });
     let (files, count) = done.inspect_err(|_| {
-        // It is nothing that anybody could use, and takes room. What cannot be removed is named like what it is.
+        // An incomplete backup is of no use and takes space. If it cannot be removed, its name shows what it is.
         let _ = std::fs::remove_dir_all(&partial);
     })?;
     if out.json {
@@ -94,7 +94,7 @@ pub(super) fn backup(args: &BackupArgs, out: &Out) -> Result<(), Failure> {
     out.line(&format!("backed up {} in {files} files to {}", bytes(count), dir.display()))
 }
 
-/// Does some work aside, and has it end early when Ctrl-C or SIGTERM comes: what it has made is to be removed.
+/// Runs work on a thread and ends it early on Ctrl-C or SIGTERM; the caller removes what it has made.
 fn until_interrupted<T: Send + 'static>(
     work: impl FnOnce(Arc<AtomicBool>) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
@@ -127,12 +127,12 @@ fn partial_of(dir: &Path) -> Option<PathBuf> {
     Some(dir.with_file_name(format!("{name}.{PARTIAL}")))
 }
 
-/// Writes a stream down; files and bytes.
+/// Writes a stream to a directory; returns the number of files and bytes.
 fn receive(env: &Env, stream: impl Read, to: &Path, interrupted: Arc<AtomicBool>) -> Result<(u64, u64), Failure> {
     let cut = |e: &io::Error| {
         let text = match e.kind() {
-            io::ErrorKind::InvalidData => format!("what the server sends is damaged: {e}"),
-            _ => format!("the connection broke before the backup was whole: {e}"),
+            io::ErrorKind::InvalidData => format!("the received backup is damaged: {e}"),
+            _ => format!("the connection was closed before the backup was complete: {e}"),
         };
         Failure::Client(ClientError::new("broken_off", text))
     };
@@ -146,7 +146,7 @@ fn receive(env: &Env, stream: impl Read, to: &Path, interrupted: Arc<AtomicBool>
             Record::File { name, len } => {
                 let path = to.join(&name);
                 let file = dir.file(&name, len).map_err(|e| on(&path, &e))?;
-                // Of two things that can go wrong in turn, the disk's error says more.
+                // If both fail, the disk's error is more specific than that of the stream.
                 let mut written = Ok(());
                 let read = decoder.content(len, &mut piece, |piece, at| {
                     file.write(piece, at).and_then(|()| progress.more(piece.len() as u64)).map_err(|e| {
@@ -176,14 +176,14 @@ fn receive(env: &Env, stream: impl Read, to: &Path, interrupted: Arc<AtomicBool>
 
 pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
     let (from, to) = (&args.from, &args.data);
-    // Neither what was handed over as a backup nor what lies in the directory has anything written or read elsewhere.
+    // Confined: links in a backup must not lead outside of the two directories.
     let env = Env::real_within(&[from, to]);
     read_identity(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
     let there = if env.disk.exists(to) { env.disk.list(to).map_err(|e| on(to, &e))? } else { Vec::new() };
     if let Some(name) = there.iter().find(|name| !NOT_COPIED.contains(&name.as_str())) {
         return Err(Failure::Usage(format!("{} is not empty: it holds {name}; give an empty directory", to.display())));
     }
-    // A process that writes to it meanwhile would corrupt it.
+    // A concurrent writer would corrupt the copy.
     let _held = hold_directory_to_read(&env, from).map_err(|e| Failure::Other(e.to_string()))?;
     if !checked(&env, from).is_sound() {
         let text =
@@ -192,7 +192,7 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
     }
     let mut files = Vec::new();
     list(from, "", &mut files).map_err(|e| on(from, &e))?;
-    // Until it is there, a broker refuses the directory.
+    // Last: a broker refuses a directory without it.
     files.sort_by_key(|(name, _)| name == IDENTITY);
     let total = files.iter().map(|(_, len)| len).sum();
     let mut progress = Progress::new(total, Arc::default());
@@ -208,7 +208,7 @@ pub(super) fn restore(args: &RestoreArgs, out: &Out) -> Result<(), Failure> {
     out.line(&format!("restored {} in {} files to {}", bytes(total), files.len(), to.display()))
 }
 
-/// All files below a directory, with their lengths.
+/// Lists all files below a directory, with their lengths.
 fn list(from: &Path, below: &str, files: &mut Vec<(String, u64)>) -> io::Result<()> {
     for entry in std::fs::read_dir(from.join(below))? {
         let entry = entry?;

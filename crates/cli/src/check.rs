@@ -19,14 +19,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a shard's directory is called in front of its number.
+/// Prefix of shard directories.
 const SHARD: &str = "shard-";
 
 fn other(e: impl std::fmt::Display) -> Failure {
     Failure::Other(e.to_string())
 }
 
-/// What a broker starts with as far as the files decide: the settings of a server change nothing of that.
+/// Returns the configuration that affects which files a broker accepts: the server's settings do not.
 fn config(dir: &Path) -> BrokerConfig {
     BrokerConfig {
         resolver: Arc::new(LiveSettings::new(KafkaSettings::default())),
@@ -35,12 +35,12 @@ fn config(dir: &Path) -> BrokerConfig {
     }
 }
 
-/// Verifies a data directory that the caller holds.
+/// Verifies a data directory that the caller has locked.
 pub(super) fn checked(env: &Env, dir: &Path) -> DirectoryReport {
     check_directory(env, &config(dir), &|| machines(GroupSettings::default(), GuestRule::default()).0)
 }
 
-/// Findings name partitions by their ids, which is what files know; people know topics.
+/// Returns topics and numbers of the partitions in findings, which have only ids.
 fn names(env: &Env, dir: &Path, report: &DirectoryReport) -> BTreeMap<PartitionId, (String, u32)> {
     if report.is_sound() { BTreeMap::new() } else { partition_names(env, dir) }
 }
@@ -94,23 +94,23 @@ pub(super) fn check(args: &CheckArgs, out: &Out) -> Result<(), Failure> {
 
 fn tell_whether_it_starts(dir: &Path, report: &DirectoryReport, out: &Out) -> Result<(), Failure> {
     match &report.refused {
-        Some(why) => out.line(&format!("a broker does not start with it: {why}"))?,
+        Some(why) => out.line(&format!("a broker does not start with this directory: {why}"))?,
         None if report.is_sound() => return Ok(()),
-        None => out.line("a broker starts with it, and refuses what is damaged to its readers")?,
+        None => out.line("a broker starts with this directory, and refuses reads of the damaged ranges")?,
     }
     let dir = dir.display();
-    eprintln!("polylogue: damage was found; `polylogue repair {dir} --fence` makes the rest usable");
+    eprintln!("polylogue: damage was found; `polylogue repair {dir} --fence` makes the undamaged rest usable");
     Ok(())
 }
 
 pub(super) fn repair(args: &RepairArgs, out: &Out) -> Result<(), Failure> {
     let env = Env::real_within(&[&args.dir]);
     let dir = &args.dir;
-    // Nothing is made where there is nothing.
+    // Must not create a directory that does not exist.
     let _held = hold_directory(&env, dir).map_err(other)?;
     let machines = || machines(GroupSettings::default(), GuestRule::default()).0;
     let repaired = repair_directory(&env, &config(dir), &machines, args.fence).map_err(|e| match e.kind {
-        ErrorKind::Config => Failure::Usage(format!("{e}; pass --fence to agree")),
+        ErrorKind::Config => Failure::Usage(format!("{e}; pass --fence to accept the loss")),
         _ => other(e),
     })?;
     let mut done = Vec::new();

@@ -1,14 +1,14 @@
-//! The command line's side of the wire: polylogue's own http API, and the Kafka protocol.
+//! Clients of the command line: polylogue's HTTP API, and the Kafka protocol.
 
 pub mod http;
 pub mod kafka;
 
 use std::fmt;
 
-/// As whom a client logs in.
+/// Credentials of a client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// The name.
+    /// The user name.
     pub user: String,
     /// The password.
     pub password: String,
@@ -20,12 +20,12 @@ impl fmt::Debug for Login {
     }
 }
 
-/// What went wrong while talking to a server, in one line that says what to do.
+/// An error of a request to a server, in one line that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientError {
-    /// For programs, as in [`polylogue_admin::api::ErrorObject`]; `unreachable` without an answer.
+    /// Error code for programs, as in [`polylogue_admin::api::ErrorObject`]; `unreachable` without a response.
     pub code: String,
-    /// For people.
+    /// Error text for users.
     pub message: String,
 }
 
@@ -34,7 +34,7 @@ impl ClientError {
         ClientError { code: code.to_owned(), message: message.into() }
     }
 
-    /// No answer from `at`.
+    /// Makes the error for no response from `at`.
     pub(crate) fn unreachable(at: &str, why: &dyn fmt::Display) -> ClientError {
         let text = format!("cannot reach {at}: {why}; is the broker running? (`polylogue serve` starts one)");
         ClientError::new("unreachable", text)

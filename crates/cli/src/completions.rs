@@ -13,7 +13,7 @@ pub(super) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     };
     let mut command = Cli::command();
     let name = command.get_name().to_owned();
-    // into memory first: a reader that has gone away is no reason to panic
+    // Generated in memory first: the generator panics if standard output is closed.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
     Ok(io::stdout().lock().write_all(&script)?)

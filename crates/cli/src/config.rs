@@ -21,7 +21,7 @@ pub(super) fn run(args: &ConfigArgs, out: &Out) -> Result<(), Failure> {
         return Ok(std::io::stdout().lock().write_all(limits::markdown().as_bytes())?);
     }
     let resolved = resolve(&args.sources)?;
-    // What would not start is not shown as if it would.
+    // A configuration that would be refused at the start is an error here, too.
     let config = ServerConfig::from_resolved(&resolved)?;
     for warning in &config.warnings {
         eprintln!("polylogue: warning: {warning}");

@@ -14,23 +14,23 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How long one fetch waits for messages. Milliseconds.
+/// The maximum wait of a fetch. Milliseconds.
 const WAIT_MS: i32 = 500;
-/// How long is waited before an offset is tried again that was out of range.
+/// Delay before another attempt after an offset was out of range.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 /// Kafka's names for the ends of a partition.
 const END: i64 = -1;
 const BEGINNING: i64 = -2;
 
-/// Where to start.
+/// The start position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum From {
     Offset(i64),
-    /// Milliseconds, or one of Kafka's names for the ends.
+    /// Milliseconds, or one of Kafka's special timestamps.
     Time(i64),
 }
 
-/// `beginning`, `end`, an offset, `@` and milliseconds, or a time as RFC 3339 has it.
+/// Parses `beginning`, `end`, an offset, `@` and milliseconds, or an RFC 3339 time.
 fn parse_from(text: &str) -> Result<From, Failure> {
     let wrong = || {
         let text = format!(
@@ -79,9 +79,9 @@ struct Consumer {
     format: Format,
     verbose: bool,
     left: u64,
-    /// The next offset of each partition that is still read.
+    /// The next offset of each partition that is being read.
     next: BTreeMap<i32, i64>,
-    /// Where to stop, if that is wanted.
+    /// The offset to stop at, if there is one.
     ends: BTreeMap<i32, i64>,
     out: BufWriter<io::StdoutLock<'static>>,
 }
@@ -98,7 +98,7 @@ impl Consumer {
             let end = client.offset_at(&self.topic, *partition, END)?.unwrap_or(0);
             let start = match from {
                 From::Offset(offset) => self.within(client, *partition, offset)?,
-                // Nothing is that late: what comes next is.
+                // No message has a timestamp that late: read new messages.
                 From::Time(time) => client.offset_at(&self.topic, *partition, time)?.unwrap_or(end),
             };
             if no_follow {
@@ -116,7 +116,7 @@ impl Consumer {
             let wanted: Vec<(i32, i64)> = self.next.iter().map(|(p, offset)| (*p, *offset)).collect();
             let mut lost = Vec::new();
             for fetched in client.fetch(&self.topic, &wanted, WAIT_MS)? {
-                // Offsets of an answer with an error say nothing.
+                // The offsets in a partition with an error are not set.
                 if fetched.error == ErrorCode::OffsetOutOfRange.code() {
                     lost.push(fetched.partition);
                 } else {
@@ -131,7 +131,7 @@ impl Consumer {
         Ok(self.out.flush()?)
     }
 
-    /// The offset, or the one nearest to it that the partition has: messages may be deleted, or not written yet.
+    /// Clamps an offset to the partition: messages may have been deleted, or not written yet.
     fn within(&mut self, client: &mut KafkaClient, partition: i32, offset: i64) -> Result<i64, Failure> {
         let start = client.offset_at(&self.topic, partition, BEGINNING)?.unwrap_or(0);
         let end = client.offset_at(&self.topic, partition, END)?.unwrap_or(start);
@@ -140,14 +140,14 @@ impl Consumer {
             let what = if at == start && offset < start { "which is its first" } else { "which is its end" };
             eprintln!("polylogue: partition {partition} has no offset {offset}; going on at {at}, {what}");
         }
-        // What was to be read and is not there any more is not waited for.
+        // Messages that were deleted meanwhile are not waited for.
         if let Some(until) = self.ends.get_mut(&partition) {
             *until = end.min(*until);
         }
         Ok(at)
     }
 
-    /// Goes on in partitions whose next offset is out of range. It may be so again at once, while others delete: not without a pause.
+    /// Finds new offsets for partitions that are out of range. Waits first: with concurrent deletions it may happen again at once.
     fn find_again(&mut self, client: &mut KafkaClient, lost: &[i32]) -> Result<(), Failure> {
         for partition in lost {
             if let Some(next) = self.next.get(partition).copied() {
@@ -155,7 +155,7 @@ impl Consumer {
                 self.move_to(*partition, at);
             }
         }
-        // Nothing unparks this thread, so that this is a plain wait.
+        // No thread unparks this one, so that this is a plain wait.
         std::thread::park_timeout(RETRY_WAIT);
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Goes on there, unless that is the end that was asked for.
+    /// Continues at the offset, unless that is the end to stop at.
     fn move_to(&mut self, partition: i32, offset: i64) {
         match self.ends.get(&partition) {
             Some(end) if offset >= *end => self.next.remove(&partition),
@@ -242,7 +242,7 @@ fn content(bytes: &Bytes) -> Value {
     }
 }
 
-/// For a terminal: no byte of a message may do anything there.
+/// Escapes control characters: a message must not control the terminal.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
@@ -256,7 +256,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn time(ms: TimestampMs) -> String {
     let at = u64::try_from(ms).ok().and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
-    // The last moment that RFC 3339 can write.
+    // The latest time that RFC 3339 can express.
     let last = UNIX_EPOCH + Duration::from_secs(253_402_300_799);
     at.filter(|at| *at <= last).map_or_else(|| "-".to_owned(), |at| humantime::format_rfc3339_millis(at).to_string())
 }

@@ -1,4 +1,4 @@
-//! `polylogue doctor`: what a bug report needs, and what is plainly wrong.
+//! `polylogue doctor`: reports common problems, and collects data for a bug report.
 
 use super::Failure;
 use super::args::DoctorArgs;
@@ -16,20 +16,20 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::IpAddr;
 
-/// Less free than this is reported. Bytes.
+/// Free disk space below which a warning is reported. Bytes.
 const DISK_FREE_BYTES_MIN: u64 = 10 << 30;
-/// A flush that takes longer on average is reported. Nanoseconds.
+/// Average flush time above which a warning is reported. Nanoseconds.
 const FLUSH_NS_MAX: u64 = 20_000_000;
-/// Flushes before their average says something.
+/// The minimum number of flushes for an average.
 const FLUSHES_MIN: u64 = 100;
 
-/// How bad something is.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Level {
-    /// Something is broken.
+    /// The server does not work as it should.
     Bad,
-    /// Something will be, or may be.
+    /// A problem is likely.
     Warning,
 }
 
@@ -85,14 +85,14 @@ pub(super) fn run(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
             out.line(&format!("{level}: {text}\n  {}", out.dim(advice)))?;
         }
         if findings.is_empty() {
-            out.line("nothing is plainly wrong")?;
+            out.line("no problems found")?;
         }
-        out.line(&format!("the report is in {}: look at it before you pass it on", args.out.display()))?;
+        out.line(&format!("the report is in {}: read it before you share it", args.out.display()))?;
     }
     if is_bad { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// What the server says of itself. Names only where they are wanted: they may be confidential.
+/// Collects the server's status. Names are included only on request: they may be confidential.
 fn server(client: &HttpClient, status: &Status, names: bool) -> Result<Value, ClientError> {
     let options: Options = client.get("/config")?;
     let changed = options.options.iter().filter(|option| option.source != "default");
@@ -120,7 +120,7 @@ fn server(client: &HttpClient, status: &Status, names: bool) -> Result<Value, Cl
     Ok(server)
 }
 
-/// What the machine is, as far as that is written in /proc.
+/// Describes the machine, from /proc.
 fn machine() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
@@ -142,29 +142,29 @@ fn machine() -> Value {
     })
 }
 
-/// How many files a process of this shell may open.
+/// Returns the limit on open files of a process started from this shell.
 fn field_of_limits(limits: &str) -> Option<String> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next().map(ToOwned::to_owned)
 }
 
-/// What is plainly wrong.
+/// Returns the problems that the status shows.
 fn findings_of(status: &Status) -> Vec<Finding> {
     let mut all = Vec::new();
     let figure = |name: &str| status.figures.get(name).copied().unwrap_or(0);
     let mut add = |level, text: String, advice: &str| all.push(Finding::new(level, text, advice));
     if !status.ready {
-        add(Level::Bad, "it is not ready: it is starting or stopping".to_owned(), "see the end of its log");
+        add(Level::Bad, "the server is not ready: it is starting or stopping".to_owned(), "see the end of its log");
     }
     if let Some(why) = &status.refuses_writes {
-        add(Level::Bad, format!("messages are refused: {why}"), "make room, or shorten the retention of topics");
+        add(Level::Bad, format!("messages are refused: {why}"), "free disk space, or shorten the retention of topics");
     }
     if let Some(why) = &status.disk_alarm {
-        add(Level::Bad, format!("publishers to queues are waiting: {why}"), "make room");
+        add(Level::Bad, format!("publishers to queues are blocked: {why}"), "free disk space");
     }
     if let Some(why) = &status.memory_alarm {
-        let text = format!("publishers to queues are waiting: {why}");
-        add(Level::Bad, text, "docs/operating.md tells what may take it");
+        let text = format!("publishers to queues are blocked: {why}");
+        add(Level::Bad, text, "see docs/operating.md about memory");
     }
     if figure("store_fenced") + figure("store_segments_lost") > 0 {
         let text =
@@ -172,20 +172,23 @@ fn findings_of(status: &Status) -> Vec<Finding> {
         add(
             Level::Bad,
             text,
-            "the disk has damaged them: see docs/troubleshooting.md about `polylogue check` and `polylogue repair`",
+            "they are damaged on disk: see docs/troubleshooting.md about `polylogue check` and `polylogue repair`",
         );
     }
     if figure("writers_lost") > 0 {
-        let advice =
-            "it gets a new one when what was on its way is settled; where it does not, see its log and start it again";
+        let advice = "it gets a new one when its pending writes are resolved; if it does not, see the server's log and restart it";
         add(Level::Bad, "a journal has lost its writer".to_owned(), advice);
     }
     for (what, FailureStatus { count, last }) in &status.failures {
-        let text = format!("work in the background has failed {count} times: {what}: {last}");
-        add(Level::Warning, text, "docs/troubleshooting.md tells what that may be");
+        let text = format!("background work failed {count} times: {what}: {last}");
+        add(Level::Warning, text, "see docs/troubleshooting.md");
     }
     if let Some(free) = status.disk_free_bytes.filter(|free| *free < DISK_FREE_BYTES_MIN) {
-        add(Level::Warning, format!("{} are free on the disk", bytes(free)), "make room before messages are refused");
+        add(
+            Level::Warning,
+            format!("{} of disk space are free", bytes(free)),
+            "free disk space before messages are refused",
+        );
     }
     let flushes = figure("journal_flushes");
     let flush_ns = figure("journal_flush_nanoseconds").checked_div(flushes).unwrap_or(0);
@@ -194,17 +197,17 @@ fn findings_of(status: &Status) -> Vec<Finding> {
         add(
             Level::Warning,
             text,
-            "every acknowledgement waits for that: a faster disk, or topics with durability=async",
+            "every acknowledgement waits for a flush: a faster disk, or topics with durability=async",
         );
     }
     for one in status.listeners.iter().filter(|one| !one.tls && !is_loopback(&one.bound)) {
         let text = format!("{} listens at {} without TLS", one.protocol, one.bound);
-        add(Level::Warning, text, "passwords and messages can be read on the way: docs/security.md");
+        add(Level::Warning, text, "passwords and messages can be read by others on the network: see docs/security.md");
     }
     all
 }
 
-/// The user whose password is public, where an administrator makes it needless.
+/// Returns a finding if guest, whose password is well known, may log in although there is an administrator.
 fn guest(users: &Users, options: &Options) -> Option<Finding> {
     let is_off = options.options.iter().any(|option| option.name == "server.guest" && option.value == "off");
     let is_there = users.users.iter().any(|user| user.name == FIRST_USER);
@@ -277,10 +280,10 @@ mod tests {
         };
         let bad = |text: &str| (Level::Bad, text.to_owned());
         let warning = |text: &str| (Level::Warning, text.to_owned());
-        assert_eq!(found(|s| s.ready = false), bad("it is not ready: it is starting or stopping"));
+        assert_eq!(found(|s| s.ready = false), bad("the server is not ready: it is starting or stopping"));
         assert_eq!(found(|s| s.refuses_writes = Some("full".into())), bad("messages are refused: full"));
-        assert_eq!(found(|s| s.disk_alarm = Some("low".into())), bad("publishers to queues are waiting: low"));
-        assert_eq!(found(|s| s.memory_alarm = Some("much".into())), bad("publishers to queues are waiting: much"));
+        assert_eq!(found(|s| s.disk_alarm = Some("low".into())), bad("publishers to queues are blocked: low"));
+        assert_eq!(found(|s| s.memory_alarm = Some("much".into())), bad("publishers to queues are blocked: much"));
         let fenced = |s: &mut Status| *s.figures.entry("store_fenced".into()).or_default() = 2;
         assert_eq!(found(fenced), bad("2 ranges and 0 segments cannot be read"));
         let lost = |s: &mut Status| *s.figures.entry("writers_lost".into()).or_default() = 1;
@@ -289,8 +292,8 @@ mod tests {
             let full = FailureStatus { count: 3, last: "no room".to_owned() };
             s.failures.insert("merge".to_owned(), full);
         };
-        assert_eq!(found(failed), warning("work in the background has failed 3 times: merge: no room"));
-        assert_eq!(found(|s| s.disk_free_bytes = Some(1 << 30)), warning("1.0 GiB are free on the disk"));
+        assert_eq!(found(failed), warning("background work failed 3 times: merge: no room"));
+        assert_eq!(found(|s| s.disk_free_bytes = Some(1 << 30)), warning("1.0 GiB of disk space are free"));
         let slow = |s: &mut Status| *s.figures.entry("journal_flush_nanoseconds".into()).or_default() = 6_000_000_000;
         assert_eq!(found(slow), warning("a flush takes 30 ms on average"));
         let open = |s: &mut Status| s.listeners[0].bound = "0.0.0.0:9092".into();

@@ -80,7 +80,7 @@ pub(super) fn reset(args: &ResetArgs, out: &Out) -> Result<(), Failure> {
     }
 }
 
-/// The command line lets through exactly one.
+/// clap allows exactly one.
 fn target(args: &ResetArgs) -> Result<ResetTo, Failure> {
     let to = &args.to;
     if let Some(text) = &to.to_time {

@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Layer 5, below `server`: it asks a server over the shapes of `admin::api` and over Kafka's protocol. `polylogue serve` runs the function that
-//! [`main`] was given; `check`, `repair`, `backup` and `restore` open a data directory themselves.
+//! Layer 5, below `server`: sends requests by the types of `admin::api` and by the Kafka protocol. `polylogue serve` calls the function passed to
+//! [`main`]; `check`, `repair`, `backup` and `restore` open a data directory themselves.
 
 mod access;
 mod args;
@@ -58,9 +58,9 @@ impl std::error::Error for StartError {}
 /// and whether standard output is JSON.
 pub type Serve = fn(&ServerConfig, Vec<Setting>, Option<Password>, bool) -> Result<(), StartError>;
 
-/// The exit code of a command that was understood and failed.
+/// The exit code of a valid command that failed.
 const FAILED: u8 = 1;
-/// The exit code of a command or configuration that cannot be: the same as clap's for a bad command line.
+/// The exit code of an invalid command or configuration: the same as clap's.
 const USAGE: u8 = 2;
 
 /// The error code of a required login, and the hint.
@@ -70,15 +70,15 @@ const HOW_TO_LOG_IN: &str = "give --user NAME, and its password in the variable 
 /// Why a command failed.
 #[derive(Debug)]
 enum Failure {
-    /// The configuration or the arguments cannot be.
+    /// The configuration or the arguments are invalid.
     Usage(String),
-    /// A server says no, or cannot be reached.
+    /// The server cannot be reached or returned an error.
     Client(ClientError),
-    /// Anything else, in one line.
+    /// Any other error, in one line.
     Other(String),
-    /// The output is not read any more (`... | head`). That is no failure.
+    /// Standard output was closed by its reader (`... | head`). Not an error.
     Unread,
-    /// It has said everything itself, and the answer is no: `check` of a damaged directory.
+    /// The command has reported everything, and its result is negative: `check` of a damaged directory.
     Reported,
 }
 
@@ -106,7 +106,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Runs what the command line says.
+/// Runs a command line.
 #[must_use]
 pub fn main(server: Serve) -> ExitCode {
     let cli = Cli::parse();
@@ -172,18 +172,18 @@ fn serve(args: &ServeArgs, json: bool, server: Serve) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     if config.login == LoginPolicy::Never && !config.listeners.iter().all(|one| is_loopback(&one.bind.host)) {
-        tracing::warn!("server.login = never: every client that reaches a kafka or http listener may do everything");
+        tracing::warn!("server.login = never: every client that reaches a kafka or http listener has full access");
     }
     let admin = std::env::var(ADMIN_PASSWORD_VARIABLE).ok().and_then(Password::given);
     Ok(server(&config, resolved.settings(), admin, json)?)
 }
 
-/// Whether an address, as written, is one of this machine alone.
+/// Whether a configured address is a loopback address.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// The options that hold under these arguments and this environment.
+/// Resolves the options from these arguments and the environment.
 fn resolve(args: &ServeArgs) -> Result<Resolved, Failure> {
     let utf8 = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))

@@ -1,7 +1,7 @@
-//! The table of what is bounded: docs/limits.md, out of the code.
+//! Generates docs/limits.md, the table of all limits.
 //!
-//! A bound is either an option, whose name and default come from the table of options, or a number that stands in the code and is read from
-//! there. A test holds the committed file against this, each option against the options, and each metric against docs/metrics.md.
+//! A limit is an option, with its name and default from the table of options, or a constant read from the code. Tests compare the committed file
+//! with this table, the options with the table of options, and the metrics with docs/metrics.md.
 
 use polylogue_admin::http::SQUEEZED_MAX;
 use polylogue_amqp_gateway::UNCREDITED_BYTES_MAX;
@@ -13,7 +13,7 @@ use polylogue_net::{FREE_BYTES, SMALL_FRAME_BYTES_MAX};
 use polylogue_types::{STEPS_PER_TURN, STEPS_PER_WORKER_TURN, limits};
 use std::fmt::Write as _;
 
-/// What a bound holds for.
+/// What a limit applies to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Scope {
     Request,
@@ -34,24 +34,24 @@ impl Scope {
             Scope::Address => "An address",
             Scope::User => "A user",
             Scope::Vhost => "A virtual host",
-            Scope::All => "All together",
+            Scope::All => "The server",
         }
     }
 }
 
-/// How large a bound is.
+/// The value of a limit.
 enum Bound {
     /// The value of an option, `section.name`.
     Option(&'static str),
-    /// A part of an option's value, in words.
+    /// A share of an option's value, in words.
     Part(&'static str, &'static str),
-    /// A number of the code with its unit.
+    /// A constant with its unit.
     Fixed(u64, &'static str),
-    /// Set by operators; none without.
+    /// Set by operators; unlimited by default.
     Set(&'static str),
 }
 
-/// One bound.
+/// A limit.
 struct Limit {
     scope: Scope,
     what: &'static str,
@@ -64,7 +64,7 @@ const fn limit(scope: Scope, what: &'static str, bound: Bound, metric: &'static 
     Limit { scope, what, bound, metric, seen }
 }
 
-/// All bounds, by what they hold for.
+/// Returns all limits, by scope.
 fn all() -> Vec<Limit> {
     let mut all = requests();
     all.extend(connections());
@@ -85,18 +85,18 @@ fn requests() -> Vec<Limit> {
             "a Kafka request",
             Fixed(limits::REQUEST_BYTES_MAX as u64, "bytes"),
             "polylogue_connections_closed_total",
-            "the connection closes",
+            "the connection is closed",
         ),
         limit(
             scope,
-            "a Kafka request before the login",
+            "a Kafka request before authentication",
             Fixed(LOGIN_FRAME_BYTES_MAX as u64, "bytes"),
             "polylogue_connections_closed_total",
-            "the connection closes",
+            "the connection is closed",
         ),
         limit(
             scope,
-            "what a batch decompresses to",
+            "a decompressed batch",
             Fixed(limits::DECOMPRESSED_BYTES_MAX as u64, "bytes"),
             "polylogue_turn_steps_max",
             "MESSAGE_TOO_LARGE",
@@ -104,10 +104,10 @@ fn requests() -> Vec<Limit> {
         limit(scope, "an AMQP message", Option("amqp.message_bytes_max"), "", "406 PRECONDITION_FAILED on its channel"),
         limit(
             scope,
-            "the body of an AMQP message, in time",
+            "time to receive the body of an AMQP message",
             Option("amqp.body_ms_max"),
             "polylogue_amqp_bodies_timed_out_total",
-            "406 on its channel; 506 and the end of the connection while memory is short",
+            "406 on its channel; 506 and a closed connection while memory is short",
         ),
         limit(
             scope,
@@ -116,13 +116,13 @@ fn requests() -> Vec<Limit> {
             "polylogue_connections_closed_total",
             "501 FRAME_ERROR",
         ),
-        limit(scope, "a body over HTTP", Option("server.http_body_bytes_max"), "", "413"),
+        limit(scope, "the body of an HTTP request", Option("server.http_body_bytes_max"), "", "413"),
         limit(
             scope,
-            "a body over HTTP, in time",
+            "time to receive the body of an HTTP request",
             Option("server.http_body_ms_max"),
             "polylogue_connections_refused_total",
-            "408, and the connection closes",
+            "408, and the connection is closed",
         ),
         limit(scope, "definitions", Fixed(model::DEFINITIONS_BYTES_MAX as u64, "bytes"), "", "400"),
         limit(
@@ -134,7 +134,7 @@ fn requests() -> Vec<Limit> {
         ),
         limit(
             scope,
-            "one match of a pattern that backtracks",
+            "one match of a backtracking pattern",
             Fixed(model::BACKTRACK_STEPS_MAX as u64, "steps"),
             "",
             "it matches nothing",
@@ -148,77 +148,77 @@ fn connections() -> Vec<Limit> {
     vec![
         limit(
             scope,
-            "memory of an arriving request without a permit",
+            "memory of a request being received, without a permit",
             Fixed(FREE_BYTES as u64, "bytes"),
             "",
             "nothing",
         ),
         limit(
             scope,
-            "Kafka requests in work",
+            "Kafka requests in progress",
             Option("server.connection_requests_max"),
             "polylogue_requests_total",
             "its further input waits",
         ),
         limit(
             scope,
-            "memory of requests that wait (long polls, joins)",
+            "memory of waiting requests (long polls, joins)",
             Part("server.inflight_bytes_max", "a sixteenth, of each of its two parts"),
             "polylogue_requests_held_back_total",
             "its further requests wait",
         ),
         limit(
             scope,
-            "responses that the client has not taken",
+            "responses that the client has not received",
             Part("server.output_bytes_max", "a sixteenth"),
             "polylogue_reads_held_back_total",
             "its reads wait",
         ),
         limit(
             scope,
-            "time without taking a response",
+            "time without receiving a response",
             Option("server.write_stall_ms_max"),
             "polylogue_connections_closed_total",
-            "the connection closes",
+            "the connection is closed",
         ),
         limit(
             scope,
-            "steps (0.1 µs) in a turn on an I/O thread",
+            "steps (0.1 µs) of a turn on an I/O thread",
             Fixed(STEPS_PER_TURN, "steps"),
             "polylogue_turn_steps_max",
-            "nothing; what is longer goes on on a worker thread",
+            "nothing; longer work continues on a worker thread",
         ),
         limit(
             scope,
-            "steps in a turn on a worker thread",
+            "steps of a turn on a worker thread",
             Fixed(STEPS_PER_WORKER_TURN, "steps"),
             "polylogue_long_turn_max_seconds",
-            "a later answer; other users go first",
+            "a later response; other users are served first",
         ),
         limit(
             scope,
-            "turns on worker threads at a time",
+            "concurrent turns on worker threads",
             Fixed(1, "turn"),
             "polylogue_long_turns_waiting",
-            "a later answer",
+            "a later response",
         ),
         limit(
             scope,
-            "time to log in to Kafka",
+            "time to authenticate (Kafka)",
             Fixed(LOGIN_MS_MAX, "ms"),
             "polylogue_connections_closed_total",
-            "the connection closes",
+            "the connection is closed",
         ),
     ]
 }
 
-/// Those of AMQP's connections.
+/// Limits of AMQP connections.
 fn amqp_connections() -> Vec<Limit> {
     use Bound::{Fixed, Option, Part};
     let scope = Scope::Connection;
     vec![
         limit(scope, "AMQP channels", Option("amqp.channel_max"), "", "530 NOT_ALLOWED"),
-        limit(scope, "an unacknowledged AMQP delivery, in time", Option("amqp.ack_ms_max"), "", "406 on its channel"),
+        limit(scope, "time to acknowledge an AMQP delivery", Option("amqp.ack_ms_max"), "", "406 on its channel"),
         limit(
             scope,
             "AMQP publishes without confirms and without credit",
@@ -228,7 +228,7 @@ fn amqp_connections() -> Vec<Limit> {
         ),
         limit(
             scope,
-            "their bytes",
+            "bytes of these publishes",
             Fixed(UNCREDITED_BYTES_MAX as u64, "bytes"),
             "polylogue_amqp_connections_in_flow",
             "its further input waits",
@@ -242,17 +242,17 @@ fn amqp_connections() -> Vec<Limit> {
         ),
         limit(
             scope,
-            "credit withheld, in time",
+            "time for which credit is withheld",
             Option("amqp.publish_credit_ms_max"),
             "polylogue_credit_granted_late_total",
-            "it is given back",
+            "credit is granted",
         ),
         limit(
             scope,
-            "bytes that the system keeps for an AMQP client",
+            "bytes in the socket's send buffer of an AMQP client",
             Option("amqp.unsent_bytes_max"),
             "polylogue_consumer_window_bytes",
-            "what else there is for it waits in its queues",
+            "further messages wait in their queues",
         ),
     ]
 }
@@ -270,38 +270,38 @@ fn addresses() -> Vec<Limit> {
         ),
         limit(
             scope,
-            "connections to HTTP",
+            "HTTP connections",
             Option("server.http_connections_per_ip_max"),
             "polylogue_connections_refused_total",
             "503",
         ),
         limit(
             scope,
-            "connections to HTTP while few places are free",
+            "HTTP connections while few places are free",
             Part("server.http_connections_max", "an eighth"),
             "polylogue_connections_refused_total",
             "503",
         ),
         limit(
             scope,
-            "bodies over HTTP on their way",
+            "HTTP request bodies being received",
             Option("server.http_bodies_per_ip_max"),
             "polylogue_connections_refused_total",
             "503",
         ),
         limit(
             scope,
-            "tries to log in with one name that wait for their turn",
+            "pending logins with one name",
             Fixed(auth::WAITING_MAX as u64, "tries"),
             "polylogue_logins_put_off_total",
             "the login is refused",
         ),
         limit(
             scope,
-            "the wait after a failed login with one name",
+            "delay after a failed login with one name",
             Fixed(auth::DELAY_MS_MAX, "ms"),
             "polylogue_login_failures_remembered",
-            "a later answer",
+            "a later response",
         ),
     ]
 }
@@ -311,7 +311,7 @@ fn users_and_hosts() -> Vec<Limit> {
     vec![
         limit(
             Scope::User,
-            "memory of requests that wait (long polls, joins)",
+            "memory of waiting requests (long polls, joins)",
             Part("server.inflight_bytes_max", "a quarter, of each of its two parts"),
             "polylogue_requests_held_back_total",
             "its further requests wait",
@@ -325,7 +325,7 @@ fn users_and_hosts() -> Vec<Limit> {
         ),
         limit(
             Scope::User,
-            "bytes produced and fetched, time of threads (Kafka)",
+            "bytes produced and fetched, thread time (Kafka)",
             Set("quotas"),
             "polylogue_throttled_total",
             "throttle_time_ms",
@@ -336,7 +336,7 @@ fn users_and_hosts() -> Vec<Limit> {
             "long turns",
             Part("server.worker_threads", "an equal share of the worker threads' time"),
             "polylogue_long_turns_busy_seconds_total",
-            "a later answer",
+            "a later response",
         ),
         limit(
             Scope::Vhost,
@@ -361,17 +361,17 @@ fn together() -> Vec<Limit> {
         ),
         limit(
             scope,
-            "connections to HTTP",
+            "HTTP connections",
             Option("server.http_connections_max"),
             "polylogue_connections_refused_total",
             "503",
         ),
         limit(
             scope,
-            "connections that ask for health while no place is free",
+            "connections for health checks while no place is free",
             Fixed(SQUEEZED_MAX as u64, "connections"),
             "polylogue_connections_refused_total",
-            "they are answered; more are closed",
+            "these are served; more are closed",
         ),
         limit(
             scope,
@@ -383,7 +383,7 @@ fn together() -> Vec<Limit> {
         limit(
             scope,
             "memory of small requests",
-            Part("server.inflight_bytes_max", "a quarter, for requests that take no more than this"),
+            Part("server.inflight_bytes_max", "a quarter, for requests of at most this size"),
             "polylogue_request_memory_bytes",
             "requests wait",
         ),
@@ -400,14 +400,14 @@ fn together() -> Vec<Limit> {
             "memory of the process",
             Option("server.memory_limit_bytes"),
             "polylogue_memory_alarm",
-            "AMQP publishers wait (connection.blocked)",
+            "AMQP publishers are blocked (connection.blocked)",
         ),
         limit(
             scope,
-            "room on the disk",
+            "free disk space",
             Option("log.disk_reserve_bytes"),
             "polylogue_disk_full",
-            "KAFKA_STORAGE_ERROR; AMQP publishers wait",
+            "KAFKA_STORAGE_ERROR; AMQP publishers are blocked",
         ),
         limit(scope, "partitions", Option("log.partitions_max"), "", "INVALID_PARTITIONS"),
         limit(
@@ -420,7 +420,7 @@ fn together() -> Vec<Limit> {
     ]
 }
 
-/// What may be declared, and remembered.
+/// Limits on definitions, and on state that is kept.
 fn declared() -> Vec<Limit> {
     use Bound::Fixed;
     let (scope, declared) = (Scope::All, model::Limits::default());
@@ -431,7 +431,7 @@ fn declared() -> Vec<Limit> {
             "names and addresses with failed logins",
             Fixed(auth::ATTEMPTS_MAX as u64, "pairs"),
             "polylogue_login_failures_remembered",
-            "those that failed first are forgotten",
+            "the oldest ones are dropped",
         ),
         limit(scope, "users", Fixed(declared.users_max as u64, "users"), "", refused),
         limit(scope, "permissions", Fixed(declared.permissions_max as u64, "permissions"), "", refused),
@@ -448,7 +448,7 @@ fn declared() -> Vec<Limit> {
     ]
 }
 
-/// A number with spaces between thousands; sizes of whole KiB and MiB as such.
+/// Formats a number with spaces between thousands; whole KiB and MiB as such.
 fn number(value: u64, unit: &str) -> String {
     match (unit, value) {
         ("bytes", value) if value >= 1 << 20 && value.is_multiple_of(1 << 20) => format!("{} MiB", value >> 20),
@@ -468,7 +468,7 @@ fn number(value: u64, unit: &str) -> String {
     }
 }
 
-/// The table, as Markdown.
+/// Returns the table, as Markdown.
 #[must_use]
 pub(crate) fn markdown() -> String {
     let settings = Resolved::default().settings();
@@ -485,7 +485,7 @@ pub(crate) fn markdown() -> String {
         // Writing to a String cannot fail, here and below.
         let _ = write!(
             out,
-            "\n## {}\n\n| what | bound | metric | what a client sees |\n| --- | --- | --- | --- |\n",
+            "\n## {}\n\n| what | limit | metric | effect on clients |\n| --- | --- | --- | --- |\n",
             scope.title()
         );
         for limit in all().iter().filter(|limit| limit.scope == scope) {
@@ -522,7 +522,7 @@ mod tests {
         for limit in all() {
             if let Bound::Option(name) | Bound::Part(name, _) = limit.bound {
                 let is_there = settings.iter().any(|s| format!("{}.{}", s.section.name(), s.name) == name);
-                assert!(is_there, "there is no option {name}");
+                assert!(is_there, "unknown option {name}");
             }
             assert!(limit.metric.is_empty() || metrics.contains(&format!("`{}`", limit.metric)), "{}", limit.metric);
         }

@@ -1,4 +1,4 @@
-//! `polylogue queue move` and `polylogue queue redrive`: one piece after the other, until all is moved that was there at the beginning.
+//! `polylogue queue move` and `polylogue queue redrive`: moves batch after batch until all messages present at the start are moved.
 
 use super::Failure;
 use super::args::{MoveArgs, RedriveArgs, VhostArgs};
@@ -12,9 +12,9 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Messages of one request.
+/// Messages per request.
 const PIECE: u64 = 500;
-/// Messages that stay, of which a server passes over no more.
+/// The number of messages that stay after which the command ends: a server does not skip more.
 const STAY_MAX: u64 = 10_000;
 
 pub(super) fn queue(args: &MoveArgs, out: &Out) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ pub(super) fn redrive(args: &RedriveArgs, out: &Out) -> Result<(), Failure> {
     run(&args.name, to, args.limit, &args.within, out)
 }
 
-/// What has become of the messages so far.
+/// The outcome so far.
 #[derive(Debug, Default)]
 struct Progress {
     moved: u64,
@@ -42,7 +42,7 @@ fn run(name: &str, to: Option<MoveTo>, limit: Option<u64>, within: &VhostArgs, o
     let at = format!("{}/{}", path(within, "queues"), segment(name));
     let queue: Queue = client.get(&at)?;
     let total = limit.unwrap_or(u64::MAX).min(queue.ready);
-    // Those that come meanwhile are not waited for: where they go, they may come from.
+    // Bounded by the number at the start: with a cycle, moved messages would come back forever.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut progress = Progress::default();
     let ended = runtime.block_on(pieces(&client, &format!("{at}/move"), to, total, &mut progress));
@@ -58,13 +58,13 @@ fn run(name: &str, to: Option<MoveTo>, limit: Option<u64>, within: &VhostArgs, o
     ended?;
     let text = match (why, interrupted) {
         (Some(why), _) => format!("{} stay in queue {name}: {why}", messages(stay)),
-        (None, true) => "interrupted; whatever was moved is safe where it is now".to_owned(),
+        (None, true) => "interrupted; messages moved so far are stored in the target".to_owned(),
         (None, false) => return Ok(()),
     };
     if out.json { Err(Failure::Reported) } else { Err(Failure::Other(text)) }
 }
 
-/// Asks for one piece after the other. A piece that is under way when Ctrl-C comes is waited for: what it has moved is to be reported.
+/// Requests batch after batch. Ctrl-C waits for the current batch, so that its result is reported.
 async fn pieces(
     client: &Arc<HttpClient>,
     at: &str,
@@ -72,7 +72,7 @@ async fn pieces(
     total: u64,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
-    // From here on, and not from when it is waited for: else a Ctrl-C in between would end the process.
+    // Installed before the first request: without a handler Ctrl-C would end the process.
     let mut interrupt = signal(SignalKind::interrupt())?;
     while progress.moved + progress.stay < total && !progress.interrupted {
         let limit = (total - progress.moved - progress.stay).min(PIECE);
@@ -93,7 +93,7 @@ async fn pieces(
         progress.stay += stay;
         progress.why = progress.why.take().or(why);
         tell(progress.moved, total)?;
-        // What came too late to keep anything back was none.
+        // An interrupt that came too late to leave messages is not reported.
         progress.interrupted &= !done && progress.moved + progress.stay < total;
         if done || progress.stay >= STAY_MAX || moved + stay == 0 {
             break;
@@ -102,7 +102,7 @@ async fn pieces(
     Ok(())
 }
 
-/// How far it is, on a terminal.
+/// Shows the progress on a terminal.
 fn tell(moved: u64, total: u64) -> Result<(), Failure> {
     let mut err = io::stderr();
     if err.is_terminal() && total > PIECE {

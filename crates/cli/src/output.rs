@@ -1,4 +1,4 @@
-//! Writing for people and for programs.
+//! Output for users and for programs.
 
 use super::Failure;
 use serde::Serialize;
@@ -9,21 +9,21 @@ const DIM: &str = "\x1b[2m";
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Where a command writes.
+/// The output of a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Out {
-    /// For programs.
+    /// Whether to write JSON.
     pub(super) json: bool,
     color: bool,
 }
 
-/// Whether colours are welcome at all: `NO_COLOR` asks for none (no-color.org).
+/// Whether colours may be used: `NO_COLOR` disables them (no-color.org).
 pub(super) fn wants_color() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 impl Out {
-    /// Colours only for a terminal.
+    /// Uses colours only on a terminal.
     pub(super) fn new(json: bool) -> Out {
         Out { json, color: wants_color() && !json && io::stdout().is_terminal() }
     }
@@ -32,7 +32,7 @@ impl Out {
         Ok(writeln!(io::stdout().lock(), "{text}")?)
     }
 
-    /// A JSON document, over several lines.
+    /// Writes a JSON document, over several lines.
     pub(super) fn value<T: Serialize>(self, value: &T) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(value).map_err(|e| Failure::Other(e.to_string()))?;
         self.line(&text)
@@ -54,7 +54,7 @@ impl Out {
         if self.color { format!("{color}{text}{PLAIN}") } else { text.to_owned() }
     }
 
-    /// What there is of something: `value` for programs, a table for people, or the word `empty`.
+    /// Writes a list: `value` as JSON, or as a table, or the word `empty`.
     pub(super) fn listing<T: Serialize>(
         self,
         value: &T,
@@ -69,7 +69,7 @@ impl Out {
         }
     }
 
-    /// A table with aligned columns; numbers to the right.
+    /// Writes a table with aligned columns; numbers are right-aligned.
     pub(super) fn table(self, head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         let widths: Vec<usize> = head
             .iter()
@@ -104,7 +104,7 @@ fn aligned(row: &[String], widths: &[usize], numeric: &[bool]) -> String {
     cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes.
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;

@@ -4,7 +4,7 @@ use super::Failure;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The pairs that were given under an argument of that name.
+/// Parses the values of an argument of that name.
 pub(super) fn pairs(given: &[String], argument: &str) -> Result<BTreeMap<String, String>, Failure> {
     let mut pairs = BTreeMap::new();
     for pair in given {
@@ -15,7 +15,7 @@ pub(super) fn pairs(given: &[String], argument: &str) -> Result<BTreeMap<String,
     Ok(pairs)
 }
 
-/// As [`pairs`], of arguments as RabbitMQ has them: a value is JSON, or else a text as it stands there.
+/// As [`pairs`], for RabbitMQ arguments: a value is JSON, or a string if it is not.
 pub(super) fn arguments(given: &[String]) -> Result<Map<String, Value>, Failure> {
     let value = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
     Ok(pairs(given, "--argument ")?.into_iter().map(|(name, text)| (name, value(text))).collect())

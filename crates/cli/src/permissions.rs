@@ -1,4 +1,4 @@
-//! `polylogue permission`: what users may do in virtual hosts, as RabbitMQ has it.
+//! `polylogue permission`: permissions of users in virtual hosts, as in RabbitMQ.
 
 use super::Failure;
 use super::args::{DeletePermissionArgs, PermissionCommand, ServerArgs, SetPermissionArgs, VhostArgs};
@@ -24,7 +24,7 @@ fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
     out.listing(&all, "no permissions", &["USER", "VIRTUAL HOST", "CONFIGURE", "WRITE", "READ"], &rows)
 }
 
-/// Where what a user may do in a virtual host is.
+/// Returns the path of a user's permissions in a virtual host.
 fn place(within: &VhostArgs, user: &str) -> String {
     format!("{}/{}", path(within, "permissions"), segment(user))
 }
@@ -35,7 +35,7 @@ fn set(args: &SetPermissionArgs, out: &Out) -> Result<(), Failure> {
     if out.json {
         return out.value(&json!({ "set": args.name, "vhost": args.within.vhost }));
     }
-    out.line(&format!("set what {} may do in virtual host {}", args.name, args.within.vhost))
+    out.line(&format!("set the permissions of {} in virtual host {}", args.name, args.within.vhost))
 }
 
 fn delete(args: &DeletePermissionArgs, out: &Out) -> Result<(), Failure> {
@@ -43,5 +43,5 @@ fn delete(args: &DeletePermissionArgs, out: &Out) -> Result<(), Failure> {
     if out.json {
         return out.value(&json!({ "deleted": args.name, "vhost": args.within.vhost }));
     }
-    out.line(&format!("{} may do nothing more in virtual host {}", args.name, args.within.vhost))
+    out.line(&format!("deleted the permissions of {} in virtual host {}", args.name, args.within.vhost))
 }

@@ -12,11 +12,11 @@ use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 
-/// What is read at a time; a batch is sent when what was read is used up. Bytes.
+/// Size of one read; a batch is sent when all input read so far is used. Bytes.
 const READ_BYTES: usize = 256 << 10;
-/// A batch is sent when it has this much, before compression. Bytes.
+/// A batch of this size is sent, before compression. Bytes.
 const BATCH_BYTES_MAX: usize = 512 << 10;
-/// The longest line. Bytes.
+/// The maximum length of a line. Bytes.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn run(args: &ProduceArgs, out: &Out) -> Result<(), Failure> {
@@ -48,10 +48,10 @@ pub(super) fn run(args: &ProduceArgs, out: &Out) -> Result<(), Failure> {
     producer.finish()
 }
 
-/// A header's name and value.
+/// A header's key and value.
 type Header = (Vec<u8>, Vec<u8>);
 
-/// Headers as they were given.
+/// Parses headers.
 fn headers(given: &[String]) -> Result<Vec<Header>, Failure> {
     let pair = |text: &String| match text.split_once('=') {
         Some((name, value)) => Ok((name.as_bytes().to_vec(), value.as_bytes().to_vec())),
@@ -67,9 +67,9 @@ struct Producer<'a> {
     topic: Topic,
     headers: Vec<Header>,
     clock: Arc<dyn Clock>,
-    /// What waits to be sent, by partition.
+    /// Batches to be sent, by partition.
     batches: BTreeMap<i32, BatchBuilder>,
-    /// The partition of messages without a key, until the batch is sent.
+    /// The partition for messages without a key, until the batch is sent.
     in_turn: i32,
     count: u64,
 }
@@ -94,7 +94,7 @@ impl Producer<'_> {
                 }
             }
             self.take(&line, number)?;
-            // The next line may be long in coming: what is there goes out.
+            // The next line may take long: send what there is.
             if !input.buffer().contains(&b'\n') {
                 self.send_all()?;
             }
@@ -172,7 +172,7 @@ impl Producer<'_> {
     }
 }
 
-/// What stands in front of the first `separator`, and what behind it.
+/// Splits at the first `separator`.
 fn split<'a>(line: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let at = match separator.is_empty() {
         true => None,
@@ -181,7 +181,7 @@ fn split<'a>(line: &'a [u8], separator: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     Some((line.get(..at)?, line.get(at + separator.len()..)?))
 }
 
-/// The partition where Kafka's own producer puts a key.
+/// Returns a key's partition, by the algorithm of Kafka's producer.
 fn by_key(key: &[u8], partitions: i32) -> i32 {
     let to = partition_of_key(key, usize::try_from(partitions).unwrap_or(0));
     i32::try_from(to).unwrap_or(0)

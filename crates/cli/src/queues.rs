@@ -21,7 +21,7 @@ pub(super) fn run(command: &QueueCommand, out: &Out) -> Result<(), Failure> {
     }
 }
 
-/// Where the things of a kind of a virtual host are.
+/// Returns the path of a kind of objects in a virtual host.
 pub(super) fn path(within: &VhostArgs, kind: &str) -> String {
     format!("/vhosts/{}/{kind}", segment(&within.vhost))
 }
@@ -30,7 +30,7 @@ pub(super) fn yes(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
 }
 
-/// Arguments as a table shows them.
+/// Formats arguments for a table.
 pub(super) fn shown(arguments: &serde_json::Map<String, Value>) -> String {
     let one = |(name, value): (&String, &Value)| match value {
         Value::String(text) => format!("{name}={text}"),
@@ -77,7 +77,7 @@ fn get(args: &GetMessagesArgs, out: &Out) -> Result<(), Failure> {
         return out.value(&got);
     }
     if got.messages.is_empty() {
-        return out.line(&format!("nothing is ready in queue {}", args.name));
+        return out.line(&format!("queue {} has no ready messages", args.name));
     }
     for message in &got.messages {
         let head = if args.verbose { head(message) } else { encoding(message).to_owned() };
@@ -87,12 +87,12 @@ fn get(args: &GetMessagesArgs, out: &Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a body is in, where it is not as it came.
+/// Returns the encoding of a body that is not text.
 fn encoding(message: &Message) -> &'static str {
     if message.encoding == "text" { "" } else { "base64" }
 }
 
-/// What stands in front of a body.
+/// Formats what `--verbose` prints before a body.
 fn head(message: &Message) -> String {
     let exchange = if message.exchange.is_empty() { "-" } else { &message.exchange };
     let again = if message.redelivered { " redelivered" } else { "" };
@@ -103,7 +103,7 @@ fn head(message: &Message) -> String {
     format!("{exchange} {}{again}{properties} {}", message.routing_key, encoding(message)).trim_end().to_owned()
 }
 
-/// A word for so many of something.
+/// Formats a number of messages.
 pub(super) fn messages(count: u64) -> String {
     format!("{count} {}", if count == 1 { "message" } else { "messages" })
 }

@@ -7,11 +7,11 @@ use super::pairs::pairs;
 use crate::client::http::segment;
 use polylogue_admin::api::settings::{ChangeSettings, SettingValue, SettingsList};
 
-/// The source of defaults, as the API calls it.
+/// The API's name for the source of defaults.
 const DEFAULT: &str = "DEFAULT_CONFIG";
 
-/// Where the settings of a scope are, and what they are called. What holds for a node is shown where nothing else is asked
-/// for; what is set is set for all.
+/// Returns the path and the name of a scope. Without a scope, `get` shows the effective values of the node, and `set` sets them for all
+/// nodes.
 fn place(scope: &ScopeArgs, otherwise: &str) -> String {
     match (&scope.group, &scope.client_metrics) {
         (Some(group), _) => format!("/settings/groups/{}", segment(group)),
@@ -28,13 +28,13 @@ pub(super) fn get(args: &GetArgs, out: &Out) -> Result<(), Failure> {
         names => names.contains(&setting.name),
     });
     if let Some(unknown) = args.names.iter().find(|name| list.settings.iter().all(|setting| setting.name != **name)) {
-        return Err(Failure::Usage(format!("there is no setting {unknown} there")));
+        return Err(Failure::Usage(format!("unknown setting {unknown}")));
     }
     if out.json {
         return out.value(&list);
     }
     if list.settings.is_empty() {
-        return out.line("nothing is set");
+        return out.line("no settings are set");
     }
     let row = |setting: &SettingValue| {
         let value =
@@ -54,13 +54,13 @@ pub(super) fn set(args: &SetArgs, out: &Out) -> Result<(), Failure> {
         return out.value(&change);
     }
     if args.dry_run {
-        return out.line("this could be set");
+        return out.line("valid; nothing was changed");
     }
     for (name, value) in &change.set {
         out.line(&format!("{name} is now {value}"))?;
     }
     for name in &change.delete {
-        out.line(&format!("{name} is not set any more"))?;
+        out.line(&format!("{name} was deleted"))?;
     }
     Ok(())
 }

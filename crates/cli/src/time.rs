@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::time::UNIX_EPOCH;
 
-/// `+02:00`.
+/// Length of `+02:00`.
 const OFFSET_CHARS: usize = 6;
 
-/// `@` and milliseconds, or a time as RFC 3339 has it, as milliseconds since 1970. A time without an offset is one of UTC. `None` for
+/// Parses `@` and milliseconds, or an RFC 3339 time; returns milliseconds since 1970. Without an offset the time is UTC. `None` for
 /// anything else, and for times before 1970.
 pub(super) fn parse_time_ms(text: &str) -> Option<i64> {
     if let Some(ms) = text.strip_prefix('@') {
@@ -18,8 +18,8 @@ pub(super) fn parse_time_ms(text: &str) -> Option<i64> {
     ms.checked_sub(ahead_ms).filter(|ms| *ms >= 0)
 }
 
-/// Splits `2026-01-31T14:00:00+02:00` into the time there and how far it is ahead of UTC. Milliseconds; 0 where nothing is said.
-/// `None` for an offset that is none.
+/// Splits `2026-01-31T14:00:00+02:00` into the local time and its offset from UTC. Milliseconds; 0 without an offset.
+/// `None` for an invalid offset.
 fn split_offset(text: &str) -> Option<(&str, i64)> {
     let Some((local, offset)) = text.len().checked_sub(OFFSET_CHARS).and_then(|at| text.split_at_checked(at)) else {
         return Some((text, 0));

@@ -16,7 +16,7 @@ pub(super) fn create(args: &CreateArgs, out: &Out) -> Result<(), Failure> {
         return out.value(&topic);
     }
     if args.dry_run {
-        return out.line(&format!("topic {} could be created", topic.name));
+        return out.line(&format!("topic {} can be created", topic.name));
     }
     let count = topic.partitions.len();
     let noun = if count == 1 { "partition" } else { "partitions" };
@@ -76,7 +76,7 @@ pub(super) fn alter(args: &AlterArgs, out: &Out) -> Result<(), Failure> {
         return out.value(&change);
     }
     if args.dry_run {
-        return out.line(&format!("topic {} could be changed", args.name));
+        return out.line(&format!("topic {} can be changed", args.name));
     }
     out.line(&format!("changed topic {}", args.name))
 }

@@ -36,7 +36,7 @@ fn set(args: &SetUserArgs, out: &Out) -> Result<(), Failure> {
     out.line(&format!("set user {}", args.name))
 }
 
-/// A new password, which is not shown while it is written at a terminal.
+/// Reads a new password, without echo on a terminal.
 fn password(user: &str) -> Result<String, Failure> {
     let stdin = io::stdin();
     let password = if stdin.is_terminal() {
@@ -47,7 +47,7 @@ fn password(user: &str) -> Result<String, Failure> {
         line.trim_end_matches(['\n', '\r']).to_owned()
     };
     if password.is_empty() {
-        return Err(Failure::Usage("a password is not empty".to_owned()));
+        return Err(Failure::Usage("the password is empty".to_owned()));
     }
     Ok(password)
 }

@@ -1,4 +1,4 @@
-//! The options as the server uses them: typed, checked against each other.
+//! The typed configuration, with checks across options.
 
 use super::resolve::{OptionError, Resolved};
 use super::table as t;
@@ -21,29 +21,29 @@ use std::sync::Arc;
 /// One listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenerConfig {
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Whether it is spoken over TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
-    /// Where it is bound.
+    /// The address to bind to.
     pub bind: HostPort,
     /// The advertised address, if set; its port is 0 for the listener's own.
     pub advertise: Option<HostPort>,
 }
 
-/// Where clients have to say who they are.
+/// Which listeners require a login.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoginPolicy {
-    /// At listeners that others than this machine can reach.
+    /// Those that are not bound to a loopback address.
     Auto,
-    /// At all.
+    /// All.
     Always,
-    /// At none.
+    /// None.
     Never,
 }
 
 impl LoginPolicy {
-    /// Whether a listener at this address asks.
+    /// Whether a listener at this address requires a login.
     #[must_use]
     pub fn asks_at(self, address: IpAddr) -> bool {
         match self {
@@ -54,19 +54,19 @@ impl LoginPolicy {
     }
 }
 
-/// What holds for the user `guest`.
+/// The rule for the user `guest`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GuestPolicy {
-    /// A new directory has it unless its first start makes an administrator; it logs in from this machine.
+    /// Created in a new directory unless its first start creates an administrator; may log in from this machine.
     Auto,
-    /// A new directory has it; it logs in from this machine.
+    /// Created in a new directory; may log in from this machine.
     On,
-    /// It never logs in, and no new directory has it.
+    /// Not created, and may not log in.
     Off,
 }
 
 impl GuestPolicy {
-    /// The rule for the user in a process that makes an administrator at its first start, or none.
+    /// Returns the model's rule, given whether the first start creates an administrator.
     #[must_use]
     pub fn rule(self, makes_administrator: bool) -> GuestRule {
         let is_made = self == GuestPolicy::On || self == GuestPolicy::Auto && !makes_administrator;
@@ -74,52 +74,52 @@ impl GuestPolicy {
     }
 }
 
-/// Everything of the `[log]` section.
+/// The `[log]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogConfig {
-    /// Journals of durability `sync`.
+    /// Number of journals of durability `sync`.
     pub sync_shards: u32,
     /// The size of a journal file. Bytes.
     pub journal_file_bytes: u64,
-    /// How journals are written.
+    /// The I/O mode of journals.
     pub journal_io: JournalIo,
-    /// Journal replayed at a start. Bytes.
+    /// Journal size that triggers a checkpoint. Bytes.
     pub checkpoint_bytes_max: u64,
-    /// Free disk space under which messages are refused. Bytes.
+    /// Free disk space below which writes are refused. Bytes.
     pub disk_reserve_bytes: u64,
-    /// Free disk space under which publishers to queues wait. Bytes.
+    /// Free disk space that raises the disk alarm. Bytes.
     pub disk_free_limit_bytes: u64,
-    /// The pace of a backup, at the most. Bytes a second.
+    /// The maximum read rate of a backup. Bytes per second.
     pub backup_bytes_per_sec: u64,
-    /// How long a backup may take. Milliseconds.
+    /// Timeout for a backup. Milliseconds.
     pub backup_ms_max: u64,
-    /// How long an acknowledged `async` message stays unflushed. Milliseconds.
+    /// The longest time that an acknowledged `async` message stays unflushed. Milliseconds.
     pub async_flush_ms_max: u64,
-    /// How long a record without a waiter stays unflushed. Milliseconds.
+    /// The longest time that a record without a waiter stays unflushed. Milliseconds.
     pub lazy_flush_ms_max: u64,
-    /// Partitions of all topics.
+    /// The maximum number of partitions of all topics.
     pub partitions_max: u64,
-    /// What a `memory` partition keeps. Bytes.
+    /// The size of a `memory` partition. Bytes.
     pub memory_partition_bytes_max: u64,
     /// Threads that read cold data.
     pub reader_threads: usize,
-    /// Recent messages in memory. Bytes.
+    /// The cache of recent messages. Bytes.
     pub tail_cache_bytes: usize,
-    /// What that may grow to for readers behind; 0 for a share of what the machine has. Bytes.
+    /// The size to which it may grow for lagging readers; 0 for a share of the machine's memory. Bytes.
     pub tail_cache_bytes_max: usize,
-    /// Pieces of journals in memory that were read back. Bytes.
+    /// The cache of journal data read back from disk. Bytes.
     pub read_cache_bytes: usize,
-    /// Pieces of segment indexes in memory. Bytes.
+    /// The cache of segment indexes. Bytes.
     pub index_cache_bytes: usize,
-    /// Segment files held open.
+    /// The maximum number of open segment files.
     pub open_segments_max: usize,
-    /// Long-lived data that makes a merge due. Bytes.
+    /// Long-lived data that triggers a merge. Bytes.
     pub merge_bytes: u64,
-    /// Journal files that a merge brings into the page cache at first, at the most. Bytes.
+    /// The maximum amount of journal files that a merge preloads into the page cache. Bytes.
     pub merge_preload_bytes: u64,
-    /// Age of long-lived data that makes a merge due. Milliseconds.
+    /// Age of long-lived data that triggers a merge. Milliseconds.
     pub merge_ms_max: u64,
-    /// Sealed journal that makes a merge of everything due. Bytes.
+    /// Size of sealed journals that triggers a merge of all data. Bytes.
     pub journal_keep_bytes_max: u64,
 }
 
@@ -130,63 +130,63 @@ pub struct ServerConfig {
     pub data: PathBuf,
     /// The listeners, in the order given.
     pub listeners: Vec<ListenerConfig>,
-    /// What TLS is made of; none when no listener speaks it.
+    /// The files of TLS; none if no listener uses it.
     pub tls: Option<TlsFiles>,
-    /// Whose tokens are logins; none when tokens are not.
+    /// The issuer of tokens; none if tokens are not accepted.
     pub oauth: Option<OAuthConfig>,
-    /// Where clients have to say who they are.
+    /// Which listeners require a login.
     pub login: LoginPolicy,
-    /// What holds for the user `guest`.
+    /// The rule for the user `guest`.
     pub guest: GuestPolicy,
-    /// Connections of clients at a time.
+    /// The limit on client connections.
     pub connections_max: usize,
-    /// Bytes of requests in work over all connections.
+    /// Memory of requests in progress, over all connections. Bytes.
     pub inflight_bytes_max: usize,
-    /// What groups of Kafka's clients may hold in memory. Bytes.
+    /// Memory of Kafka consumer groups. Bytes.
     pub group_bytes_max: usize,
-    /// What those of one user may. Bytes.
+    /// The same, per user. Bytes.
     pub group_bytes_per_user_max: usize,
-    /// Bytes of responses not yet taken over all connections.
+    /// Memory of responses that clients have not received, over all connections. Bytes.
     pub output_bytes_max: usize,
-    /// Memory of the process above which publishers to queues wait; 0 for what fits the machine. Bytes.
+    /// The memory high watermark; 0 for a share of the machine's memory. Bytes.
     pub memory_limit_bytes: u64,
-    /// How long a client may take nothing of a response. Milliseconds.
+    /// How long a client may receive nothing of a response. Milliseconds.
     pub write_stall_ms_max: u64,
-    /// Threads that serve connections; `None` for one a core.
+    /// Threads that serve connections; `None` for one per core.
     pub worker_threads: Option<usize>,
-    /// Connections to the http listeners at a time.
+    /// The limit on connections to the http listeners.
     pub http_connections_max: usize,
-    /// Connections to the http listeners at a time from one address.
+    /// The same, per address.
     pub http_connections_per_ip_max: usize,
-    /// Bodies of http requests on their way at a time from one address.
+    /// The limit on http request bodies being received, per address.
     pub http_bodies_per_ip_max: usize,
-    /// How long one may take. Milliseconds.
+    /// Timeout for receiving one. Milliseconds.
     pub http_body_ms_max: u64,
-    /// The largest body of an http request. Bytes.
+    /// The maximum size of an http request body. Bytes.
     pub http_body_bytes_max: usize,
-    /// Where reports for the console are.
+    /// Directory of the reports shown in the console.
     pub http_reports: Option<PathBuf>,
-    /// How long a stop waits for requests in work. Milliseconds.
+    /// How long a shutdown waits for requests in progress. Milliseconds.
     pub shutdown_ms_max: u64,
-    /// What is logged.
+    /// The log filter.
     pub log_filter: String,
     /// Whether log lines are JSON.
     pub log_json: bool,
-    /// The log.
+    /// The `[log]` section.
     pub log: LogConfig,
     /// AMQP's settings.
     pub amqp: AmqpSettings,
-    /// Whether classic queues of AMQP hand out messages before they are flushed.
+    /// Whether classic queues deliver messages before they are flushed.
     pub early_deliveries: bool,
-    /// The longest that a queue of AMQP withholds credit from publishers without confirms. Milliseconds.
+    /// The longest time that a queue withholds credit from publishers without confirms. Milliseconds.
     pub publish_credit_ms_max: u64,
     /// Kafka's settings.
     pub kafka: BrokerSettings,
-    /// Things that the operator should know, one line each.
+    /// Warnings for the operator, one line each.
     pub warnings: Vec<String>,
 }
 
-/// Kafka's settings that have another name here.
+/// Kafka settings whose counterpart here has another name.
 const ELSEWHERE: [(&str, &str); 18] = [
     ("advertised.listeners", "server.advertise"),
     ("listeners", "server.listen"),
@@ -209,10 +209,10 @@ const ELSEWHERE: [(&str, &str); 18] = [
 ];
 
 impl ServerConfig {
-    /// Makes the configuration out of the values that hold.
+    /// Makes the configuration from resolved values.
     ///
     /// # Errors
-    /// A Kafka setting that Kafka does not know or whose value does not fit, or options that contradict each other.
+    /// An unknown or invalid Kafka setting, or options that contradict each other.
     pub fn from_resolved(r: &Resolved) -> Result<ServerConfig, OptionError> {
         let (kafka, warnings) = kafka(r)?;
         let listeners = listeners(r)?;
@@ -269,7 +269,7 @@ impl ServerConfig {
     }
 }
 
-/// On a machine with small pointers a size may be larger than memory can be; then it is no bound.
+/// Converts a size; saturates where pointers are smaller, which means no limit.
 fn small(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
@@ -305,7 +305,7 @@ fn log(r: &Resolved) -> LogConfig {
     }
 }
 
-/// AMQP's settings. Clients split the version at its dots and compare numbers: another text would break them, not us.
+/// Returns the AMQP settings. Clients parse the version as numbers separated by dots, so that another format would break them.
 fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
     let version = r.value(&t::AMQP_VERSION);
     let numbers: Vec<Option<u32>> = version.split('.').map(|part| part.parse().ok()).collect();
@@ -341,13 +341,13 @@ fn amqp(r: &Resolved) -> Result<AmqpSettings, OptionError> {
         mechanisms,
         anonymous_user,
         message_bytes_max,
-        // One message has to fit, and another that begins while it is on its way.
+        // Must fit one message, and the start of another that arrives meanwhile.
         assembling_bytes_max: default.assembling_bytes_max.max(small(message_bytes_max.saturating_mul(2))),
         ..default
     })
 }
 
-/// Kafka's settings, and a warning for each that means nothing here.
+/// Returns Kafka's settings, and a warning for each one without effect.
 fn kafka(r: &Resolved) -> Result<(BrokerSettings, Vec<String>), OptionError> {
     let base = TopicConfig {
         durability: match r.value(&t::DURABILITY) {
@@ -371,7 +371,7 @@ fn kafka(r: &Resolved) -> Result<(BrokerSettings, Vec<String>), OptionError> {
             let instead = instead.map_or(String::new(), |(_, ours)| format!("; see {ours}"));
             let why = match tolerated(name) {
                 Some(Tolerated::Removed) => ": Kafka has removed it",
-                Some(Tolerated::Plugin) => ": it is for a plugin of Kafka's brokers",
+                Some(Tolerated::Plugin) => ": it belongs to a plugin of Kafka brokers",
                 None => "",
             };
             format!("kafka.{name} (from {source}) has no effect here{why}{instead}")
@@ -382,7 +382,7 @@ fn kafka(r: &Resolved) -> Result<(BrokerSettings, Vec<String>), OptionError> {
     Ok((settings, warnings))
 }
 
-/// What the broker is started with, for changes and listings of settings while it runs.
+/// Returns the settings fixed at the start, for DescribeConfigs and AlterConfigs.
 fn fixed(r: &Resolved, topic_base: TopicConfig, mut raw: BTreeMap<String, String>) -> Fixed {
     let tail_cache_bytes = r.number(&t::TAIL_CACHE_BYTES);
     if tail_cache_bytes != polylogue_types::limits::TAIL_CACHE_BYTES as u64 {
@@ -393,13 +393,13 @@ fn fixed(r: &Resolved, topic_base: TopicConfig, mut raw: BTreeMap<String, String
     Fixed { topic_base, raw, data_dir }
 }
 
-/// The files of TLS, where a listener wants them.
+/// Returns the files of TLS, if a listener needs them.
 fn tls(r: &Resolved, listeners: &[ListenerConfig]) -> Result<Option<TlsFiles>, OptionError> {
     let Some(listener) = listeners.iter().find(|listener| listener.tls) else { return Ok(None) };
     let path = |def: &t::OptionDef| Some(PathBuf::from(r.value(def))).filter(|path| !path.as_os_str().is_empty());
     let missing = |def: &t::OptionDef| {
         let (protocol, at) = (listener.protocol.name(), &listener.bind);
-        OptionError(format!("{}: {protocol}+tls={at} wants one", def.full_name()))
+        OptionError(format!("{}: {protocol}+tls={at} requires one", def.full_name()))
     };
     let client_auth = match r.value(&t::TLS_CLIENT_AUTH) {
         "request" => ClientAuth::Request,
@@ -408,13 +408,13 @@ fn tls(r: &Resolved, listeners: &[ListenerConfig]) -> Result<Option<TlsFiles>, O
     };
     let client_ca = path(&t::TLS_CLIENT_CA);
     if client_ca.is_none() && client_auth != ClientAuth::None {
-        return Err(OptionError(format!("{}: tls.client_auth wants one", t::TLS_CLIENT_CA.full_name())));
+        return Err(OptionError(format!("{}: tls.client_auth requires one", t::TLS_CLIENT_CA.full_name())));
     }
     let rules = r.value(&t::TLS_PRINCIPALS);
     let wrong = |why: String| OptionError(format!("{}: {why}", t::TLS_PRINCIPALS.full_name()));
     let principals = match rules.is_empty() {
         true => None,
-        false if client_auth == ClientAuth::None => return Err(wrong("it wants tls.client_auth".to_owned())),
+        false if client_auth == ClientAuth::None => return Err(wrong("it requires tls.client_auth".to_owned())),
         false => Some(PrincipalRules::parse(rules).map_err(wrong)?),
     };
     Ok(Some(TlsFiles {
@@ -428,7 +428,7 @@ fn tls(r: &Resolved, listeners: &[ListenerConfig]) -> Result<Option<TlsFiles>, O
     }))
 }
 
-/// Whose tokens are logins, where any are.
+/// Returns the token settings, if tokens are accepted.
 fn oauth(r: &Resolved) -> Result<Option<OAuthConfig>, OptionError> {
     let text = |def: &t::OptionDef| Some(r.value(def).to_owned()).filter(|text| !text.is_empty());
     let Some(jwks) = text(&t::OAUTH_JWKS) else { return Ok(None) };
@@ -448,7 +448,7 @@ fn oauth(r: &Resolved) -> Result<Option<OAuthConfig>, OptionError> {
     Ok(Some(OAuthConfig { source, ca, refresh_ms, rules }))
 }
 
-/// Listeners with what they advertise: the first advertised address of a protocol is for its first listener, and so on.
+/// Returns the listeners with their advertised addresses: the n-th advertised address of a protocol belongs to its n-th listener.
 fn listeners(r: &Resolved) -> Result<Vec<ListenerConfig>, OptionError> {
     let list = |def: &t::OptionDef| {
         ProtocolAddress::parse_list(r.value(def)).map_err(|why| OptionError(format!("{}: {why}", def.full_name())))
@@ -469,7 +469,7 @@ fn listeners(r: &Resolved) -> Result<Vec<ListenerConfig>, OptionError> {
         return Err(OptionError(format!("server.advertise: {left}: there is no {protocol} listener left for it")));
     }
     if listeners.is_empty() {
-        return Err(OptionError("server.listen: no listener is left; name at least one".to_owned()));
+        return Err(OptionError("server.listen: at least one listener is required".to_owned()));
     }
     Ok(listeners)
 }

@@ -1,4 +1,4 @@
-//! docs/config.md, out of the table.
+//! Generates docs/config.md from the table.
 
 use super::env::{CONFIG_VARIABLE, variable};
 use super::resolve::{Resolved, Setting};
@@ -6,7 +6,7 @@ use super::table::Section;
 use polylogue_kafka::config::{Effect, TOPIC_CONFIGS};
 use std::fmt::Write as _;
 
-/// The reference of all options and topic configs, as Markdown.
+/// Returns the reference of all options and topic configs, as Markdown.
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(

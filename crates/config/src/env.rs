@@ -1,28 +1,28 @@
-//! The variables of the environment: each option has one.
+//! Environment variables: one for each option.
 
 use super::resolve::{Given, OptionError, Source};
 use super::table::{OPTIONS, Section};
 use polylogue_kafka::config::{known_broker_names, nearest, tolerated_broker_names};
 use std::path::PathBuf;
 
-/// Names the configuration file.
+/// Path of the configuration file.
 pub const CONFIG_VARIABLE: &str = "POLYLOGUE_CONFIG";
-/// Where the admin commands find the server's http listener.
+/// URL of the server's http listener, for the admin commands.
 pub const SERVER_VARIABLE: &str = "POLYLOGUE_SERVER";
-/// Where `produce` and `consume` find the server's kafka listener.
+/// Address of the server's kafka listener, for `produce` and `consume`.
 pub const BOOTSTRAP_VARIABLE: &str = "POLYLOGUE_BOOTSTRAP";
 
-/// The password of the first administrator, for where there is none yet. No option, so that nothing shows it.
+/// The initial administrator's password. Not an option, so that it is never listed.
 pub use polylogue_net::users::ADMIN_PASSWORD_VARIABLE;
-/// As whom the commands that ask a server log in, and with which password.
+/// The user name and password of commands that connect to a server.
 pub const USER_VARIABLE: &str = "POLYLOGUE_USER";
 /// See [`USER_VARIABLE`].
 pub const PASSWORD_VARIABLE: &str = "POLYLOGUE_PASSWORD";
 
-/// Who signs the certificates of servers that commands talk to.
+/// The CA of servers that commands connect to.
 pub const CA_VARIABLE: &str = "POLYLOGUE_CA";
 
-/// Those of no option.
+/// Variables that belong to no option.
 const OTHERS: [&str; 7] = [
     CONFIG_VARIABLE,
     SERVER_VARIABLE,
@@ -35,7 +35,7 @@ const OTHERS: [&str; 7] = [
 
 const PREFIX: &str = "POLYLOGUE_";
 
-/// The variable of an option: `POLYLOGUE_`, the section unless it is `server`, and the name, with `_` for every dot.
+/// Returns an option's variable: `POLYLOGUE_`, the section unless it is `server`, and the name, with `_` for every dot.
 #[must_use]
 pub fn variable(section: Section, name: &str) -> String {
     let section = match section {
@@ -49,7 +49,7 @@ pub fn variable(section: Section, name: &str) -> String {
     format!("{PREFIX}{section}{}", name.to_ascii_uppercase().replace(['.', '-'], "_"))
 }
 
-/// The file that [`CONFIG_VARIABLE`] names.
+/// Returns the path that [`CONFIG_VARIABLE`] names.
 pub(super) fn config_file(variables: &[(String, String)]) -> Option<PathBuf> {
     variables.iter().find(|(name, value)| name == CONFIG_VARIABLE && !value.is_empty()).map(|(_, v)| PathBuf::from(v))
 }
@@ -57,7 +57,7 @@ pub(super) fn config_file(variables: &[(String, String)]) -> Option<PathBuf> {
 /// Reads all variables that start with `POLYLOGUE_`. Empty ones count as not set.
 ///
 /// # Errors
-/// One that belongs to no option: most likely a mistyped name, which must not pass unnoticed.
+/// A variable of no option: most likely misspelled, so that it must not be ignored.
 pub(super) fn read(variables: &[(String, String)]) -> Result<Vec<Given>, OptionError> {
     let mut known: Vec<(String, String)> =
         OPTIONS.iter().map(|def| (variable(def.section, def.name), def.full_name())).collect();
@@ -69,7 +69,7 @@ pub(super) fn read(variables: &[(String, String)]) -> Result<Vec<Given>, OptionE
             continue;
         }
         let Some((_, option)) = known.iter().find(|(variable, _)| variable == name) else {
-            // What all have in common says nothing about what was meant.
+            // The common prefix says nothing about similarity.
             let rest = |variable: &'_ str| variable.strip_prefix(PREFIX).unwrap_or_default().to_owned();
             let candidates: Vec<String> = known.iter().map(|(variable, _)| rest(variable)).collect();
             let meant = nearest(&rest(name), candidates.iter().map(String::as_str))
@@ -82,8 +82,8 @@ pub(super) fn read(variables: &[(String, String)]) -> Result<Vec<Given>, OptionE
     Ok(given)
 }
 
-/// Kubernetes gives every container a set of variables for each service: one named `polylogue` or `polylogue-kafka`
-/// makes `POLYLOGUE_SERVICE_HOST`, `POLYLOGUE_KAFKA_PORT_9092_TCP_ADDR` and the like. They are not meant for us.
+/// Whether it is a variable that Kubernetes sets for a service: one named `polylogue` or `polylogue-kafka` yields
+/// `POLYLOGUE_SERVICE_HOST`, `POLYLOGUE_KAFKA_PORT_9092_TCP_ADDR` and the like. Those are ignored.
 fn is_service_link(name: &str) -> bool {
     let is_port_link = |rest: &str| {
         let number = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

@@ -12,7 +12,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Reads all values of the file, in no particular order.
 ///
 /// # Errors
-/// When it cannot be read, is no TOML, has a section that is not known, or a value of a kind that no option has.
+/// It cannot be read, is not TOML, has an unknown section, or a value of an unsupported type.
 pub(super) fn read(path: &Path) -> Result<Vec<Given>, OptionError> {
     let shown = path.display();
     let cannot = |why: String| OptionError(format!("cannot read the configuration file {shown}: {why}"));
@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Given>, OptionError> {
     Ok(given)
 }
 
-/// A dotted key such as `num.partitions` is a table in a table to TOML, and one name to us.
+/// TOML parses a dotted key such as `num.partitions` as nested tables; here it is one name.
 fn flatten(prefix: &str, table: &Table, path: &Path, given: &mut Vec<Given>) -> Result<(), OptionError> {
     for (key, value) in table {
         let name = format!("{prefix}.{key}");
@@ -72,5 +72,5 @@ fn scalar(value: &Value) -> Option<String> {
 }
 
 fn unfit(name: &str, path: &Path) -> OptionError {
-    OptionError(format!("{name} in {}: expected a text, a number, a truth value or a list of them", path.display()))
+    OptionError(format!("{name} in {}: expected a string, a number, a boolean or a list of them", path.display()))
 }

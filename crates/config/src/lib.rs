@@ -1,4 +1,4 @@
-//! Every option of the server: its table, where its value comes from, and what the server makes of it.
+//! The options of the server: their table, the sources of their values, and the resulting configuration.
 //!
 //! ```text
 //!   table ──> defaults < file < environment < command line ──> Resolved ──> ServerConfig
@@ -6,9 +6,9 @@
 //!     └──> docs/config.md                                          └──> polylogue config
 //! ```
 //!
-//! Layer 5, above `net`, whose TLS, tokens and addresses it configures. It starts nothing.
+//! Layer 5, above `net`, whose TLS, tokens and addresses it configures. Starts nothing.
 //!
-//! Kafka's own settings keep Kafka's names; `polylogue_kafka::config` knows them and checks their values.
+//! Kafka's settings keep Kafka's names; `polylogue_kafka::config` defines and checks them.
 
 mod config;
 mod docs;

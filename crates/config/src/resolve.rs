@@ -1,4 +1,4 @@
-//! Which value holds: defaults, then the file, the environment, the command line.
+//! Resolves the value of each option: defaults, then the file, the environment, the command line.
 
 use super::table::{OPTIONS, OptionDef, Section};
 use super::{env, file};
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value comes from. A later one goes before an earlier one.
+/// The source of a value. Later ones take precedence.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Source {
-    /// It is not set.
+    /// The built-in default.
     Default,
     /// The configuration file.
     File(PathBuf),
-    /// A variable of the environment, by its name.
+    /// An environment variable, by name.
     Environment(String),
     /// The command line.
     CommandLine,
@@ -31,29 +31,29 @@ impl fmt::Display for Source {
     }
 }
 
-/// A value as it was given.
+/// A value as given by a source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Given {
     /// `section.name`.
     pub name: String,
-    /// The text; canonical once it went through [`Resolved::from_sources`].
+    /// The value; canonical once it has passed [`Resolved::from_sources`].
     pub value: String,
-    /// By whom.
+    /// Its source.
     pub source: Source,
 }
 
-/// Everything that can give values.
+/// All sources of values.
 #[derive(Clone, Default, Debug)]
 pub struct Sources {
-    /// `--config`; without it [`super::CONFIG_VARIABLE`] names the file, or there is none.
+    /// `--config`; if missing, [`super::CONFIG_VARIABLE`] names the file, if any.
     pub file: Option<PathBuf>,
-    /// The environment.
+    /// The environment variables.
     pub variables: Vec<(String, String)>,
     /// `--set` and the flags, as `section.name` and value.
     pub command_line: Vec<(String, String)>,
 }
 
-/// What is wrong with the configuration, in one line.
+/// A configuration error, in one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OptionError(pub String);
 
@@ -65,37 +65,37 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
-/// An option with the value that holds.
+/// An option with its effective value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// Where it stands.
+    /// Its section.
     pub section: Section,
     /// Its name within the section.
     pub name: String,
-    /// The type of its value, in words.
+    /// The type of its value.
     pub kind: String,
-    /// The value when nothing is said.
+    /// The default value.
     pub default: String,
-    /// What it does.
+    /// The description.
     pub doc: String,
-    /// The value that holds.
+    /// The effective value.
     pub value: String,
-    /// Who set it.
+    /// The source of the value.
     pub source: Source,
 }
 
-/// Every value that was given, checked by its type.
+/// All given values, with types checked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resolved {
     given: BTreeMap<String, Given>,
 }
 
 impl Resolved {
-    /// Gathers and checks what the sources give. Kafka's settings are only checked for their section here:
-    /// [`super::ServerConfig`] has Kafka's own code look at them.
+    /// Collects and checks the values of the sources. Of Kafka's settings only the section is checked here; [`super::ServerConfig`] has
+    /// Kafka's own code check the rest.
     ///
     /// # Errors
-    /// A file that cannot be read, a name that is not known, a value that does not fit.
+    /// A file that cannot be read, an unknown name, an invalid value.
     pub fn from_sources(sources: &Sources) -> Result<Resolved, OptionError> {
         let path = sources.file.clone().or_else(|| env::config_file(&sources.variables));
         let mut layers = Vec::new();
@@ -119,17 +119,17 @@ impl Resolved {
         Ok(Resolved { given })
     }
 
-    /// The canonical value that holds for an option.
+    /// Returns an option's effective value, in canonical form.
     pub(super) fn value(&self, def: &OptionDef) -> &str {
         self.given.get(&def.full_name()).map_or(def.default, |given| given.value.as_str())
     }
 
-    /// The number that holds for an option that is one.
+    /// Returns the effective value of a numeric option.
     pub(super) fn number(&self, def: &OptionDef) -> u64 {
         def.kind.number(self.value(def))
     }
 
-    /// Kafka's settings as they were given.
+    /// Returns Kafka's settings as given.
     pub(super) fn kafka(&self) -> BTreeMap<String, String> {
         let prefix = format!("{}.", Section::Kafka.name());
         self.given
@@ -138,12 +138,12 @@ impl Resolved {
             .collect()
     }
 
-    /// Who gave an option, by `section.name`.
+    /// Returns the source of an option, by `section.name`.
     pub(super) fn source(&self, full_name: &str) -> Source {
         self.given.get(full_name).map_or(Source::Default, |given| given.source.clone())
     }
 
-    /// Every option with its value, ours first. Kafka's names without a meaning here are not among them.
+    /// Returns every option with its value, polylogue's own first. Kafka settings without effect are left out.
     #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
         let own = OPTIONS.iter().map(|def| Setting {
@@ -172,7 +172,7 @@ impl Resolved {
     }
 }
 
-/// Brings a value into canonical form.
+/// Converts a value to canonical form.
 fn checked(given: Given) -> Result<Given, OptionError> {
     let Given { name, value, source } = given;
     if name.strip_prefix("kafka.").is_some_and(|rest| !rest.is_empty()) {
@@ -187,16 +187,16 @@ fn checked(given: Given) -> Result<Given, OptionError> {
     }
 }
 
-/// The option of the same section whose name resembles this one.
+/// Returns an option of the same section with a similar name.
 fn resembling(full_name: &str) -> Option<String> {
     let (section, name) = full_name.split_once('.')?;
     let of_section = OPTIONS.iter().filter(|def| def.section.name() == section).map(|def| def.name);
     nearest(name, of_section).map(|meant| format!("{section}.{meant}"))
 }
 
-/// The error for a name that is not known, with the one that was probably meant.
+/// Returns the error for an unknown name, with a suggestion.
 pub(super) fn unknown(name: &str, source: &Source) -> OptionError {
-    // A user who knows Kafka may leave the section out.
+    // Users who know Kafka may omit the section.
     let without_section = known_broker_names()
         .find(|kafka| *kafka == name)
         .map(|kafka| format!("kafka.{kafka}"))

@@ -1,31 +1,31 @@
-//! The table of options: parsing, `polylogue config` and docs/config.md all come from it.
+//! The table of options: the source of parsing, `polylogue config` and docs/config.md.
 
 use super::value::OptionKind;
 use polylogue_types::limits;
 
-/// The section of the configuration file that has an option.
+/// A section of the configuration file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Section {
     /// Listeners, connections, the process.
     Server,
-    /// Certificates of listeners that speak TLS.
+    /// TLS certificates of listeners.
     Tls,
-    /// Tokens of an identity provider as logins.
+    /// Tokens of an identity provider.
     OAuth,
-    /// The log and what is stored.
+    /// The log and stored data.
     Log,
-    /// What the broker offers AMQP clients, and their limits.
+    /// AMQP server properties and limits.
     Amqp,
     /// Kafka's broker settings, under Kafka's names.
     Kafka,
 }
 
 impl Section {
-    /// All sections, in the order in which they are shown.
+    /// All sections, in the order of the documentation.
     pub const ALL: [Section; 6] =
         [Section::Server, Section::Tls, Section::OAuth, Section::Log, Section::Amqp, Section::Kafka];
 
-    /// Its name in the file and in front of an option's name.
+    /// Returns its name in the file and in option names.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,14 +48,14 @@ pub struct OptionDef {
     pub name: &'static str,
     /// The type of its value, with its bounds.
     pub kind: OptionKind,
-    /// The value when no source sets one, in canonical form.
+    /// The default, in canonical form.
     pub default: &'static str,
-    /// Its effect, in a sentence or two.
+    /// Description, in a sentence or two.
     pub doc: &'static str,
 }
 
 impl OptionDef {
-    /// `section.name`, as `--set` takes it.
+    /// Returns `section.name`, as `--set` takes it.
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.section.name(), self.name)
@@ -564,7 +564,7 @@ pub(super) const AMQP_UNSENT_BYTES_MAX: OptionDef = amqp(
      other consumers may receive them. 0 for the system's own limit, usually 4 MiB: tens of thousands of small messages, which are old when they \
      arrive.",
 );
-/// An entry of the log holds such a message, with names and with properties of the largest frame.
+/// A log record can hold such a message, with names and with properties of the largest frame.
 const AMQP_MESSAGE_BYTES_MOST: u64 = 96 * MIB;
 pub(super) const AMQP_MESSAGE_BYTES_MAX: OptionDef = amqp(
     "message_bytes_max",
@@ -676,7 +676,7 @@ pub const OPTIONS: &[&OptionDef] = &[
     &AMQP_CLASSIC_DELIVERY,
 ];
 
-// The defaults above are texts for people; these are the numbers the rest of the code starts from.
+// The defaults above are strings; these must match the numbers in code.
 const _: () = assert!(limits::INFLIGHT_BYTES_MAX == 256 << 20);
 const _: () = assert!(limits::REQUEST_BYTES_MAX as u64 >= AMQP_MESSAGE_BYTES_MOST + 2 * MIB);
 const _: () = assert!(limits::JOURNAL_FILE_BYTES == 64 << 20);

@@ -1,4 +1,4 @@
-//! Types of option values: how they are read, checked and written.
+//! Types of option values: parsing, validation, formatting.
 
 use polylogue_net::address::ProtocolAddress;
 use std::fmt::Write as _;
@@ -15,41 +15,41 @@ const TIME_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m",
 pub enum OptionKind {
     /// A whole number.
     Count {
-        /// The smallest.
+        /// The minimum.
         min: u64,
-        /// The largest.
+        /// The maximum.
         max: u64,
     },
-    /// A size: a number of bytes, or with KiB, MiB, GiB, TiB behind it.
+    /// A size: a number of bytes, or with a unit KiB, MiB, GiB or TiB.
     Bytes {
-        /// The smallest.
+        /// The minimum.
         min: u64,
-        /// The largest.
+        /// The maximum.
         max: u64,
     },
-    /// A time: a number of milliseconds, or with ms, s, m, h, d behind it.
+    /// A duration: a number of milliseconds, or with a unit ms, s, m, h or d.
     Millis {
-        /// The shortest.
+        /// The minimum.
         min: u64,
-        /// The longest.
+        /// The maximum.
         max: u64,
     },
-    /// Any text but none.
+    /// A non-empty string.
     Text,
     /// A path.
     Path,
-    /// A path, or nothing.
+    /// A path, or empty.
     OptionalPath,
-    /// Any text.
+    /// A string.
     OptionalText,
-    /// One of these.
+    /// One of these strings.
     OneOf(&'static [&'static str]),
-    /// `PROTOCOL=HOST:PORT`, with commas between; may be empty.
+    /// `PROTOCOL=HOST:PORT`, separated by commas; may be empty.
     Addresses,
 }
 
 impl OptionKind {
-    /// Reads a value and gives it back in canonical form.
+    /// Parses a value and returns it in canonical form.
     ///
     /// # Errors
     /// What was expected instead.
@@ -64,7 +64,7 @@ impl OptionKind {
                 .ok_or_else(|| format!("expected a size {}, such as 64MiB", bounds(min, max, &BYTE_UNITS))),
             OptionKind::Millis { min, max } => within(scaled(text, &TIME_UNITS), min, max, &TIME_UNITS)
                 .ok_or_else(|| format!("expected a time {}, such as 10s", bounds(min, max, &TIME_UNITS))),
-            OptionKind::Text | OptionKind::Path if text.is_empty() => Err("expected some text".to_owned()),
+            OptionKind::Text | OptionKind::Path if text.is_empty() => Err("expected a non-empty value".to_owned()),
             OptionKind::Text | OptionKind::Path | OptionKind::OptionalPath | OptionKind::OptionalText => {
                 Ok(text.to_owned())
             }
@@ -77,7 +77,7 @@ impl OptionKind {
         }
     }
 
-    /// The number behind a canonical value; 0 for kinds that are no numbers.
+    /// Returns the number of a canonical value; 0 for kinds that are not numeric.
     pub(super) fn number(self, canonical: &str) -> u64 {
         let number = match self {
             OptionKind::Count { .. } => canonical.parse().ok(),
@@ -93,7 +93,7 @@ impl OptionKind {
         number.unwrap_or_default()
     }
 
-    /// The type in words, with its bounds.
+    /// Describes the type, with its bounds.
     #[must_use]
     pub fn describe(self) -> String {
         match self {
@@ -116,7 +116,7 @@ fn bounds(min: u64, max: u64, units: &[(&str, u64)]) -> String {
     format!("from {} to {}", written(min, units), written(max, units))
 }
 
-/// A number with a unit behind it, or without one.
+/// Parses a number with or without a unit.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits)?;
@@ -130,7 +130,7 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.checked_mul(factor)
 }
 
-/// In the largest unit that divides it; 0 without one.
+/// Formats in the largest unit that divides it; 0 without a unit.
 fn written(number: u64, units: &[(&str, u64)]) -> String {
     let mut out = number.to_string();
     if number > 0
@@ -181,6 +181,6 @@ mod tests {
         assert_eq!(count.canonical("0").unwrap_err(), "expected a whole number from 1 to 9");
         assert_eq!(count.canonical("9").unwrap(), "9");
         assert_eq!(OptionKind::OneOf(&["a", "b"]).canonical("c").unwrap_err(), "expected one of a, b");
-        assert_eq!(OptionKind::Path.canonical(" ").unwrap_err(), "expected some text");
+        assert_eq!(OptionKind::Path.canonical(" ").unwrap_err(), "expected a non-empty value");
     }
 }

@@ -182,7 +182,7 @@ impl OAuth {
     /// Who a token says that its bearer is, at this time (milliseconds since 1970).
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// Why it is rejected.
     pub fn bearer(&self, token: &str, now_ms: i64) -> Result<Bearer, AuthError> {
         let (jwt, keys) = (Jwt::parse(token)?, self.keys.load());
         if !jwt.has_key(&keys) {

@@ -1,4 +1,4 @@
-//! Answers that are successes.
+//! Successful responses.
 
 use super::call::Call;
 use super::error::Failure;
@@ -11,27 +11,27 @@ use serde_json::Value;
 /// The default sort fields of a list.
 pub(super) const BY_NAME: &[&str] = &["vhost", "name"];
 
-/// See the module.
+/// The response to a request that succeeded.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// One thing, or a list that is never paged.
+    /// A single object, or a list that is never paged.
     One(Value),
-    /// What is ready to be shown: nothing of it is left out.
+    /// A value that is returned as it is, whatever columns the query names.
     Whole(Value),
-    /// A list, and what it is sorted by.
+    /// A list, with its default sort fields.
     List(Vec<Value>, &'static [&'static str]),
-    /// A list that a page is asked of if anybody wants one.
+    /// A list that supports paging.
     Paged(Vec<Value>),
-    /// It was made.
+    /// 201: created.
     Created,
-    /// It was made, and is there.
+    /// 201 with a `Location`.
     CreatedAt(String),
-    /// It is done.
+    /// 204.
     Done,
 }
 
 impl Answer {
-    /// What `PUT` answers.
+    /// The response to `PUT`.
     pub(super) fn put(created: bool) -> Answer {
         if created { Answer::Created } else { Answer::Done }
     }
@@ -41,7 +41,8 @@ impl Answer {
             Answer::Created => return Ok(StatusCode::CREATED.into_response()),
             Answer::Done => return Ok(StatusCode::NO_CONTENT.into_response()),
             Answer::CreatedAt(place) => {
-                let place = HeaderValue::from_str(&place).map_err(|_| Failure::internal("no place of a header"))?;
+                let place = HeaderValue::from_str(&place)
+                    .map_err(|_| Failure::internal("the location is not a valid header value"))?;
                 return Ok((StatusCode::CREATED, [(header::LOCATION, place)]).into_response());
             }
             Answer::One(value) => list::columns(value, &call.query),

@@ -1,4 +1,4 @@
-//! Asking the broker.
+//! Requests to the broker.
 
 use super::Management;
 use super::call::Call;
@@ -24,22 +24,22 @@ impl From<Fault> for Failure {
     }
 }
 
-/// What is declared now.
+/// Returns the current definitions.
 pub(super) async fn view(app: &Management) -> Result<Arc<View>, Failure> {
     Ok(declared::view(&app.broker).await?)
 }
 
-/// Makes a change that only managers make.
+/// Applies a management command.
 ///
 /// # Errors
-/// What is refused, as [`Failure::refused`] says it.
+/// The refusal, as [`Failure::refused`] maps it.
 pub(super) async fn change(app: &Management, command: Command) -> Result<Changed, Failure> {
     let _remembered = slow::prepare(app, &command).await?;
     Ok(declared::change(&app.broker, command).await?)
 }
 
-/// As [`change`], recorded as set by the user who asks: what shovels and links of federation may do on this broker follows from it. A user by a token
-/// has no rights that last, and is not recorded.
+/// As [`change`], recorded as set by the calling user: shovels and federation links get this user's permissions on this broker. A user logged in by a
+/// token has no lasting permissions and is not recorded.
 pub(super) async fn change_by(call: &Call<'_>, command: Command) -> Result<Changed, Failure> {
     let _remembered = slow::prepare(call.app, &command).await?;
     match call.grants {
@@ -48,22 +48,22 @@ pub(super) async fn change_by(call: &Call<'_>, command: Command) -> Result<Chang
     }
 }
 
-/// As [`change`], for `PUT`: whether something is there that was not.
+/// As [`change`], for `PUT`. Returns whether the object was created.
 pub(super) async fn put(app: &Management, command: Command) -> Result<bool, Failure> {
     Ok(matches!(change(app, command).await?, Changed::Put { created: true }))
 }
 
-/// What queues hold, in the same order; nothing for those whose topic is on its way.
+/// Returns the queues' counts, in the same order; zeros for a queue whose topic is still being created.
 pub(super) async fn counts(app: &Management, queues: &[Arc<Queue>]) -> Result<Vec<QueueCounts>, Failure> {
     Ok(declared::counts(&app.broker, &app.directory, queues).await?)
 }
 
-/// Makes the topics of queues that were not declared one by one.
+/// Creates the missing topics of queues.
 pub(super) async fn make_topics(app: &Management) -> Result<(), Failure> {
     Ok(declared::make_topics(&app.broker, &app.directory).await?)
 }
 
-/// A user in a virtual host, who asks for what a connection would ask for.
+/// A user's internal connection to a virtual host.
 pub(super) struct Asker<'a> {
     asker: declared::Asker<'a>,
     app: &'a Management,
@@ -87,33 +87,33 @@ impl<'a> Asker<'a> {
         Asker { asker, app, view, vhost: id }
     }
 
-    /// Sends a request without an answer.
+    /// Sends a request that has no reply.
     pub(super) fn tell(&mut self, request: amqp::Request) {
         self.asker.tell(request);
     }
 
-    /// The next thing that is said.
+    /// Returns the next event or reply.
     pub(super) async fn said(&mut self) -> Result<Said, Failure> {
         Ok(self.asker.said().await?)
     }
 
-    /// Asks for something, and waits for the answer.
+    /// Sends a request and waits for its reply.
     pub(super) async fn ask(&mut self, request: amqp::Request) -> Result<amqp::Reply, Failure> {
         Ok(self.asker.ask(request).await?)
     }
 
-    /// The same, who gets messages.
+    /// Converts it for getting messages.
     pub(super) fn gets(self) -> Got<'a> {
         Got::new(self.asker)
     }
 
-    /// Asks for a declaration or its end.
+    /// Sends a declaration or deletion.
     ///
     /// # Errors
-    /// What is refused, as [`Failure::declaration`] says it.
+    /// The refusal, as [`Failure::declaration`] maps it.
     pub(super) async fn declare(&mut self, request: amqp::Request) -> Result<amqp::Reply, Failure> {
         if let Some(name) = declared_name(&request) {
-            // Their policies keep them in use.
+            // Dropped at once: the matches stay cached, since the policies hold them.
             drop(slow::work_off(self.app, self.view.world.slow_matches_of_name(self.vhost, &name)).await);
         }
         match self.ask(request).await? {
@@ -123,7 +123,7 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// The name of a queue or an exchange that may be new.
+/// Returns the name of the queue or exchange that a request may create.
 fn declared_name(request: &amqp::Request) -> Option<ByteString> {
     let name = match request {
         amqp::Request::DeclareQueue(_, declare) => &declare.name,

@@ -1,4 +1,4 @@
-//! Bindings. One between two ends is named by its `properties_key`: the routing key, and a digest of the arguments.
+//! Bindings. A binding between a source and a destination is identified by its `properties_key`: the routing key, and a digest of the arguments.
 
 use super::answer::Answer;
 use super::ask::Asker;
@@ -15,10 +15,10 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What lists of bindings are sorted by.
+/// The default sort fields of lists of bindings.
 pub(super) const ORDER: &[&str] = &["vhost", "source", "type", "destination", "routing_key", "properties_key"];
 
-/// The bindings from an exchange; of the default one, those that every queue has.
+/// Returns the bindings of a source; for the default exchange its implicit bindings to queues.
 pub(super) fn from(call: &Call<'_>, vhost: &Vhost, source: Option<&Exchange>) -> Vec<Value> {
     match source {
         None => {
@@ -32,17 +32,17 @@ pub(super) fn from(call: &Call<'_>, vhost: &Vhost, source: Option<&Exchange>) ->
     }
 }
 
-/// The bindings that were made to a queue or an exchange.
+/// Returns the bindings to a destination.
 pub(super) fn to(call: &Call<'_>, destination: Destination) -> Vec<Value> {
     let all = call.view.routes.bindings_to(destination);
     all.iter().filter_map(|binding| shapes::binding(call, binding)).collect()
 }
 
-/// What stands between `e/source` and a destination.
+/// The source and destination of a path `e/SOURCE/...`.
 struct Between<'c> {
     vhost: &'c Arc<Vhost>,
     source: &'c str,
-    /// The letter that says what the destination is.
+    /// The destination's type in the path: `q` or `e`.
     letter: &'c str,
     name: &'c str,
     destination: Destination,
@@ -78,11 +78,11 @@ fn matching(call: &Call<'_>, ends: &Between<'_>) -> Vec<Arc<Binding>> {
     all.into_iter().filter(|binding| Some(binding.source) == source).collect()
 }
 
-/// The binding of this name.
+/// Returns the binding with this `properties_key`.
 fn find(call: &Call<'_>, ends: &Between<'_>, key: &str) -> Result<Arc<Binding>, Failure> {
     let named = |binding: &Arc<Binding>| {
         let own = shapes::properties_key(&shapes::shown(&binding.key), &binding.arguments);
-        // The path was decoded once; clients that did not encode the key again send it as it is.
+        // The path was decoded once; some clients do not encode the key a second time.
         own == key || super::target::segments(&format!("/api/{own}")).is_ok_and(|parts| parts == [key])
     };
     matching(call, ends).into_iter().find(named).ok_or_else(Failure::not_found)
@@ -134,7 +134,7 @@ fn all(call: &Call<'_>, which: impl Fn(&Vhost) -> bool) -> Vec<Value> {
     all
 }
 
-/// What binds or unbinds.
+/// Makes the request that binds or unbinds.
 fn request(ends: &Between<'_>, key: &str, arguments: &[polylogue_router::Argument]) -> Result<amqp::Binding, Failure> {
     Ok(amqp::Binding {
         source: messages::short(ends.source)?,
@@ -153,7 +153,7 @@ async fn make(call: &Call<'_>, ends: &Between<'_>, body: &Body) -> Result<Answer
         return Err(Failure::not_authorised("Access refused."));
     }
     Asker::new(call, ends.vhost).declare(amqp::Request::Bind(MANAGEMENT_CHANNEL, bind)).await?;
-    // The router sorts arguments; the name must be that of what is there then.
+    // The router sorts arguments; the key must be that of the stored binding.
     let sorted = polylogue_router::sorted(arguments);
     let name = shapes::properties_key(&key, &sorted);
     Ok(Answer::CreatedAt(format!("{}/{}", encode(ends.name), encode(&name))))

@@ -1,4 +1,4 @@
-//! What a request's body says. Clients send booleans and numbers as texts, too, and leave bodies out.
+//! Request bodies. Clients send booleans and numbers as strings, too, and omit bodies.
 
 use super::error::Failure;
 use bytestring::ByteString;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 pub(super) struct Body(pub(super) Map<String, Value>);
 
 impl Body {
-    /// Reads a body; an empty one is an empty object.
+    /// Parses a body; an empty one is an empty object.
     ///
     /// # Errors
-    /// 400 for what is no JSON object.
+    /// 400 if it is not a JSON object.
     pub(super) fn parse(bytes: &[u8]) -> Result<Body, Failure> {
         if matches!(bytes, b"" | b"null" | b"undefined") {
             return Ok(Body::default());
@@ -28,24 +28,24 @@ impl Body {
         }
     }
 
-    /// A value that is there.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    /// That these keys are there.
+    /// Checks that the keys are present.
     ///
     /// # Errors
-    /// 400, naming those that are not.
+    /// 400 with the missing keys.
     pub(super) fn require(&self, keys: &[&str]) -> Result<(), Failure> {
         let missing: Vec<&str> = keys.iter().copied().filter(|key| self.get(key).is_none()).collect();
         if missing.is_empty() { Ok(()) } else { Err(Failure::missing_keys(&missing)) }
     }
 
-    /// A text, if there is one.
+    /// Returns an optional string.
     ///
     /// # Errors
-    /// 400 for something else.
+    /// 400 for another type.
     pub(super) fn text(&self, key: &str) -> Result<Option<ByteString>, Failure> {
         match self.get(key) {
             None => Ok(None),
@@ -54,7 +54,7 @@ impl Body {
         }
     }
 
-    /// A text that must be there.
+    /// Returns a required string.
     ///
     /// # Errors
     /// 400
@@ -62,10 +62,10 @@ impl Body {
         self.text(key)?.ok_or_else(|| Failure::missing_keys(&[key]))
     }
 
-    /// A boolean, `false` where it is not there.
+    /// Returns a boolean, `false` if it is missing.
     ///
     /// # Errors
-    /// 400 for something else.
+    /// 400 for another type.
     pub(super) fn flag(&self, key: &str) -> Result<bool, Failure> {
         match self.get(key) {
             None => Ok(false),
@@ -76,10 +76,10 @@ impl Body {
         }
     }
 
-    /// A whole number, if there is one.
+    /// Returns an optional integer.
     ///
     /// # Errors
-    /// 400 for something else.
+    /// 400 for another type.
     pub(super) fn integer(&self, key: &str) -> Result<Option<i64>, Failure> {
         let number = match self.get(key) {
             None => return Ok(None),
@@ -95,10 +95,10 @@ impl Body {
         })
     }
 
-    /// Arguments of a declaration. RabbitMQ's old tools write none as an array.
+    /// Returns the arguments of a declaration. RabbitMQ's old tools send an empty array for none.
     ///
     /// # Errors
-    /// 400 for what is no object, or what a table cannot hold.
+    /// 400 for another type, or values that an AMQP table cannot hold.
     pub(super) fn arguments(&self) -> Result<Vec<Argument>, Failure> {
         match self.get("arguments") {
             None => Ok(Vec::new()),
@@ -108,10 +108,10 @@ impl Body {
         }
     }
 
-    /// Tags: an array, or a text with commas.
+    /// Returns the tags: an array, or a comma-separated string.
     ///
     /// # Errors
-    /// 400 for something else.
+    /// 400 for another type.
     pub(super) fn tags(&self) -> Result<Option<Vec<ByteString>>, Failure> {
         match self.get("tags") {
             None => Ok(None),
@@ -128,7 +128,7 @@ impl Body {
     }
 }
 
-/// The file of a form (`multipart/form-data`), as the browser's console uploads definitions. `None` for what is no form.
+/// Returns the file of a form (`multipart/form-data`), as the management UI uploads definitions. `None` if the body is not a form.
 pub(super) fn file_of_form<'b>(content_type: &str, body: &'b [u8]) -> Option<&'b [u8]> {
     let boundary = content_type.strip_prefix("multipart/form-data")?.split("boundary=").nth(1)?;
     let boundary = boundary.split(';').next()?.trim().trim_matches('"');

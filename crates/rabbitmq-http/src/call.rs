@@ -1,10 +1,10 @@
-//! One request: who asks, what is declared, and what the user may see of it.
+//! A request's context: the user, the definitions, and what the user may see of them.
 //!
-//! | tag | may |
+//! | tag | permits |
 //! |---|---|
-//! | `management` | what AMQP would allow, in virtual hosts with permissions |
+//! | `management` | what AMQP permits, in virtual hosts with permissions |
 //! | `policymaker` | also policies and parameters there |
-//! | `monitoring` | also see all virtual hosts, connections and nodes |
+//! | `monitoring` | also viewing all virtual hosts, connections and nodes |
 //! | `administrator` | everything |
 
 use super::ask;
@@ -27,22 +27,22 @@ const MONITORING: &str = "monitoring";
 const POLICYMAKER: &str = "policymaker";
 const MANAGEMENT: &str = "management";
 
-/// See the module.
+/// The context of a request.
 pub(super) struct Call<'a> {
     pub(super) app: &'a Management,
     pub(super) verb: Verb,
     pub(super) query: Query,
-    /// What was declared when the request came.
+    /// The definitions at the time of the request.
     pub(super) view: Arc<View>,
     pub(super) user: Arc<User>,
-    /// What a token lets the user do, where that was the login.
+    /// What the token grants, if the user logged in by one.
     pub(super) grants: Option<Arc<Grants>>,
-    /// From where.
+    /// The client's address.
     pub(super) address: IpAddr,
 }
 
 impl<'a> Call<'a> {
-    /// Finds out who asks.
+    /// Authenticates the user.
     ///
     /// # Errors
     /// 401
@@ -72,7 +72,7 @@ impl<'a> Call<'a> {
             return Err(Failure::not_logged_in());
         };
         app.users.right(&claim);
-        // As on AMQP: its password is public.
+        // As on AMQP: guest's password is well known.
         if name == FIRST_USER && !from.is_some_and(|from| from.is_local) {
             return Err(Failure::not_authorised("User can only log in via localhost"));
         }
@@ -82,7 +82,7 @@ impl<'a> Call<'a> {
         Call { app, verb, query, view, user, grants: None, address }.of_management()
     }
 
-    /// The same, of a user with a tag.
+    /// Requires a management tag.
     fn of_management(self) -> Result<Call<'a>, Failure> {
         match self.has_any(&[ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT]) {
             true => Ok(self),
@@ -120,10 +120,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A virtual host that the user may be in.
+    /// Returns a virtual host that the user may access.
     ///
     /// # Errors
-    /// 404 when it is not there, 401 when the user may not.
+    /// 404 if it does not exist, 401 if the user may not access it.
     pub(super) fn vhost(&self, name: &str) -> Result<&Arc<Vhost>, Failure> {
         let vhost = self.view.world.vhost_named(name).ok_or_else(Failure::not_found)?;
         match self.is_admin() || self.has_permission(vhost.id) {
@@ -132,7 +132,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A virtual host that the user may see.
+    /// Returns a virtual host that the user may see.
     ///
     /// # Errors
     /// As [`Call::vhost`].
@@ -143,7 +143,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A virtual host whose policies the user makes.
+    /// Returns a virtual host in which the user may set policies.
     ///
     /// # Errors
     /// As [`Call::vhost`].
@@ -159,19 +159,19 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the user may write to a topic of Kafka: what stands behind `x-polylogue-topic`.
+    /// Whether the user may write to a Kafka topic, which `x-polylogue-topic` names.
     pub(super) fn may_write(&self, topic: &str) -> bool {
         let who = Claim { name: &self.user.name, address: self.address };
         let resource = Resource { kind: ResourceKind::Topic, name: topic };
         self.is_admin() || self.app.directory.decide(&who, Operation::Write, resource) == Decision::Allowed
     }
 
-    /// Whether lists over all virtual hosts show this one: administrators see all of them.
+    /// Whether lists over all virtual hosts include this one; for administrators they include all.
     pub(super) fn lists(&self, vhost: VhostId) -> bool {
         self.is_admin() || self.has_permission(vhost)
     }
 
-    /// Whether the user learns that it is there, and what happens in it.
+    /// Whether the user may see the virtual host and its statistics.
     pub(super) fn sees(&self, vhost: VhostId) -> bool {
         self.is_monitor() || self.has_permission(vhost)
     }
@@ -181,7 +181,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whose token that is, as a user who has the tags that it gives, and what else it grants.
+/// Returns the user that a token identifies, with the tags it grants, and its other grants.
 async fn by_token(app: &Management, token: &str, address: IpAddr) -> Result<(User, Grants), Failure> {
     let bearer = match app.users.bearer(token) {
         Ok(bearer) => bearer,

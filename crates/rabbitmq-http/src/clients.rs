@@ -1,4 +1,4 @@
-//! Connections, channels and consumers: as far as the server knows them without asking clients.
+//! Connections, channels and consumers, as far as the server knows them without a request to clients.
 
 use super::answer::Answer;
 use super::call::Call;
@@ -13,20 +13,20 @@ use polylogue_router::QueueId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The default reason when an operator ends a connection.
+/// The default reason when an operator closes a connection.
 const REASON: &str = "Closed via management plugin";
 
 fn table(table: &Table) -> Value {
     json_of_arguments(&decode_table(table.raw()).unwrap_or_default())
 }
 
-/// Those of which the user may know, as RabbitMQ has it: everybody's for monitors, else one's own.
+/// Returns the connections that the user may see, as in RabbitMQ: all for monitors, otherwise the user's own.
 fn visible(call: &Call<'_>, which: impl Fn(&Presence) -> bool) -> Vec<Arc<Presence>> {
     let all = call.app.directory.clients().into_iter();
     all.filter(|client| (call.is_monitor() || client.user == call.user.name) && which(client)).collect()
 }
 
-/// Of a connection and its channels (`credit_flow:state`).
+/// Returns the state of a connection and its channels (`credit_flow:state`).
 fn state(call: &Call<'_>, client: &Presence) -> &'static str {
     if client.is_in_flow(call.app.broker.now().monotonic_ms) { "flow" } else { "running" }
 }
@@ -113,12 +113,12 @@ fn consumer(call: &Call<'_>, client: &Presence, number: u16, consumer: &ShownCon
     })
 }
 
-/// The connections that the user sees and `which` takes.
+/// Returns the visible connections that match.
 pub(super) fn connections(call: &Call<'_>, which: impl Fn(&Presence) -> bool) -> Answer {
     Answer::Paged(visible(call, which).iter().map(|client| connection(call, client)).collect())
 }
 
-/// Their channels.
+/// Returns the channels of the visible connections that match.
 pub(super) fn channels(call: &Call<'_>, which: impl Fn(&Presence) -> bool) -> Answer {
     let mut all = Vec::new();
     for client in visible(call, which) {
@@ -127,7 +127,7 @@ pub(super) fn channels(call: &Call<'_>, which: impl Fn(&Presence) -> bool) -> An
     Answer::Paged(all)
 }
 
-/// The consumers that `which` takes, by their queue and connection.
+/// Returns the consumers that match, by queue and connection.
 pub(super) fn consumers(call: &Call<'_>, which: impl Fn(QueueId, &Presence) -> bool) -> Vec<Value> {
     let mut all = Vec::new();
     for client in call.app.directory.clients() {
@@ -202,7 +202,7 @@ pub(super) fn serve_consumers(call: &Call<'_>, path: &[&str]) -> Result<Answer, 
     if call.verb != Verb::Get {
         return Err(Failure::method_not_allowed("HEAD, GET, OPTIONS"));
     }
-    // Those of others, with their addresses, are for who may monitor.
+    // Consumers of other users, with their addresses, are visible to monitors only.
     let shows = |client: &Presence| call.is_monitor() || client.user == call.user.name;
     match path {
         [] => {

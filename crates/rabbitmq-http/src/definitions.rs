@@ -1,4 +1,4 @@
-//! Definitions out and in: how a RabbitMQ moves here, and back.
+//! Export and import of definitions, for migration from and to RabbitMQ.
 
 use super::answer::Answer;
 use super::body::file_of_form;
@@ -23,7 +23,7 @@ pub(super) async fn serve(
         _ => return Err(Failure::not_found()),
     };
     let vhost = match named {
-        // Hashes of passwords are in there.
+        // The export contains password hashes.
         None => {
             call.admin()?;
             None
@@ -41,7 +41,7 @@ pub(super) async fn serve(
             Ok(Answer::One(all))
         }
         Verb::Post => {
-            // It makes what users without the right could not make.
+            // An import may contain objects that only administrators may set.
             call.admin()?;
             let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
             let file = content_type.and_then(|content_type| file_of_form(content_type, bytes));

@@ -1,4 +1,4 @@
-//! Answers that are not successes, in RabbitMQ's shape: `{"error": ..., "reason": ...}`.
+//! Error responses, in RabbitMQ's format: `{"error": ..., "reason": ...}`.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -8,16 +8,16 @@ use polylogue_amqp_model::{Code as ModelCode, Refused};
 use polylogue_api::Unavailable;
 use serde_json::{Value, json};
 
-/// What a browser shows that asks for a password.
+/// The challenge of a login.
 const REALM: HeaderValue = HeaderValue::from_static("Basic realm=\"RabbitMQ Management\"");
 
-/// A request that failed.
+/// An error response.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Failure {
     pub(super) status: StatusCode,
     pub(super) error: &'static str,
     pub(super) reason: String,
-    /// Beside `error` and `reason`.
+    /// A field besides `error` and `reason`.
     more: Option<Box<(&'static str, Value)>>,
     header: Option<Header>,
 }
@@ -38,12 +38,12 @@ impl Failure {
         Failure::new(StatusCode::BAD_REQUEST, "bad_request", reason)
     }
 
-    /// 400 for a page that there cannot be.
+    /// 400 for an invalid page.
     pub(super) fn bad_page(error: &'static str, reason: String) -> Failure {
         Failure::new(StatusCode::BAD_REQUEST, error, reason)
     }
 
-    /// 400 for a body without what it must have.
+    /// 400 for a body with missing keys.
     pub(super) fn missing_keys(keys: &[&str]) -> Failure {
         let keys: Vec<String> = keys.iter().map(|key| format!("{{key_missing,{key}}}")).collect();
         Failure::bad(format!("[{}]", keys.join(",")))
@@ -55,51 +55,51 @@ impl Failure {
         Failure { header: Some(Header::AskForLogin), ..failure }
     }
 
-    /// 401 for a user without the right.
+    /// 401 for a user without permission.
     pub(super) fn not_authorised(reason: &str) -> Failure {
         Failure::new(StatusCode::UNAUTHORIZED, "not_authorised", reason)
     }
 
-    /// 404 for what is not there.
+    /// 404 for an unknown path or object.
     pub(super) fn not_found() -> Failure {
         Failure::new(StatusCode::NOT_FOUND, "Object Not Found", "Not Found")
     }
 
-    /// 404 for what a request names and is not there.
+    /// 404 for an unknown object, with a reason.
     pub(super) fn named_not_found(reason: impl Into<String>) -> Failure {
         Failure::new(StatusCode::NOT_FOUND, "not_found", reason)
     }
 
-    /// 405; `allow` are the methods that the path takes.
+    /// 405; `allow` lists the supported methods.
     pub(super) fn method_not_allowed(allow: &'static str) -> Failure {
         let failure = Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Method Not Allowed");
         Failure { header: Some(Header::Allow(allow)), ..failure }
     }
 
-    /// 412 for what is protected.
+    /// 412 for a protected object.
     pub(super) fn precondition_failed(reason: impl Into<String>) -> Failure {
         Failure::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", reason)
     }
 
-    /// 400, as RabbitMQ says it, for a body that is too long.
+    /// 400, as in RabbitMQ, for a body that is too large.
     pub(super) fn too_large() -> Failure {
         Failure::bad("Exceeded HTTP request body size limit")
     }
 
-    /// 503 for a check that fails.
+    /// 503 for a failed health check.
     pub(super) fn unhealthy(reason: &str, more: Option<(&'static str, Value)>) -> Failure {
         let more = more.map(Box::new);
         Failure { more, ..Failure::new(StatusCode::SERVICE_UNAVAILABLE, "failed", reason) }
     }
 
-    /// 503 while the broker is not there.
+    /// 503 before the broker has started.
     pub(super) fn starting() -> Failure {
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", "the server is starting")
     }
 
     /// 504
     pub(super) fn timeout() -> Failure {
-        let text = "the broker did not answer in time; whether it took effect is not known";
+        let text = "the broker did not answer in time; the change may or may not have taken effect";
         Failure::new(StatusCode::GATEWAY_TIMEOUT, "timeout", text)
     }
 
@@ -110,17 +110,17 @@ impl Failure {
 
     pub(super) fn unavailable(why: Unavailable) -> Failure {
         let reason = match why {
-            Unavailable::StorageFull => "there is no room on the disk",
-            Unavailable::Unknown => "the outcome is not known: look whether it took effect",
-            Unavailable::NotCommitted => "it did not take effect: try again",
-            Unavailable::Busy => "too much is in work: try again",
-            Unavailable::TooLarge => "it is larger than a record of the log may be",
+            Unavailable::StorageFull => "the disk is full",
+            Unavailable::Unknown => "the outcome is unknown: check whether the change took effect",
+            Unavailable::NotCommitted => "the change did not take effect: try again",
+            Unavailable::Busy => "the broker is overloaded: try again",
+            Unavailable::TooLarge => "it is larger than the largest record of the log",
             Unavailable::Stopping => "the server is stopping",
         };
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable", reason)
     }
 
-    /// What the AMQP metadata refuses to a manager.
+    /// Maps the refusal of a management command.
     pub(super) fn refused(refused: &Refused) -> Failure {
         match refused.code {
             ModelCode::NotFound => Failure::not_found(),
@@ -129,7 +129,7 @@ impl Failure {
         }
     }
 
-    /// What is refused to a declaration: RabbitMQ says its text without the code.
+    /// Maps the refusal of a declaration: like RabbitMQ, the text without the code.
     pub(super) fn declaration(refusal: &Refusal) -> Failure {
         match refusal.code {
             Code::NotFound => Failure::named_not_found(refusal.text.as_str()),
@@ -139,7 +139,7 @@ impl Failure {
         }
     }
 
-    /// What is refused to a channel: RabbitMQ says its reply text.
+    /// Maps a channel error: like RabbitMQ, the reply text.
     pub(super) fn channel(refusal: &Refusal) -> Failure {
         let text = refusal.reply_text().to_string();
         match refusal.code {
@@ -153,7 +153,7 @@ impl Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        // The checks of health have a status where others have an error.
+        // Health checks have the field `status` in place of `error`.
         let name = if self.error == "failed" { "status" } else { "error" };
         let mut body = json!({ name: self.error, "reason": self.reason });
         if let (Some(more), Some(body)) = (self.more, body.as_object_mut()) {

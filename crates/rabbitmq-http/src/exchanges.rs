@@ -14,15 +14,15 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The name that paths have for the default exchange.
+/// The default exchange's name in paths.
 const DEFAULT: &str = "amq.default";
 
-/// The name of an exchange in a path.
+/// Returns the name of the exchange that a path names.
 pub(super) fn named(part: &str) -> &str {
     if part == DEFAULT { "" } else { part }
 }
 
-/// An exchange that is there; `None` for the default one.
+/// Returns an existing exchange; `None` for the default exchange.
 pub(super) fn find<'c>(call: &'c Call<'_>, vhost: &Vhost, part: &str) -> Result<Option<&'c Arc<Exchange>>, Failure> {
     match named(part) {
         "" => Ok(None),

@@ -1,4 +1,4 @@
-//! What links of federation do. That they are there is said by policies and parameters.
+//! Status of federation links. Links are defined by policies and parameters.
 
 use super::Verb;
 use super::answer::Answer;
@@ -8,7 +8,7 @@ use super::overview::LOOK;
 use polylogue_amqp_model::Upstream;
 use serde_json::Value;
 
-/// What lists of links are sorted by.
+/// The default sort fields of lists of links.
 const ORDER: &[&str] = &["vhost", "type", "exchange", "queue", "upstream"];
 
 fn listed(call: &Call<'_>, which: impl Fn(&str) -> bool) -> Answer {
@@ -22,7 +22,7 @@ fn is_down(link: &Value) -> bool {
     link.get("status").is_none_or(|status| status != "running")
 }
 
-/// Those that do not run.
+/// Keeps the links that are not running.
 fn down(mut all: Answer) -> Answer {
     if let Answer::List(links, _) = &mut all {
         links.retain(is_down);
@@ -55,9 +55,9 @@ pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
     }
 }
 
-/// A user who sets an upstream that is this broker, without a password, must be allowed into the virtual host that it names.
+/// Checks that the user may access the virtual host that an upstream names, if the upstream is this broker and has no password.
 pub(super) fn may_set(call: &Call<'_>, vhost: &str, name: &str, value: &Value) -> Result<(), Failure> {
-    // What makes no sense is refused with its own words.
+    // Invalid values are rejected later, with their own error.
     let Ok(upstream) = Upstream::parse(name, value) else { return Ok(()) };
     let uris: Vec<_> = upstream.uris.iter().map(|uri| uri.or_vhost(&vhost.into())).collect();
     super::shovels::may_enter(call, uris.iter())

@@ -1,8 +1,8 @@
-//! RabbitMQ's feature flags: those whose behaviour is here, and no others. All of them are on, and none can be turned off.
+//! RabbitMQ's feature flags: those whose behaviour is implemented. All are enabled, and none can be disabled.
 
 use serde_json::{Value, json};
 
-/// Name, what it is, and which part of RabbitMQ brings it.
+/// Name, description, and the application that provides the flag in RabbitMQ.
 const FLAGS: [(&str, &str, &str); 9] = [
     ("detailed_queues_endpoint", "GET /api/queues/detailed", "rabbitmq_management"),
     ("drop_unroutable_metric", "Messages that reach no queue are counted", "rabbitmq_management_agent"),
@@ -15,12 +15,12 @@ const FLAGS: [(&str, &str, &str); 9] = [
     ("virtual_host_metadata", "Virtual hosts with a description, tags and metadata", "rabbit"),
 ];
 
-/// Whether there is one of this name.
+/// Whether the flag exists.
 pub(super) fn has(name: &str) -> bool {
     FLAGS.iter().any(|(known, ..)| *known == name)
 }
 
-/// All of them.
+/// Returns all flags.
 pub(super) fn all() -> Vec<Value> {
     let one = |(name, text, app): &(&str, &str, &str)| {
         json!({

@@ -1,4 +1,4 @@
-//! Queues with what they hold: how many messages, and when the oldest was sent.
+//! Queues with their message counts, and the timestamp of the oldest message.
 
 use super::call::Call;
 use super::error::Failure;
@@ -8,18 +8,18 @@ use polylogue_net::declared;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Queues whose oldest message is read from the disk for one request, where memory does not have it.
+/// The maximum number of queues whose oldest message is read from disk for one request.
 const READS_MAX: usize = 256;
-/// The field that needs the message itself.
+/// The field that requires reading the message.
 const HEAD: &str = "head_message_timestamp";
 
-/// Whether that field is asked for: it costs a look at each queue.
+/// Whether that field is requested: it costs a read of each queue.
 fn is_wanted(call: &Call<'_>) -> bool {
     let names = |parameter: &str| call.query.get(parameter).map(|names| names.split(',').any(|name| name == HEAD));
     names("columns").unwrap_or(true) || names("sort").unwrap_or(false)
 }
 
-/// Each of these queues, in the same order.
+/// Returns each of these queues, in the same order.
 pub(super) async fn counted(call: &Call<'_>, queues: &[Arc<Queue>]) -> Result<Vec<Value>, Failure> {
     let counts = ask::counts(call.app, queues).await?;
     let mut shapes: Vec<Value> =

@@ -1,4 +1,4 @@
-//! Checks: 200 with `{"status": "ok"}`, or 503 with `{"status": "failed", "reason": ...}`.
+//! Health checks: 200 with `{"status": "ok"}`, or 503 with `{"status": "failed", "reason": ...}`.
 
 use super::answer::Answer;
 use super::ask::Asker;
@@ -9,7 +9,7 @@ use super::{Verb, messages, queues};
 use polylogue_amqp::request::Verdict;
 use serde_json::{Value, json};
 
-/// The queue that the test of a virtual host leaves behind.
+/// The queue of the aliveness test, which is not deleted.
 const ALIVENESS_QUEUE: &str = "aliveness-test";
 
 pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
@@ -48,7 +48,7 @@ fn check(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
         }
         ["port-listener", port] => port_listener(call, port),
         ["protocol-listener", protocol] => protocol_listener(call, protocol),
-        // One node has no quorum to lose, its metadata are there before anything is served, and nothing waits for a certificate.
+        // There is one node: no quorum can be lost, metadata is recovered before requests are served, and no certificate is renewed.
         ["virtual-hosts" | "node-is-quorum-critical" | "node-is-mirror-sync-critical" | "is-in-service"]
         | ["ready-to-serve-clients" | "below-node-connection-limit" | "quorum-queues-without-elected-leaders"]
         | ["metadata-store", "initialized"]
@@ -69,7 +69,7 @@ fn port_listener(call: &Call<'_>, port: &str) -> Result<Answer, Failure> {
     }
 }
 
-/// The names by which a protocol may be asked for.
+/// Whether `asked` is one of the names of the listener's protocol.
 fn same_protocol(asked: &str, listener: &str) -> bool {
     let names: &[&str] = match listener {
         "amqp" => &["amqp", "amqp091", "amqp-091", "amqp0.9.1", "AMQP"],
@@ -88,7 +88,7 @@ fn protocol_listener(call: &Call<'_>, asked: &str) -> Result<Answer, Failure> {
     }
 }
 
-/// Declares a queue, sends a message through it.
+/// Declares a queue, publishes a message and gets it.
 async fn aliveness(call: &Call<'_>, vhost: &str) -> Result<Answer, Failure> {
     let vhost = call.vhost(vhost)?;
     let mut asker = Asker::new(call, vhost);

@@ -1,14 +1,14 @@
 //! RabbitMQ's management HTTP API, for its tools and client libraries. docs/protocols/rabbitmq-http.md lists the supported paths.
 //!
 //! ```text
-//!   request ── target (path, query) ── call (who, what is declared) ── one file a subject ── answer
-//!                                                        │  changes of a user in a virtual host: gateway::Principal
+//!   request ── target (path, query) ── call (user, definitions) ── a module by subject ── answer
+//!                                                        │  requests of a user in a virtual host: gateway::Principal
 //!                                                        └─ changes of users, policies, ...: gateway::managed
 //! ```
 //!
-//! Layer 5: it sees the broker through `net::handle`, serves HTTP with `admin`, shows what `bridges` does, and reads no configuration file.
+//! Layer 5: sees the broker through `net::handle`, serves HTTP with `admin`, shows the status of `bridges`, and reads no configuration file.
 //!
-//! Requests are authenticated before their body is read. Bodies of all requests together are bounded. The API runs on its own thread.
+//! Requests are authenticated before their body is read. The total size of bodies in memory is bounded. The API has its own thread.
 
 mod answer;
 mod ask;
@@ -75,12 +75,12 @@ use std::sync::Arc;
 use target::Query;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The largest body of a request other than an import of definitions: a message of the largest size in base64 fits. Bytes.
+/// The maximum size of a body, except for an import of definitions. Fits the largest message in base64. Bytes.
 const BODY_BYTES_MAX: usize = 24 << 20;
-/// Bound of all bodies together; further ones wait. Bytes.
+/// The maximum size of all bodies in memory together; further requests wait. Bytes.
 const BODIES_BYTES_MAX: usize = 64 << 20;
 
-/// Bodies of this length need no room of those: there are no more of them than connections. Bytes.
+/// Bodies up to this size are not counted: the number of connections bounds them. Bytes.
 const FREE_BYTES: usize = 64 << 10;
 
 /// State shared by the handlers.
@@ -90,9 +90,9 @@ pub struct Management {
     pub broker: Arc<dyn BrokerHandle>,
     /// Queues and connections.
     pub directory: Arc<Directory>,
-    /// The server properties that clients see.
+    /// The server properties.
     pub settings: Arc<AmqpSettings>,
-    /// The connections of clients.
+    /// The client connections.
     pub net: Arc<Shared>,
     /// The listeners' addresses.
     pub listeners: Vec<ListenerStatus>,
@@ -106,16 +106,16 @@ pub struct Management {
     pub(crate) shovels: Arc<Shovels>,
     /// Status of federation links.
     pub(crate) federation: Arc<Federation>,
-    /// How the server was set up.
+    /// Configuration values that are shown.
     setup: RabbitmqSetup,
-    /// Bytes left for bodies.
+    /// Free bytes for bodies.
     bodies: Semaphore,
     /// Rates of counters.
     pub(crate) rates: Rates,
 }
 
 impl Management {
-    /// For this broker.
+    /// Creates the state for this broker.
     #[must_use]
     pub fn new(
         broker: Arc<dyn BrokerHandle>,
@@ -146,31 +146,31 @@ impl Management {
         }
     }
 
-    /// The same, that tells of logins that fail, and slows them.
+    /// Adds the authority that throttles failed logins.
     #[must_use]
     pub fn with_users(self, users: Arc<dyn Authority>) -> Management {
         Management { users, ..self }
     }
 
-    /// The same, that tells there who changes what.
+    /// Adds the audit log.
     #[must_use]
     pub fn with_audit(self, audit: Arc<Audit>) -> Management {
         Management { audit: Some(audit), ..self }
     }
 
-    /// The same, that shows the bounds of this.
+    /// Adds the configuration values to show.
     #[must_use]
     pub fn with_setup(self, setup: RabbitmqSetup) -> Management {
         Management { setup, ..self }
     }
 
-    /// The same, that shows what these do.
+    /// Adds the shovels and federation links to show.
     #[must_use]
     pub fn with_movers(self, shovels: Arc<Shovels>, federation: Arc<Federation>) -> Management {
         Management { shovels, federation, ..self }
     }
 
-    /// The node as clients know it.
+    /// Returns the node's name.
     fn node(&self) -> String {
         format!("polylogue@{}", self.broker.catalog().cluster().node.0)
     }
@@ -181,8 +181,8 @@ pub fn router(management: Arc<Management>) -> Router {
     Router::new().fallback(serve).with_state(management)
 }
 
-/// Makes the topics of queues that have none: the server ended between their declaration and that. What is published to
-/// them is lost until then, so that no client may be served before.
+/// Creates the missing topics of queues, left over by a stop between a declaration and the creation of its topic. Must complete before
+/// clients are served: messages to a queue without a topic are lost.
 ///
 /// # Errors
 /// Why that is not possible now.
@@ -195,7 +195,7 @@ pub fn starting() -> Router {
     Router::new().fallback(|| async { Failure::starting() })
 }
 
-/// Whether a request only reads, or gets messages: what is not received must stay.
+/// Whether a request is cancelled when its client disconnects: it only reads, or gets messages, which must stay if not received.
 fn ends_with_its_client(request: &Request) -> bool {
     let gets = |path: Vec<String>| matches!(path.as_slice(), [first, _, _, last] if first == "queues" && last == "get");
     match *request.method() {
@@ -208,14 +208,14 @@ async fn serve(State(app): State<Arc<Management>>, request: Request) -> Response
     let answered = if ends_with_its_client(&request) {
         answer(&app, request).await
     } else {
-        // A change runs to its end even if its client disconnects: a declaration must take effect.
+        // A change runs to its end even if the client disconnects, so that a declaration takes effect.
         let doing = tokio::spawn(async move { answer(&app, request).await });
-        doing.await.unwrap_or_else(|_| Err(Failure::internal("the server stops")))
+        doing.await.unwrap_or_else(|_| Err(Failure::internal("the server is stopping")))
     };
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// What is asked for.
+/// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verb {
     Get,
@@ -225,7 +225,7 @@ enum Verb {
 }
 
 async fn answer(app: &Management, request: Request) -> Result<Response, Failure> {
-    // The password of `guest` is public: without this a page of another site could do everything in a browser on this machine.
+    // guest's password is well known: without this check any site's page could act as guest in a browser on this machine.
     let is_guest = credentials(request.headers()).is_some_and(|(name, _)| name == FIRST_USER);
     origin::judged(&request, is_guest).map_err(|why| Failure::not_authorised(&why))?;
     let verb = match *request.method() {
@@ -238,7 +238,7 @@ async fn answer(app: &Management, request: Request) -> Result<Response, Failure>
     };
     let path = target::segments(request.uri().path()).map_err(|_| Failure::not_found())?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    let query = query.map_err(|_| Failure::bad("the query cannot be read"))?;
+    let query = query.map_err(|_| Failure::bad("the query is malformed"))?;
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let from = request.extensions().get::<From>().copied();
     let tell = |user: Option<&str>, what: &str, status: StatusCode| {
@@ -272,13 +272,13 @@ async fn answer(app: &Management, request: Request) -> Result<Response, Failure>
     answer
 }
 
-/// Reads a body, with room for it among those of all requests as long as it is needed.
+/// Reads a body, and holds its share of the limit on all bodies.
 async fn read(
     app: &Management,
     body: axum::body::Body,
     max: usize,
 ) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Failure> {
-    // A chunked body may have any length up to the bound.
+    // A chunked body may have any length up to the limit.
     let len = body.size_hint().upper().map_or(max, |len| usize::try_from(len).unwrap_or(usize::MAX));
     if len > max {
         return Err(Failure::too_large());
@@ -296,7 +296,7 @@ async fn read(
     Ok((bytes, room))
 }
 
-/// One subject a file: the first part of the path says which.
+/// Dispatches by the first part of the path.
 async fn dispatch(
     call: &Call<'_>,
     path: &[&str],

@@ -22,7 +22,7 @@ fn of_user(user: &User) -> Option<Value> {
     (!is_empty(&limits)).then(|| json!({"user": &*user.name, "value": limits}))
 }
 
-/// The value that a limit gets: below 0 for none.
+/// Returns the new value of a limit; negative for none.
 fn value(body: &Body) -> Result<Option<i64>, Failure> {
     body.integer("value")?.map(Some).ok_or_else(|| Failure::missing_keys(&["value"]))
 }

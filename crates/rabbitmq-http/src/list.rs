@@ -1,7 +1,7 @@
-//! Lists as tools ask for them: sorted, filtered by name, in pages, with some columns only.
+//! Lists: sorting, filtering by name, paging, and selection of columns.
 //!
-//! Values are ordered as RabbitMQ orders Erlang's terms: numbers, then `true` and the like, objects, arrays, texts; what is missing counts
-//! as 0.
+//! Values are ordered like Erlang terms in RabbitMQ: numbers, then atoms (`true` and the like), objects, arrays, strings; a missing value
+//! counts as 0.
 
 use super::error::Failure;
 use super::target::Query;
@@ -9,12 +9,12 @@ use polylogue_amqp_model::Pattern;
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 
-/// Items of a page by default.
+/// The default page size.
 const PAGE_SIZE: u64 = 100;
-/// Items of a page at the most.
+/// The maximum page size.
 const PAGE_SIZE_MAX: u64 = 500;
 
-/// A page that is asked for.
+/// A requested page.
 #[derive(Debug)]
 pub(super) struct Paging {
     page: u64,
@@ -25,7 +25,7 @@ pub(super) struct Paging {
 #[derive(Debug)]
 enum Filter {
     All,
-    /// In small letters.
+    /// A substring, in lower case.
     Part(String),
     Regex(Pattern),
 }
@@ -42,10 +42,10 @@ impl Filter {
 }
 
 impl Paging {
-    /// The page that a query asks for, `None` for everything.
+    /// Returns the page that a query requests, `None` for the whole list.
     ///
     /// # Errors
-    /// 400 for numbers that are none, or too high.
+    /// 400 for invalid numbers.
     pub(super) fn of(query: &Query) -> Result<Option<Paging>, Failure> {
         let number = |name: &str| match query.get(name).map(str::parse::<i64>) {
             None => Ok(None),
@@ -74,12 +74,12 @@ impl Paging {
     }
 }
 
-/// The value at `a.b.c`.
+/// Returns the value at a path `a.b.c`.
 fn at<'v>(item: &'v Value, key: &str) -> Option<&'v Value> {
     key.split('.').try_fold(item, |value, part| value.get(part))
 }
 
-/// Where a type stands in Erlang's order.
+/// Returns the rank of a type in Erlang's term order.
 fn rank(value: &Value) -> u8 {
     match value {
         Value::Number(_) => 0,
@@ -90,7 +90,7 @@ fn rank(value: &Value) -> u8 {
     }
 }
 
-/// The name of the atom that a value is in Erlang.
+/// Returns the Erlang atom that represents a value.
 fn atom(value: &Value) -> &'static str {
     match value {
         Value::Bool(false) => "false",
@@ -99,12 +99,12 @@ fn atom(value: &Value) -> &'static str {
     }
 }
 
-/// A total order, whatever the values: sorting by another one may end the process.
+/// A total order: sorting by an order that is not total may panic.
 fn order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {
             let (near_a, near_b) = (a.as_f64().unwrap_or_default(), b.as_f64().unwrap_or_default());
-            // Integers that are one number as floats are distinguished after that, and not before.
+            // Integers that are equal as floats are compared exactly.
             near_a.total_cmp(&near_b).then_with(|| a.as_i128().cmp(&b.as_i128()))
         }
         (Value::String(a), Value::String(b)) => a.cmp(b),
@@ -113,7 +113,7 @@ fn order(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Sorts by what the query says, and then by these keys.
+/// Sorts by the query's field, then by these keys.
 pub(super) fn sort(items: &mut [Value], by: &[&str], query: &Query) {
     let own = query.get("sort").filter(|key| !key.is_empty());
     let zero = Value::from(0);
@@ -127,16 +127,16 @@ pub(super) fn sort(items: &mut [Value], by: &[&str], query: &Query) {
     }
 }
 
-/// One page of a sorted list: what is on it, and what is said about it.
+/// Returns one page of a sorted list, and the paging fields.
 ///
 /// # Errors
-/// 400 for a page behind the last one.
+/// 400 for a page after the last one.
 pub(super) fn page(items: Vec<Value>, paging: &Paging) -> Result<(Vec<Value>, Map<String, Value>), Failure> {
     let total = items.len();
     let found: Vec<Value> = items.into_iter().filter(|item| paging.name.takes(item)).collect();
     let filtered = found.len() as u64;
     let from = (paging.page - 1).saturating_mul(paging.size);
-    // As RabbitMQ: the first page is there even when nothing is on it.
+    // As in RabbitMQ, the first page exists even if it is empty.
     if from > filtered {
         let (page, size) = (paging.page, paging.size);
         let text = format!("Page out of range, page: {page} page size: {size}, len: {filtered}");
@@ -151,11 +151,11 @@ pub(super) fn page(items: Vec<Value>, paging: &Paging) -> Result<(Vec<Value>, Ma
         "page_size": paging.size,
         "page_count": filtered.div_ceil(paging.size),
     });
-    let Value::Object(about) = about else { return Err(Failure::internal("a page is an object")) };
+    let Value::Object(about) = about else { return Err(Failure::internal("the paging fields are not an object")) };
     Ok((items, about))
 }
 
-/// Leaves of each item what `columns` names: `name,message_stats.publish_details.rate`.
+/// Keeps the fields that `columns` names: `name,message_stats.publish_details.rate`.
 pub(super) fn columns(value: Value, query: &Query) -> Value {
     let Some(columns) = query.get("columns") else { return value };
     let columns: Vec<Vec<&str>> = columns
@@ -206,7 +206,7 @@ mod tests {
         ]
     }
 
-    /// Three values of which each was below the next, in a circle: sorting by such an order may panic.
+    /// Regression test: three values were each below the next, in a cycle; sorting by such an order may panic.
     #[test]
     fn any_values_are_in_one_order() {
         let values = [

@@ -1,21 +1,21 @@
-//! What the memory of the process is taken by, under RabbitMQ's names.
+//! Memory usage of the process, by RabbitMQ's categories.
 //!
 //! ```text
-//!   all that is resident ── code: pages of files
-//!                        └─ the rest ── connection_readers, connection_writers, binary, msg_index: what is counted
-//!                                    └─ other_proc: what is not
+//!   resident memory ── code: file-backed pages
+//!                   └─ the rest ── connection_readers, connection_writers, binary, msg_index: counted by the broker
+//!                               └─ other_proc: the remainder
 //! ```
 //!
-//! Names of what there is only in Erlang are there with 0, because tools look for them: the parts make up the whole.
+//! Categories that exist only in Erlang are 0, because tools look for them. The categories add up to the total.
 
 use super::call::Call;
 use polylogue_admin::process::Resident;
 use serde_json::{Map, Value, json};
 
-/// How [`Resident`] knows.
+/// The method by which [`Resident`] measures.
 pub(super) const STRATEGY: &str = "rss";
 
-/// Parts that nothing here belongs to.
+/// Categories without a counterpart.
 const NOTHING: [&str; 19] = [
     "connection_channels",
     "connection_other",
@@ -38,12 +38,12 @@ const NOTHING: [&str; 19] = [
     "allocated_unused",
 ];
 
-/// Figures of the broker that are bodies of messages.
+/// Internal counters for message bodies.
 const BODIES: [&str; 4] = ["store_tail_bytes", "store_read_cache_bytes", "journal_queue_bytes", "publishes_held_bytes"];
-/// Those that are indexes of the log.
+/// Internal counters for indexes of the log.
 const INDEXES: [&str; 2] = ["store_index_bytes", "store_index_cache_bytes"];
 
-/// The parts and the whole. Bytes.
+/// Returns the categories, and the total. Bytes.
 fn parts(call: &Call<'_>) -> (Map<String, Value>, Resident) {
     let resident = Resident::now().unwrap_or(Resident { all: 0, files: 0 });
     let figures = call.app.broker.status().figures;
@@ -61,7 +61,7 @@ fn parts(call: &Call<'_>) -> (Map<String, Value>, Resident) {
     let mut left = resident.all.saturating_sub(resident.files);
     let mut parts: Map<String, Value> = NOTHING.iter().map(|name| ((*name).to_owned(), Value::from(0))).collect();
     for (name, bytes) in counted {
-        // What is counted as taken may not be resident yet.
+        // Counted memory need not be resident.
         let bytes = bytes.min(left);
         left -= bytes;
         parts.insert(name.to_owned(), bytes.into());
@@ -72,7 +72,7 @@ fn parts(call: &Call<'_>) -> (Map<String, Value>, Resident) {
     (parts, resident)
 }
 
-/// In bytes.
+/// Usage in bytes.
 pub(super) fn absolute(call: &Call<'_>) -> Value {
     let (mut parts, Resident { all, files }) = parts(call);
     let allocated = all.saturating_sub(files);
@@ -81,7 +81,7 @@ pub(super) fn absolute(call: &Call<'_>) -> Value {
     Value::Object(parts)
 }
 
-/// In hundredths of the whole; what is there is one at least.
+/// Usage in percent of the total; at least 1 for a category that is not empty.
 pub(super) fn relative(call: &Call<'_>) -> Value {
     let (mut parts, resident) = parts(call);
     let share = |bytes: u64| match (bytes, (bytes.saturating_mul(100) + resident.all / 2).checked_div(resident.all)) {

@@ -1,4 +1,4 @@
-//! Messages that are published and looked at over HTTP: for trying things out, not for moving data.
+//! Publishing and getting messages over HTTP, for trying things out and not for bulk transfer.
 
 use super::answer::Answer;
 use super::ask::Asker;
@@ -18,14 +18,14 @@ use polylogue_net::declared::{Got, payload_of};
 use polylogue_router::Argument;
 use serde_json::{Map, Value, json};
 
-/// Bytes of messages that one request gets at the most, unless one message alone has more.
+/// Bytes of messages that one request gets, exceeded only by a single larger message.
 const GET_BYTES_MAX: usize = 16 << 20;
-/// Messages that one request gets at the most.
+/// The maximum number of messages that one request gets.
 const GET_MESSAGES_MAX: i64 = 10_000;
-/// The tag of users who may publish in others' names.
+/// The tag of users that may set another user's `user_id`.
 const IMPERSONATOR: &str = "impersonator";
 
-/// A name as AMQP has it.
+/// Converts a name to AMQP's short string.
 ///
 /// # Errors
 /// 400 for more than 255 bytes.
@@ -34,15 +34,15 @@ pub(super) fn short(text: &str) -> Result<ShortStr, Failure> {
         .ok_or_else(|| Failure::bad(format!("a name has at most {} bytes", ShortStr::BYTES_MAX)))
 }
 
-/// Arguments as AMQP has them.
+/// Converts arguments to an AMQP table.
 ///
 /// # Errors
-/// 400 for what stands too deep.
+/// 400 for arguments nested too deeply.
 pub(super) fn table(arguments: &[Argument]) -> Result<Table, Failure> {
     Table::new(encode_table(arguments)).map_err(|error| Failure::bad(error.to_string()))
 }
 
-/// A message without properties for a queue.
+/// Makes a message without properties for a queue.
 pub(super) fn plain(queue: &str, body: &'static [u8]) -> Result<Publish, Failure> {
     let said = polylogue_amqp::session::Said {
         exchange: ShortStr::from_static(""),
@@ -55,7 +55,7 @@ pub(super) fn plain(queue: &str, body: &'static [u8]) -> Result<Publish, Failure
     Ok(Publish { seq: Some(1), ..publish })
 }
 
-/// Publishes and waits until it is durable. Whether it reached a queue.
+/// Publishes and waits until the message is durable. Returns whether it was routed.
 pub(super) async fn publish(asker: &mut Asker<'_>, publish: Publish) -> Result<bool, Failure> {
     let mut routed = true;
     asker.tell(amqp::Request::Publish(MANAGEMENT_CHANNEL, publish));
@@ -92,7 +92,7 @@ pub(super) async fn serve_publish(
     }
     let properties = match body.get("properties") {
         Some(Value::Object(map)) => properties(map)?,
-        // RabbitMQ's old tools write none as an array.
+        // RabbitMQ's old tools send an empty array for none.
         Some(Value::Array(items)) if items.is_empty() => BasicProperties::default(),
         _ => return Err(Failure::bad("properties should be an object")),
     };
@@ -110,7 +110,7 @@ pub(super) async fn serve_publish(
     Ok(Answer::One(json!({"routed": routed})))
 }
 
-/// Properties out of JSON.
+/// Parses message properties.
 fn properties(map: &Map<String, Value>) -> Result<BasicProperties, Failure> {
     let body = Body(map.clone());
     let text = |key: &str| body.text(key)?.map(|text| short(&text)).transpose();
@@ -145,12 +145,12 @@ fn properties(map: &Map<String, Value>) -> Result<BasicProperties, Failure> {
     })
 }
 
-/// Gets one message, to be settled; `None` when none is ready.
+/// Gets one message with manual acknowledgement; `None` when none is ready.
 pub(super) async fn get(got: &mut Got<'_>, queue: &ShortStr) -> Result<Option<(Delivery, u32)>, Failure> {
     got.get(queue).await?.map_err(|why| Failure::channel(&why))
 }
 
-/// What becomes of messages that were got.
+/// Returns the outcome for the messages that were got.
 fn ackmode(body: &Body) -> Result<Verdict, Failure> {
     let mode = match body.text("ackmode")? {
         Some(mode) => mode,
@@ -196,7 +196,7 @@ pub(super) async fn serve_get(call: &Call<'_>, vhost: &Vhost, queue: &str, body:
             break;
         }
     }
-    // Only now: what goes back at once would be got again, and what is acknowledged at once would be lost by an error behind it.
+    // Settled last: a requeued message would be got again, and an acknowledged one would be lost if a later one fails.
     got.settle(verdict);
     Ok(Answer::One(Value::Array(shown)))
 }

@@ -1,4 +1,4 @@
-//! The server as a whole: overview, nodes, names.
+//! The overview, the nodes, and the cluster's name.
 
 use super::answer::Answer;
 use super::body::Body;
@@ -13,9 +13,9 @@ use polylogue_amqp_model::{Command, Queue};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The methods of what can only be looked at.
+/// The `Allow` header of read-only paths.
 pub(super) const LOOK: &str = "HEAD, GET, OPTIONS";
-/// The types of exchanges that there are.
+/// The supported exchange types.
 const EXCHANGE_TYPES: [&str; 8] = [
     "direct",
     "fanout",
@@ -64,14 +64,14 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
     }
 }
 
-/// The name that the cluster was given.
+/// Returns the cluster's name.
 pub(super) fn cluster_name(call: &Call<'_>) -> String {
     let set = call.view.world.global(&ByteString::from_static(CLUSTER_NAME));
     let set = set.and_then(|json| json.value().as_str().map(str::to_owned));
     set.unwrap_or_else(|| call.app.settings.cluster_name.clone())
 }
 
-/// The queues that the user sees the numbers of.
+/// Returns the queues whose statistics the user may see.
 pub(super) fn seen_queues(call: &Call<'_>) -> Vec<Arc<Queue>> {
     call.view.world.queues().filter(|queue| call.sees(queue.vhost)).cloned().collect()
 }
@@ -87,7 +87,7 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
     let clients: Vec<_> = clients.iter().filter(|client| call.sees(client.vhost)).collect();
     let settings = &call.app.settings;
     let version = &settings.version;
-    // Of everybody's messages: who sees some virtual hosts only sees none of it.
+    // Statistics over all virtual hosts: hidden from users who do not see all of them.
     let (message_stats, churn_rates) = match call.is_monitor() {
         true => call.app.rates.shapes(call.app.directory.traffic()),
         false => (json!({}), json!({})),
@@ -132,7 +132,7 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
     Ok(Answer::One(shape))
 }
 
-/// The names that RabbitMQ's listeners have, for those that there are.
+/// Maps a listener's protocol to RabbitMQ's name.
 fn protocol(ours: &str) -> &str {
     match ours {
         "rabbitmq-http" => "http",
@@ -142,7 +142,7 @@ fn protocol(ours: &str) -> &str {
     }
 }
 
-/// Where it listens, and at which port.
+/// Returns the listeners with their addresses and ports.
 pub(super) fn listeners(call: &Call<'_>) -> Vec<(Value, (String, u16))> {
     let one = |listener: &polylogue_admin::api::ListenerStatus| {
         let at: std::net::SocketAddr = listener.bound.parse().ok()?;
@@ -159,7 +159,7 @@ pub(super) fn listeners(call: &Call<'_>) -> Vec<(Value, (String, u16))> {
     call.app.listeners.iter().filter_map(one).collect()
 }
 
-/// What is served over http for RabbitMQ's tools. Ports are texts, as RabbitMQ has them.
+/// Returns the HTTP listeners for RabbitMQ's tools. Ports are strings, as in RabbitMQ.
 fn contexts(call: &Call<'_>) -> Vec<Value> {
     let one = |listener: &polylogue_admin::api::ListenerStatus| {
         let at: std::net::SocketAddr = listener.bound.parse().ok()?;

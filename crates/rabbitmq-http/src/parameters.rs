@@ -1,5 +1,5 @@
-//! Parameters of plugins, and global ones: kept and shown. Those of shovels have them run, and those of federation say where to;
-//! the others have no meaning of their own.
+//! Parameters of plugins, and global parameters. Those of shovels and of federation take effect; the others are only stored and
+//! returned.
 
 use super::answer::Answer;
 use super::body::Body;
@@ -12,15 +12,15 @@ use polylogue_amqp_model::{Command, Json, Reply, SHOVEL, UPSTREAM, masked};
 use polylogue_router::VhostId;
 use serde_json::{Value, json};
 
-/// What lists of parameters are sorted by.
+/// The default sort fields of lists of parameters.
 const ORDER: &[&str] = &["vhost", "component", "name"];
 
-/// How a masked password ends, in an address that was shown to a user who is no administrator: set so it would be another password.
+/// End of a masked password in a URI shown to a user who is not an administrator; saving it back would change the password.
 const MASKED: &str = ":***@";
 
 fn shape(call: &Call<'_>, vhost: VhostId, component: &str, name: &str, value: &Json) -> Value {
     let value = value.value();
-    // Other users of the virtual host may have set it.
+    // It may have been set by another user of the virtual host.
     let value = if call.is_admin() { value } else { masked(&value) };
     json!({"vhost": call.vhost_name(vhost), "component": component, "name": name, "value": value})
 }
@@ -44,7 +44,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
             let host = call.policed_vhost(vhost)?.id;
             let (component, name) = (ByteString::from(*component), ByteString::from(*name));
             let known = call.view.world.parameter(host, &component, &name);
-            // What has an endpoint of its own is not changed here with less.
+            // Components with their own endpoints are not changed here, where fewer checks apply.
             if verb != Verb::Get && matches!(&*component, "operator_policy" | "vhost-limits") {
                 call.admin()?;
             }
@@ -84,10 +84,10 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
     }
 }
 
-/// The id that a cluster gets when it is made.
+/// The global parameter with the cluster's id.
 const CLUSTER_ID: &str = "internal_cluster_id";
 
-/// The value of what is there without anybody having set it.
+/// Returns the built-in value of a global parameter.
 fn own_value(call: &Call<'_>, name: &str) -> Option<String> {
     match name {
         CLUSTER_NAME => Some(super::overview::cluster_name(call)),
@@ -97,13 +97,13 @@ fn own_value(call: &Call<'_>, name: &str) -> Option<String> {
 }
 
 pub(super) async fn serve_global(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
-    // They are of all virtual hosts; RabbitMQ lets policymakers of any of them set them.
+    // They apply to all virtual hosts; RabbitMQ lets policymakers of any virtual host set them.
     call.admin()?;
     let world = &call.view.world;
     let shape = |name: &str, value: &Json| json!({"name": name, "value": value.value()});
     match (call.verb, path) {
         (Verb::Get, []) => {
-            // These are always there, whether set or not.
+            // These exist whether set or not.
             let own = [CLUSTER_NAME, CLUSTER_ID].map(|name| json!({"name": name, "value": own_value(call, name)}));
             let others = world.globals().filter(|(name, _)| own_value(call, name).is_none());
             let all = others.map(|(name, value)| shape(name, value)).chain(own);

@@ -1,4 +1,4 @@
-//! Permissions, and those for topics. Only administrators see them.
+//! Permissions and topic permissions. Visible to administrators only.
 
 use super::answer::Answer;
 use super::body::Body;
@@ -9,24 +9,24 @@ use polylogue_amqp_model::{Command, permission_item, topic_permission_item};
 use polylogue_router::VhostId;
 use serde_json::Value;
 
-/// What lists of permissions are sorted by.
+/// The default sort fields of lists of permissions.
 pub(super) const ORDER: &[&str] = &["vhost", "user", "exchange"];
 
-/// The permissions that `which` takes, by virtual host and user.
+/// Returns the permissions that match, by virtual host and user.
 pub(super) fn all(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Vec<Value> {
     let world = &call.view.world;
     let all = world.permissions().filter(|(vhost, user, _)| which(*vhost, user));
     all.map(|(vhost, user, permission)| permission_item(world, vhost, user, permission)).collect()
 }
 
-/// As [`all`], for topics.
+/// As [`all`], for topic permissions.
 pub(super) fn all_topics(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Vec<Value> {
     let world = &call.view.world;
     let all = world.topic_permissions().filter(|(vhost, user, ..)| which(*vhost, user));
     all.map(|(vhost, user, exchange, one)| topic_permission_item(world, vhost, user, exchange, one)).collect()
 }
 
-/// That a permission can be set there.
+/// Checks that the virtual host and the user exist.
 fn ends(call: &Call<'_>, vhost: &str, user: &str) -> Result<VhostId, Failure> {
     let world = &call.view.world;
     match (world.vhost_named(vhost), world.user(user)) {

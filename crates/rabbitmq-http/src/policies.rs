@@ -34,7 +34,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body, operator:
                 }
                 Verb::Put => {
                     body.require(&["pattern", "definition"])?;
-                    // As RabbitMQ keeps it: what a policy says is the value of a parameter.
+                    // As in RabbitMQ, where a policy is stored as the value of a parameter.
                     let component = if operator { "operator_policy" } else { "policy" };
                     let value = Value::Object(body.0.clone());
                     let command = Command::SetParameter((*vhost).into(), component.into(), name, value);

@@ -14,20 +14,20 @@ use polylogue_router::{Destination, QueueId};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Fields that are known without asking what a queue holds.
+/// Fields that do not require the queue's counts.
 const DECLARED: [&str; 10] =
     ["name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "node", "state", "policy"];
 
-/// Fields that a page can be found by without looking further at each queue.
+/// Fields that a page can be sorted by without reading more of each queue.
 const FINDS: [&str; 6] = ["name", "vhost", "type", "durable", "auto_delete", "exclusive"];
 
-/// A queue that is there.
+/// Returns an existing queue.
 pub(super) fn find<'c>(call: &'c Call<'_>, vhost: &Vhost, name: &str) -> Result<&'c Arc<Queue>, Failure> {
     let id = call.view.routes.queue(vhost.id, name.as_bytes()).map(|queue| queue.id);
     id.and_then(|id| call.view.world.queue(id)).ok_or_else(Failure::not_found)
 }
 
-/// A declaration. A user of the management API has no connection of its own, and so no exclusive queue.
+/// Makes a declaration. An HTTP request has no connection that could own an exclusive queue.
 pub(super) fn declare(name: ShortStr, durable: bool, auto_delete: bool, arguments: Table) -> amqp::Request {
     let declare = amqp::DeclareQueue {
         name,
@@ -92,7 +92,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
             find(call, vhost, name)?;
             messages::serve_get(call, vhost, name, body).await
         }
-        // Nothing of a queue is anywhere else.
+        // All state of a queue is on this node.
         (Verb::Post, [vhost, name, "actions"]) => {
             find(call, call.vhost(vhost)?, name)?;
             match body.required("action")?.as_ref() {
@@ -128,7 +128,7 @@ fn names_other(call: &Call<'_>, parameter: &str, known: &[&str]) -> bool {
     names.is_some_and(|names| names.split(',').any(|name| !name.is_empty() && !known.contains(&name)))
 }
 
-/// Queues are counted only as far as they are shown: a page of them, unless sorted by what they hold.
+/// Lists queues. Counts are read only for the queues of the page, unless it is sorted by them.
 async fn listed(call: &Call<'_>, which: impl Fn(&Queue) -> bool) -> Result<Answer, Failure> {
     let queues: Vec<Arc<Queue>> = call.view.world.queues().filter(|queue| which(queue)).cloned().collect();
     let disabled = call.query.is_true("disable_stats") && !call.query.is_true("enable_queue_totals");
@@ -141,7 +141,7 @@ async fn listed(call: &Call<'_>, which: impl Fn(&Queue) -> bool) -> Result<Answe
     let Some(paging) = paging.filter(|_| !names_other(call, "sort", &FINDS)) else {
         return Ok(Answer::Paged(heads::counted(call, &queues).await?));
     };
-    // The page is found by little, and filled then.
+    // The page is selected by the declared fields, then filled.
     let key = |queue: &Arc<Queue>| {
         serde_json::json!({
             "name": &*queue.name,
@@ -159,7 +159,7 @@ async fn listed(call: &Call<'_>, which: impl Fn(&Queue) -> bool) -> Result<Answe
     filled(call, items, about).await
 }
 
-/// The id of a queue in a page that is not filled yet. No field of a queue is called so.
+/// The temporary field with a queue's id, in a page that is not filled yet. No real field has a space in its name.
 const ID: &str = " id";
 
 async fn filled(call: &Call<'_>, items: Vec<Value>, mut about: Map<String, Value>) -> Result<Answer, Failure> {
@@ -171,7 +171,7 @@ async fn filled(call: &Call<'_>, items: Vec<Value>, mut about: Map<String, Value
     Ok(Answer::Whole(Value::Object(about)))
 }
 
-/// The declaration of a queue by its id, for lists of consumers.
+/// Returns the name and virtual host of a queue, for lists of consumers.
 pub(super) fn reference(call: &Call<'_>, queue: QueueId) -> Option<Value> {
     let queue = call.view.world.queue(queue)?;
     Some(serde_json::json!({"name": &*queue.name, "vhost": call.vhost_name(queue.vhost)}))

@@ -1,4 +1,4 @@
-//! What is counted of all messages, and how fast that grows: looked at each five seconds, as RabbitMQ does.
+//! Message counters and their rates, sampled every five seconds as in RabbitMQ.
 
 use super::Management;
 use parking_lot::Mutex;
@@ -10,10 +10,10 @@ use std::time::Duration;
 /// RabbitMQ's `collect_statistics_interval`.
 const SAMPLE_EACH: Duration = Duration::from_secs(5);
 
-/// A number under RabbitMQ's name.
+/// A counter with RabbitMQ's name.
 type Named = (&'static str, fn(&Traffic) -> u64);
 
-/// `message_stats`. What the disk does is not counted by message here.
+/// `message_stats`. Disk reads and writes are not counted by message.
 const MESSAGES: &[Named] = &[
     ("publish", |traffic| traffic.count(Count::Received)),
     ("confirm", |traffic| traffic.count(Count::Confirmed)),
@@ -44,21 +44,21 @@ const CHURN: &[Named] = &[
     ("queue_deleted", |traffic| traffic.count(Count::QueuesDeleted)),
 ];
 
-/// What was counted at a time.
+/// A sample of the counters.
 #[derive(Clone, Debug)]
 struct Sample {
-    /// By monotonic time. Milliseconds.
+    /// Monotonic time. Milliseconds.
     at_ms: u64,
     /// In the order of the two tables.
     counts: [u64; MESSAGES.len() + CHURN.len()],
 }
 
-/// The last two looks.
+/// The last two samples.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(Mutex<Option<(Sample, Sample)>>);
 
 impl Rates {
-    /// Looks now.
+    /// Takes a sample.
     pub(super) fn sample(&self, traffic: &Traffic, now_ms: u64) {
         let mut counts = [0; MESSAGES.len() + CHURN.len()];
         for (count, (_, number)) in counts.iter_mut().zip(MESSAGES.iter().chain(CHURN)) {
@@ -70,7 +70,7 @@ impl Rates {
         *samples = Some((before, now));
     }
 
-    /// How fast each number grew between the last two looks, in the order of the tables. A second.
+    /// Returns the rate of each counter between the last two samples, in the order of the tables. Per second.
     fn per_sec(&self) -> [f64; MESSAGES.len() + CHURN.len()] {
         let mut rates = [0.0; MESSAGES.len() + CHURN.len()];
         if let Some((before, last)) = &*self.0.lock() {
@@ -82,7 +82,7 @@ impl Rates {
         rates
     }
 
-    /// `message_stats` and `churn_rates`.
+    /// Returns `message_stats` and `churn_rates`.
     pub(super) fn shapes(&self, traffic: &Traffic) -> (Value, Value) {
         let per_sec = self.per_sec();
         let mut rates = per_sec.iter();
@@ -98,7 +98,7 @@ impl Rates {
     }
 }
 
-/// Looks as long as there is the API. Ends with the runtime, too.
+/// Samples until the API or the runtime is dropped.
 pub fn watch(runtime: &tokio::runtime::Handle, management: &Arc<Management>) {
     let management: Weak<Management> = Arc::downgrade(management);
     runtime.spawn(async move {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!((&messages["ack"], &churn["queue_deleted_details"]), (&json!(0), &json!({"rate": 0.0})));
     }
 
-    /// One look alone is no rate; two at the same time are none either.
+    /// A single sample yields no rate; two at the same time do not either.
     #[test]
     fn rates_need_time() {
         let rates = Rates::default();

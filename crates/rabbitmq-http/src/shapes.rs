@@ -1,4 +1,4 @@
-//! What things look like.
+//! JSON representations of objects.
 
 use super::call::Call;
 use super::target::encode;
@@ -8,12 +8,12 @@ use polylogue_api::QueueCounts;
 use polylogue_router::{Argument, Binding, Destination, Exchange, VhostId};
 use serde_json::{Map, Value, json};
 
-/// A name on the wire as text.
+/// Converts a name from the wire to a string.
 pub(super) fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// Adds fields to an object.
+/// Merges fields into an object.
 pub(super) fn with(mut object: Value, fields: Value) -> Value {
     if let (Value::Object(object), Value::Object(fields)) = (&mut object, fields) {
         object.extend(fields);
@@ -21,7 +21,7 @@ pub(super) fn with(mut object: Value, fields: Value) -> Value {
     object
 }
 
-/// How a number changes, which is not measured. A request for samples gets the only one that there is: now.
+/// Returns a rate of 0: it is not measured. Requested samples contain the current value only.
 fn details(call: &Call<'_>, now: u64) -> Value {
     if call.query.get("lengths_age").is_none() {
         return json!({"rate": 0.0});
@@ -30,7 +30,7 @@ fn details(call: &Call<'_>, now: u64) -> Value {
     json!({"rate": 0.0, "avg_rate": 0.0, "avg": now, "samples": [sample]})
 }
 
-/// Message counts as queues, virtual hosts and the overview show them.
+/// Returns the message counts of a queue, a virtual host or the overview.
 pub(super) fn totals(call: &Call<'_>, counts: &QueueCounts) -> Value {
     let ready = counts.ready + counts.delayed;
     let held = counts.held + counts.dead;
@@ -44,12 +44,12 @@ pub(super) fn totals(call: &Call<'_>, counts: &QueueCounts) -> Value {
     })
 }
 
-/// Adds counts up.
+/// Sums counts.
 pub(super) fn sum<'c>(all: impl Iterator<Item = &'c QueueCounts>) -> QueueCounts {
     all.copied().sum()
 }
 
-/// A queue as declared, and what holds for it.
+/// Returns a queue's declaration, with its effective policy.
 pub(super) fn queue(call: &Call<'_>, queue: &Queue) -> Value {
     let effective = call.view.world.effective(queue);
     let node = call.app.node();
@@ -81,7 +81,7 @@ pub(super) fn queue(call: &Call<'_>, queue: &Queue) -> Value {
     shape
 }
 
-/// A queue with what it holds.
+/// Returns a queue with its counts.
 pub(super) fn counted_queue(call: &Call<'_>, queue: &Queue, counts: &QueueCounts) -> Value {
     let shape = with(self::queue(call, queue), totals(call, counts));
     with(
@@ -106,7 +106,7 @@ pub(super) fn counted_queue(call: &Call<'_>, queue: &Queue, counts: &QueueCounts
     )
 }
 
-/// Where a connection is, beside other things.
+/// Returns a connection's `connection_details`.
 pub(super) fn connection_details(client: &polylogue_amqp_gateway::Presence) -> Value {
     json!({
         "name": client.ends.name(),
@@ -116,7 +116,7 @@ pub(super) fn connection_details(client: &polylogue_amqp_gateway::Presence) -> V
     })
 }
 
-/// The exchange that every virtual host has and that is never declared.
+/// Returns the default exchange of a virtual host, which is never declared.
 pub(super) fn default_exchange(call: &Call<'_>, vhost: VhostId) -> Value {
     json!({
         "name": "",
@@ -130,7 +130,7 @@ pub(super) fn default_exchange(call: &Call<'_>, vhost: VhostId) -> Value {
     })
 }
 
-/// An exchange as declared.
+/// Returns an exchange's declaration.
 pub(super) fn exchange(call: &Call<'_>, exchange: &Exchange) -> Value {
     let name = shown(&exchange.name);
     let [policy, _] = call.view.world.matching(exchange.vhost, None, &name);
@@ -150,7 +150,7 @@ pub(super) fn exchange(call: &Call<'_>, exchange: &Exchange) -> Value {
     shape
 }
 
-/// What tells a binding from others between the same ends: its key, and a digest of its arguments.
+/// Returns the key that identifies a binding between two ends: its routing key, and a digest of its arguments.
 pub(super) fn properties_key(key: &str, arguments: &[Argument]) -> String {
     match (key.is_empty(), arguments.is_empty()) {
         (true, true) => "~".to_owned(),
@@ -159,7 +159,7 @@ pub(super) fn properties_key(key: &str, arguments: &[Argument]) -> String {
     }
 }
 
-/// A binding.
+/// Returns a binding.
 pub(super) fn binding(call: &Call<'_>, binding: &Binding) -> Option<Value> {
     let routes = &call.view.routes;
     let source = routes.exchange_by_id(binding.source)?;
@@ -179,7 +179,7 @@ pub(super) fn binding(call: &Call<'_>, binding: &Binding) -> Option<Value> {
     }))
 }
 
-/// The binding that every queue has to the default exchange.
+/// Returns a queue's implicit binding to the default exchange.
 pub(super) fn default_binding(call: &Call<'_>, queue: &Queue) -> Value {
     json!({
         "source": "",
@@ -192,28 +192,28 @@ pub(super) fn default_binding(call: &Call<'_>, queue: &Queue) -> Value {
     })
 }
 
-/// A limit or two, where they are set.
+/// Returns the limits that are set.
 fn set_only(limits: &[(&str, Option<u64>)]) -> Value {
     let set = limits.iter().filter_map(|(name, value)| Some(((*name).to_owned(), Value::from((*value)?))));
     Value::Object(set.collect())
 }
 
-/// The limits of a user.
+/// Returns the limits of a user.
 pub(super) fn user_limits(user: &User) -> Value {
     set_only(&[("max-connections", user.connections_max), ("max-channels", user.channels_max)])
 }
 
-/// The limits of a virtual host.
+/// Returns the limits of a virtual host.
 pub(super) fn vhost_limits(vhost: &Vhost) -> Value {
     set_only(&[("max-connections", vhost.connections_max), ("max-queues", vhost.queues_max)])
 }
 
-/// Texts as an array.
+/// Returns strings as an array.
 pub(super) fn texts(texts: &[bytestring::ByteString]) -> Value {
     texts.iter().map(|text| Value::from(&**text)).collect()
 }
 
-/// A user, without the password itself.
+/// Returns a user, with the password hash.
 pub(super) fn user(user: &User) -> Value {
     json!({
         "name": &*user.name,
@@ -224,7 +224,7 @@ pub(super) fn user(user: &User) -> Value {
     })
 }
 
-/// A virtual host.
+/// Returns a virtual host.
 pub(super) fn vhost(call: &Call<'_>, vhost: &Vhost, counts: Option<&QueueCounts>) -> Value {
     let mut metadata = if let Value::Object(map) = vhost.metadata.value() { map } else { Map::new() };
     let kind = vhost.default_queue_type.map_or("classic", |kind| kind.name());
@@ -247,7 +247,7 @@ pub(super) fn vhost(call: &Call<'_>, vhost: &Vhost, counts: Option<&QueueCounts>
     }
 }
 
-/// A policy or an operator policy.
+/// Returns a policy or an operator policy.
 pub(super) fn policy(view: &View, policy: &Policy) -> Value {
     json!({
         "vhost": view.world.vhost_name(policy.vhost),

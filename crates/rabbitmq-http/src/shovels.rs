@@ -1,4 +1,4 @@
-//! What shovels do. That they are there is said by a parameter.
+//! Status of shovels. Shovels are defined by parameters.
 
 use super::answer::Answer;
 use super::call::Call;
@@ -10,10 +10,10 @@ use polylogue_amqp_model::{AmqpUri, Command, Json, SHOVEL, Shovel, exchange_topi
 use polylogue_router::VhostId;
 use serde_json::{Value, json};
 
-/// What paths of one shovel take.
+/// The `Allow` header of a shovel's path.
 const ONE: &str = "HEAD, GET, DELETE, OPTIONS";
 
-/// The shovels that the user sees, and what they do.
+/// Returns the shovels that the user may see.
 fn shovels<'c>(call: &'c Call<'_>) -> impl Iterator<Item = (VhostId, &'c ByteString, &'c Json)> {
     let all = call.view.world.parameters().filter(|(vhost, component, ..)| *component == SHOVEL && call.lists(*vhost));
     all.map(|(vhost, _, name, value)| (vhost, name, value))
@@ -24,7 +24,7 @@ fn state(call: &Call<'_>, vhost: VhostId, name: &ByteString) -> Value {
     let node = call.app.node();
     match call.app.shovels.shown(&host.into(), name) {
         Some(shown) => shown.shape(&node, host, name),
-        // It was set a moment ago.
+        // Set a moment ago: the shovel has not started.
         None => json!({"node": node, "name": &**name, "vhost": host, "type": "dynamic", "state": "starting"}),
     }
 }
@@ -34,7 +34,7 @@ fn listed(call: &Call<'_>, which: impl Fn(VhostId) -> bool) -> Answer {
     Answer::List(all.map(|(vhost, name, _)| state(call, vhost, name)).collect(), &["vhost", "name"])
 }
 
-/// One that is there, in a virtual host that the user sees.
+/// Returns an existing shovel in a virtual host that the user may see.
 fn one<'c>(call: &'c Call<'_>, vhost: &str, name: &str) -> Result<(VhostId, &'c ByteString, &'c Json), Failure> {
     let host = call.visible_vhost(vhost)?.id;
     shovels(call).find(|(of, known, _)| *of == host && **known == name).ok_or_else(Failure::not_found)
@@ -52,7 +52,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Fail
                 }
                 [vhost, name] => one(call, vhost, name).map(|(host, name, _)| Answer::One(state(call, host, name))),
                 ["vhost", vhost, name] => {
-                    // As RabbitMQ: the definition, though without what is secret.
+                    // As in RabbitMQ, the definition is included, without secrets.
                     let (host, name, value) = one(call, vhost, name)?;
                     let (vhost, value) = (call.vhost_name(host), shown_shovel(&value.value()));
                     let shown = json!({"vhost": vhost, "component": SHOVEL, "name": &**name, "value": value});
@@ -61,7 +61,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Fail
                 _ => Err(Failure::not_found()),
             }
         }
-        // A user who may set parameters may do so.
+        // Requires the same permission as setting parameters.
         (Verb::Delete, ["vhost", vhost, name]) => {
             call.policed_vhost(vhost)?;
             let (_, name, _) = one(call, vhost, name)?;
@@ -82,10 +82,10 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Fail
     }
 }
 
-/// A user who sets a shovel that logs in here without a password must be allowed into the virtual host that it names, and to write to the
-/// topic of Kafka that its queue would go on to.
+/// Checks a shovel that logs in to this broker without a password: the user must have access to the virtual host it names, and may write to the
+/// Kafka topic that its queue would forward to.
 pub(super) fn may_set(call: &Call<'_>, name: &str, value: &Value) -> Result<(), Failure> {
-    // What makes no sense is refused with its own words.
+    // Invalid values are rejected later, with their own error.
     let Ok(shovel) = Shovel::parse(name, value) else { return Ok(()) };
     let (source, destination) = (&shovel.source, &shovel.destination);
     may_enter(call, source.uris.iter().chain(&destination.uris))?;
@@ -105,8 +105,8 @@ fn invalid(why: &str) -> Failure {
     Failure::bad(format!("Validation failed\n\n{why}\n"))
 }
 
-/// That the user may enter the virtual hosts of this broker that addresses without a password name, as that user only: a user who
-/// is named there is not asked for a password.
+/// Checks URIs of this broker without a password: they must name virtual hosts that the user may access, and no other user, because a user
+/// named there is not authenticated.
 pub(super) fn may_enter<'u>(call: &Call<'_>, uris: impl Iterator<Item = &'u AmqpUri>) -> Result<(), Failure> {
     for uri in uris.filter(|uri| uri.host.is_none()) {
         let other = uri.user.as_ref().filter(|name| uri.password.is_none() && **name != call.user.name);

@@ -1,17 +1,17 @@
-//! Patterns of policies that backtrack are asked on worker threads before a command that depends on them is proposed: what judges and
-//! applies commands is waited for by all clients.
+//! Evaluates policy patterns that backtrack on worker threads, before a command that depends on them is proposed: the state machine that
+//! validates and applies commands must not block, since all clients wait for it.
 
 use super::Management;
 use super::error::Failure;
 use polylogue_amqp_model::{Command, SlowMatch};
 
-/// Names that a worker asks about in one job: at most 24 ms.
+/// Names that a worker matches in one job: at most 24 ms.
 const NAMES_PER_JOB: usize = 16;
 
-/// Has workers ask whatever judging and applying the command will ask. Patterns remember it as long as they are in use somewhere: keep what
-/// is returned until the command has been answered.
+/// Has workers evaluate all matches that validating and applying the command needs. Patterns cache them while they are in use: keep the
+/// returned value until the command has been answered.
 pub(super) async fn prepare(app: &Management, command: &Command) -> Result<Vec<SlowMatch>, Failure> {
-    // Most commands are about no policy, and most policies have patterns that do not backtrack.
+    // Most commands involve no policy, and most policies have patterns that do not backtrack.
     if !may_ask(command) {
         return Ok(Vec::new());
     }
@@ -19,7 +19,7 @@ pub(super) async fn prepare(app: &Management, command: &Command) -> Result<Vec<S
     Ok(work_off(app, view.world.slow_matches(&view.routes, command)).await)
 }
 
-/// Has workers ask, and returns what was asked.
+/// Has workers evaluate the matches, and returns them.
 pub(super) async fn work_off(app: &Management, mut matches: Vec<SlowMatch>) -> Vec<SlowMatch> {
     let mut asked = Vec::new();
     while !matches.is_empty() {

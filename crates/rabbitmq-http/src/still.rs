@@ -1,4 +1,4 @@
-//! What tools ask for and what has nothing to say here: features of other nodes, plugins, samples.
+//! Fixed responses for features that do not apply here: other nodes, plugins, samples.
 
 use super::answer::Answer;
 use super::call::Call;
@@ -8,7 +8,7 @@ use super::{Verb, flags};
 use polylogue_amqp_model::{Hashing, PasswordHash, SALT_BYTES};
 use serde_json::{Value, json};
 
-/// What RabbitMQ gives up and clients may go on using here: its name, and what it is.
+/// Features deprecated in RabbitMQ that remain supported here: name and description.
 const PERMITTED: [(&str, &str); 2] = [
     ("global_qos", "One prefetch for all consumers of a channel"),
     ("transient_nonexcl_queues", "Queues that are neither durable nor exclusive"),
@@ -28,7 +28,7 @@ fn deprecated((name, text): &(&str, &str)) -> Value {
 pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
     match (call.verb, path) {
         (Verb::Get, ["extensions"]) => Ok(Answer::One(json!([{"javascript": "dispatcher.js"}]))),
-        // As RabbitMQ: every user of the API may know.
+        // As in RabbitMQ, every user of the API may read them.
         (Verb::Get, ["feature-flags"]) => Ok(Answer::List(flags::all(), &["name"])),
         (Verb::Put, ["feature-flags", name, "enable"]) => {
             call.admin()?;
@@ -59,7 +59,7 @@ pub(super) fn serve(call: &Call<'_>, path: &[&str]) -> Result<Answer, Failure> {
             let hash = PasswordHash::of(Hashing::Sha256, salt, password.as_bytes());
             Ok(Answer::One(json!({"ok": hash.to_base64()})))
         }
-        // There is one node, and nothing is sampled: it is as it should be.
+        // There is one node and nothing is sampled: no action is needed.
         (Verb::Post, ["rebalance", "queues"]) | (Verb::Delete, ["reset"] | ["reset", _]) => {
             call.admin()?;
             Ok(Answer::Done)

@@ -1,21 +1,21 @@
-//! What a request is about: its path, taken apart and decoded, and its query.
+//! The target of a request: its decoded path segments, and its query parameters.
 //!
 //! ```text
 //!   /api/queues/%2F/my%20queue?columns=name,messages     "queues", "/", "my queue"; columns = "name,messages"
 //! ```
 //!
-//! Nothing here panics whatever comes; what a head can hold bounds it.
+//! Never panics on any input; the maximum size of a request's head bounds the work.
 
-/// Parts of a path at the most; no path has more.
+/// The maximum number of segments of a path; no supported path has more.
 const SEGMENTS_MAX: usize = 10;
-/// Parameters of a query at the most.
+/// The maximum number of parameters of a query.
 const PARAMETERS_MAX: usize = 64;
 
-/// The path or the query cannot be read.
+/// The path or the query is malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 
-/// Undoes percent-encoding; `plus` stands for a space in queries.
+/// Undoes percent-encoding; in queries `plus` decodes to a space.
 fn decode(text: &str, plus: bool) -> Result<String, Malformed> {
     let mut out = Vec::with_capacity(text.len());
     let mut left = text.bytes();
@@ -33,7 +33,7 @@ fn decode(text: &str, plus: bool) -> Result<String, Malformed> {
     String::from_utf8(out).map_err(|_| Malformed)
 }
 
-/// Percent-encodes what is not a letter, a digit, `-`, `_` or `.`.
+/// Percent-encodes all but letters, digits, `-`, `_` and `.`.
 pub(super) fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -48,10 +48,10 @@ pub(super) fn encode(text: &str) -> String {
     out
 }
 
-/// The parts of a path behind `/api`. A slash at its end means nothing.
+/// Returns the segments of a path below `/api`. A trailing slash is ignored.
 ///
 /// # Errors
-/// What is not below `/api`, has too many parts, or is not UTF-8.
+/// The path is not below `/api`, has too many segments, or is not UTF-8.
 pub(super) fn segments(path: &str) -> Result<Vec<String>, Malformed> {
     let rest = path.strip_prefix("/api").ok_or(Malformed)?;
     let rest = rest.strip_suffix('/').unwrap_or(rest);
@@ -68,10 +68,10 @@ pub(super) fn segments(path: &str) -> Result<Vec<String>, Malformed> {
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads `a=b&c=d`.
+    /// Parses `a=b&c=d`.
     ///
     /// # Errors
-    /// What is not UTF-8, or has too many parameters.
+    /// The query is not UTF-8, or has too many parameters.
     pub(super) fn parse(text: &str) -> Result<Query, Malformed> {
         let one = |pair: &str| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -82,7 +82,7 @@ impl Query {
         if pairs.len() > PARAMETERS_MAX { Err(Malformed) } else { Ok(Query(pairs)) }
     }
 
-    /// The first value of a parameter.
+    /// Returns the first value of a parameter.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }

@@ -1,4 +1,4 @@
-//! The API against a broker in memory, whose work is done while it is asked.
+//! Tests of the API against an in-memory broker, which is driven while requests wait.
 
 mod access;
 mod clients;

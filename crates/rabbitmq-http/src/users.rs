@@ -1,4 +1,4 @@
-//! Users. Only administrators see them.
+//! Users. Visible to administrators only.
 
 use super::answer::Answer;
 use super::body::Body;
@@ -50,7 +50,7 @@ async fn bulk_delete(call: &Call<'_>, body: &Body) -> Result<Answer, Failure> {
     delete(call, names).await
 }
 
-/// Deletes users. Their connections are closed with RabbitMQ's reason.
+/// Deletes users and closes their connections with RabbitMQ's reason.
 async fn delete(call: &Call<'_>, names: Vec<ByteString>) -> Result<Answer, Failure> {
     ask::change(call.app, Command::DeleteUsers(names.clone())).await?;
     for name in names {
@@ -59,8 +59,8 @@ async fn delete(call: &Call<'_>, names: Vec<ByteString>) -> Result<Answer, Failu
     Ok(Answer::Done)
 }
 
-/// What is kept of a password: out of `password`, or out of `password_hash`; none of both is no password. A hash does not show what
-/// SCRAM needs.
+/// Returns what is stored of `password` or `password_hash`; without both, the user has no password. SCRAM credentials cannot be derived
+/// from a hash.
 fn password(call: &Call<'_>, body: &Body) -> Result<(PasswordHash, Vec<ScramCredential>), Failure> {
     match (body.text("password")?, body.text("password_hash")?) {
         (Some(_), Some(_)) => Err(Failure::bad("both_password_and_password_hash_are_provided")),
@@ -68,8 +68,9 @@ fn password(call: &Call<'_>, body: &Body) -> Result<(PasswordHash, Vec<ScramCred
         (None, Some(hash)) => {
             let hashing = match body.text("hashing_algorithm")? {
                 None => Hashing::Sha256,
-                Some(name) => Hashing::named(&name)
-                    .ok_or_else(|| Failure::bad(format!("hashing algorithm '{name}' is not known")))?,
+                Some(name) => {
+                    Hashing::named(&name).ok_or_else(|| Failure::bad(format!("unknown hashing algorithm '{name}'")))?
+                }
             };
             let hash = PasswordHash::from_base64(hashing, &hash).map_err(|error| Failure::bad(error.text))?;
             Ok((hash, Vec::new()))

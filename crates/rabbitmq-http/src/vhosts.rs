@@ -60,7 +60,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
             let vhost = call.visible_vhost(name)?.id;
             Ok(clients::channels(call, |client| client.vhost == vhost))
         }
-        // All of them run all the time.
+        // All virtual hosts run all the time.
         (Verb::Post, [name, "start", _]) => {
             call.admin()?;
             call.vhost(name)?;
@@ -79,7 +79,7 @@ async fn list(call: &Call<'_>) -> Result<Answer, Failure> {
     Ok(Answer::Paged(seen.iter().enumerate().map(shape).collect()))
 }
 
-/// What the queues of virtual hosts hold together.
+/// Returns the summed counts of each virtual host's queues.
 async fn counted(call: &Call<'_>, vhosts: &[Arc<Vhost>]) -> Result<Vec<QueueCounts>, Failure> {
     let mut by_vhost: BTreeMap<VhostId, QueueCounts> =
         vhosts.iter().map(|vhost| (vhost.id, QueueCounts::default())).collect();
@@ -111,7 +111,7 @@ async fn put(call: &Call<'_>, name: ByteString, body: &Body) -> Result<Answer, F
         metadata: body.get("metadata").filter(|value| value.is_object()).map(|value: &Value| Json::new(value)),
     };
     let created = ask::put(call.app, Command::PutVhost(put)).await?;
-    // Who makes a virtual host may do everything in it; what a token grants it grants itself.
+    // The creator gets all permissions; a user logged in by a token has those of the token only.
     if created && call.grants.is_none() {
         let all = [".*", ".*", ".*"].map(ByteString::from_static);
         ask::put(call.app, Command::SetPermission(call.user.name.clone(), name, all)).await?;

@@ -15,20 +15,20 @@ fn allow() -> String {
     "allow".to_owned()
 }
 
-/// A binding: it allows or denies one operation on resources to one user.
+/// An ACL binding: allows or denies one operation on resources to a principal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Acl {
     /// `topic`, `group`, `cluster`, `transactional-id`, `delegation-token` or `user`.
     pub resource: String,
-    /// The name of the resource, `*` for all, or with the pattern `prefixed` what names begin with; `kafka-cluster` for the cluster.
+    /// The resource name; `*` for all; with pattern `prefixed` a prefix of names; `kafka-cluster` for the cluster.
     pub name: String,
-    /// `literal`, or `prefixed`.
+    /// The pattern type: `literal` or `prefixed`.
     #[serde(default = "literal")]
     pub pattern: String,
-    /// `User:NAME`, or `User:*` for everybody.
+    /// `User:NAME`, or `User:*` for all users.
     pub principal: String,
-    /// From which address; `*` for all.
+    /// The client's address; `*` for all.
     #[serde(default = "everywhere")]
     pub host: String,
     /// `read`, `write`, `create`, `delete`, `alter`, `describe`, `cluster-action`, `describe-configs`, `alter-configs`, `idempotent-write`,
@@ -43,18 +43,18 @@ pub struct Acl {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Acls {
-    /// By resource.
+    /// Sorted by resource.
     pub acls: Vec<Acl>,
 }
 
-/// Which bindings `GET /acls` shows: those of which all that is given holds.
+/// Filter of `GET /acls`: bindings that match all given fields are returned.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AclQuery {
-    /// The kind of resource.
+    /// The resource type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// The name of a resource that the binding is about, by whichever pattern.
+    /// A resource name that the binding applies to, by either pattern type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The principal.
@@ -65,7 +65,7 @@ pub struct AclQuery {
 /// `GET /users`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Users {
-    /// By name.
+    /// Sorted by name.
     pub users: Vec<User>,
 }
 
@@ -74,20 +74,20 @@ pub struct Users {
 pub struct User {
     /// The login name.
     pub name: String,
-    /// `administrator`, which may do everything, and RabbitMQ's others.
+    /// `administrator`, which permits everything, and RabbitMQ's other tags.
     pub tags: Vec<String>,
-    /// The SASL mechanisms by which the user can log in; none without a password.
+    /// The SASL mechanisms that the user can log in with; empty without a password.
     pub mechanisms: Vec<String>,
 }
 
-/// `PUT /users/NAME`: what is not there stays as it is.
+/// `PUT /users/NAME`: fields that are missing are not changed.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutUser {
-    /// The password from now on, for all protocols.
+    /// The new password, for all protocols.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// The tags from now on.
+    /// The new tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
 }
@@ -101,24 +101,24 @@ impl std::fmt::Debug for PutUser {
 /// `GET /quotas`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Quotas {
-    /// By whose they are.
+    /// Sorted by entity.
     pub quotas: Vec<Quota>,
 }
 
-/// Whose a quota is: of a user, of a client id, or of a client id of a user. At least one of them is said.
+/// The entity of a quota: a user, a client id, or a client id of a user. At least one field is required.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaOf {
     /// The user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Each user that has no quota of its own.
+    /// The default for users that have no quota of their own.
     #[serde(default, skip_serializing_if = "is_false")]
     pub other_users: bool,
     /// The client id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// Each client id that has no quota of its own.
+    /// The default for client ids that have no quota of their own.
     #[serde(default, skip_serializing_if = "is_false")]
     pub other_client_ids: bool,
 }
@@ -128,19 +128,19 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What clients may take, and `PUT /quotas`: what is not there is not limited.
+/// The quotas of an entity, and `PUT /quotas`: quotas that are missing are removed.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// Whose it is.
+    /// The entity.
     pub of: QuotaOf,
-    /// Bytes of produce requests a second.
+    /// `producer_byte_rate`: bytes of produce requests per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub produce_bytes_per_second: Option<f64>,
-    /// Bytes of messages in answers to fetches a second.
+    /// `consumer_byte_rate`: bytes of messages in fetch responses per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch_bytes_per_second: Option<f64>,
-    /// Time of the broker's threads, in percent of one thread.
+    /// `request_percentage`: time of the broker's threads, in percent of one thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_percent: Option<f64>,
 }
@@ -148,22 +148,22 @@ pub struct Quota {
 /// `GET /permissions`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Permissions {
-    /// By virtual host and user.
+    /// Sorted by virtual host and user.
     pub permissions: Vec<Permission>,
 }
 
-/// What a user may do in a virtual host: regular expressions for the names of what may be declared, published to and consumed.
+/// A user's permissions in a virtual host: regular expressions for names of queues and exchanges.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Permission {
     /// The user.
     pub user: String,
     /// The virtual host.
     pub vhost: String,
-    /// What the user may declare and delete.
+    /// Names that the user may declare and delete.
     pub configure: String,
-    /// What the user may publish to, and bind.
+    /// Names that the user may publish to and bind.
     pub write: String,
-    /// What the user may consume, and bind to.
+    /// Names that the user may consume from and bind to.
     pub read: String,
 }
 
@@ -171,10 +171,10 @@ pub struct Permission {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutPermission {
-    /// What the user may declare and delete.
+    /// Names that the user may declare and delete.
     pub configure: String,
-    /// What the user may publish to, and bind.
+    /// Names that the user may publish to and bind.
     pub write: String,
-    /// What the user may consume, and bind to.
+    /// Names that the user may consume from and bind to.
     pub read: String,
 }

@@ -1,4 +1,4 @@
-//! Those who are connected, and who is logged in at the console.
+//! Client connections, and sessions of the console.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,36 +7,36 @@ use std::fmt;
 /// `GET /connections`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Connections {
-    /// By id.
+    /// Sorted by id.
     pub connections: Vec<Connection>,
-    /// How many there are, those left out by `offset` and `limit` included.
+    /// Number of connections that match, before `offset` and `limit` are applied.
     pub total: usize,
 }
 
-/// A connection of a client.
+/// A client connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Connection {
-    /// Its own for the life of the process.
+    /// Unique for the life of the process.
     pub id: u64,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: String,
-    /// Whether over TLS.
+    /// Whether the connection uses TLS.
     pub tls: bool,
-    /// Where it comes from.
+    /// The client's address.
     pub peer: String,
-    /// Where it arrived.
+    /// The local address.
     pub local: String,
-    /// Since when. Milliseconds since 1970.
+    /// When the connection was accepted. Milliseconds since 1970.
     pub since_ms: i64,
-    /// Who has logged in.
+    /// The user that is logged in.
     pub user: Option<String>,
-    /// How the client calls itself.
+    /// The client id (Kafka) or connection name (AMQP).
     pub client: Option<String>,
-    /// What it runs, as it says.
+    /// The client library and its version, as the client reports them.
     pub software: Option<String>,
-    /// The virtual host, where the protocol has such.
+    /// The virtual host, if the protocol has any.
     pub vhost: Option<String>,
-    /// Open channels, where the protocol has such.
+    /// Open channels, if the protocol has any.
     pub channels: Option<usize>,
 }
 
@@ -56,11 +56,11 @@ impl fmt::Debug for LogIn {
     }
 }
 
-/// `GET /session`, and what `POST /session` answers.
+/// `GET /session`, and the response to `POST /session`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
     /// Whether this listener requires a login.
     pub asks: bool,
-    /// Who is logged in.
+    /// The user that is logged in.
     pub name: Option<String>,
 }

@@ -1,22 +1,22 @@
-//! Messages of topics, whatever protocol wrote them.
+//! Messages of topics, of all protocols.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked of `GET /topics/NAME/messages`.
+/// Query of `GET /topics/NAME/messages`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MessagesQuery {
-    /// The partition; all of them without.
+    /// The partition; all partitions if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
-    /// The first offset of that partition; without it the newest messages are shown.
+    /// The first offset to read in that partition; the newest messages if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<i64>,
-    /// How many messages, at most 500; 50 without.
+    /// Number of messages, at most 500; the default is 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Whether long keys and values are shown to their end. Only of one partition.
+    /// Whether long keys and values are returned whole. Requires `partition`.
     #[serde(default)]
     pub whole: bool,
 }
@@ -24,59 +24,59 @@ pub struct MessagesQuery {
 /// `GET /topics/NAME/messages`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TopicMessages {
-    /// Of each partition that was looked at, what it has.
+    /// The offset range of each partition that was read.
     pub partitions: Vec<PartitionRange>,
-    /// By offset, or of several partitions by time, the oldest first.
+    /// Sorted by offset, or for several partitions by timestamp, oldest first.
     pub messages: Vec<TopicMessage>,
 }
 
-/// What a partition has for readers.
+/// The offset range of a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PartitionRange {
-    /// Its number.
+    /// The partition number.
     pub partition: i32,
-    /// The first offset.
+    /// The log start offset.
     pub log_start: i64,
-    /// The offset after the last committed message.
+    /// The high watermark: the offset after the last committed message.
     pub high_watermark: i64,
 }
 
 /// A message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct TopicMessage {
-    /// The partition that it is in.
+    /// The partition number.
     pub partition: i32,
-    /// Its offset.
+    /// The offset.
     pub offset: i64,
-    /// Its time, as its producer or the broker said. Milliseconds since 1970; -1 for none.
+    /// The timestamp, set by the producer or the broker. Milliseconds since 1970; -1 for none.
     pub timestamp_ms: i64,
-    /// Its key; none is something else than an empty one.
+    /// The key; a null key is not an empty one.
     pub key: Option<Content>,
-    /// Its value; none is a tombstone.
+    /// The value; null for a tombstone.
     pub value: Option<Content>,
-    /// Its headers in their order.
+    /// The headers, in order.
     pub headers: Vec<MessageHeader>,
 }
 
 /// A header of a message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct MessageHeader {
-    /// Its name.
+    /// The header's key.
     pub name: String,
-    /// Its value.
+    /// The header's value.
     pub value: Option<Content>,
 }
 
-/// Bytes of a message.
+/// A byte string of a message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Content {
-    /// As they are, or in base64.
+    /// The content, in the given encoding.
     pub data: String,
     /// `text` or `base64`.
     pub encoding: String,
-    /// How many there are.
+    /// Length of the whole content. Bytes.
     pub bytes: usize,
-    /// Whether `data` is only their beginning.
+    /// Whether `data` is truncated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
@@ -85,19 +85,19 @@ pub struct Content {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewMessage {
-    /// The partition; without it the key decides as with Kafka's clients, and without a key chance.
+    /// The partition; if not set, it is chosen by the key's hash as by Kafka's clients, or at random without a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
     /// The key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The value; none is a tombstone.
+    /// The value; null for a tombstone.
     #[serde(default)]
     pub value: Option<String>,
-    /// What `key` and `value` are in: `text`, or `base64`.
+    /// The encoding of `key` and `value`: `text`, or `base64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<String>,
-    /// The headers: text.
+    /// The headers, as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<NewHeader>,
 }
@@ -106,18 +106,18 @@ pub struct NewMessage {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewHeader {
-    /// Its name.
+    /// The header's key.
     pub name: String,
-    /// Its value.
+    /// The header's value.
     #[serde(default)]
     pub value: Option<String>,
 }
 
-/// What `POST /topics/NAME/messages` answers.
+/// Response to `POST /topics/NAME/messages`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Written {
-    /// The partition that the message is in.
+    /// The partition that the message was written to.
     pub partition: i32,
-    /// Its offset.
+    /// The message's offset.
     pub offset: i64,
 }

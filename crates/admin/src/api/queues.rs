@@ -11,20 +11,20 @@ fn yes() -> bool {
 /// `GET /vhosts`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Vhosts {
-    /// In the order in which they were made.
+    /// In the order of creation.
     pub vhosts: Vec<Vhost>,
 }
 
 /// A virtual host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Vhost {
-    /// Its name.
+    /// The virtual host's name.
     pub name: String,
-    /// What it is for.
+    /// The description.
     pub description: String,
-    /// The type of queues that are declared without one: `classic`, `quorum` or `stream`.
+    /// The default queue type: `classic`, `quorum` or `stream`.
     pub default_queue_type: String,
-    /// How many queues it has.
+    /// Number of queues.
     pub queues: u64,
 }
 
@@ -32,12 +32,12 @@ pub struct Vhost {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewVhost {
-    /// Its name.
+    /// The virtual host's name.
     pub name: String,
-    /// What it is for.
+    /// The description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The type of queues that are declared without one.
+    /// The default queue type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_queue_type: Option<String>,
 }
@@ -45,9 +45,9 @@ pub struct NewVhost {
 /// `GET /vhosts/VHOST/queues`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Queues {
-    /// By name.
+    /// Sorted by name.
     pub queues: Vec<Queue>,
-    /// How many there are, those left out by `offset` and `limit` included.
+    /// Number of queues that match, before `offset` and `limit` are applied.
     #[serde(default)]
     pub total: usize,
 }
@@ -55,29 +55,29 @@ pub struct Queues {
 /// A queue.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Queue {
-    /// Its name.
+    /// The queue's name.
     pub name: String,
-    /// `classic`, `quorum` or `stream`.
+    /// The queue type: `classic`, `quorum` or `stream`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether it outlives a restart.
+    /// Whether the queue survives a restart.
     pub durable: bool,
-    /// Whether it goes with its last consumer.
+    /// Whether the queue is deleted with its last consumer.
     pub auto_delete: bool,
-    /// Whether it is one connection's alone.
+    /// Whether the queue is exclusive to one connection.
     pub exclusive: bool,
-    /// What it was declared with.
+    /// The queue arguments.
     pub arguments: Map<String, Value>,
-    /// The topic as which it can be read without being disturbed, if there is one.
+    /// The name of the topic as which Kafka clients read the queue, if there is one.
     #[serde(default)]
     pub topic: Option<String>,
-    /// Messages that a consumer could have now.
+    /// Ready messages.
     pub ready: u64,
-    /// Messages that consumers have and did not settle.
+    /// Delivered and unacknowledged messages.
     pub unsettled: u64,
-    /// Messages that wait for their time.
+    /// Delayed messages.
     pub delayed: u64,
-    /// Who consumes.
+    /// Number of consumers.
     pub consumers: u64,
 }
 
@@ -85,18 +85,18 @@ pub struct Queue {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewQueue {
-    /// Its name.
+    /// The queue's name.
     pub name: String,
-    /// `classic`, `quorum` or `stream`; the virtual host's default without.
+    /// The queue type: `classic`, `quorum` or `stream`; the virtual host's default if not set.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Whether it outlives a restart.
+    /// Whether the queue survives a restart.
     #[serde(default = "yes")]
     pub durable: bool,
-    /// Whether it goes with its last consumer.
+    /// Whether the queue is deleted with its last consumer.
     #[serde(default)]
     pub auto_delete: bool,
-    /// `x-...` as with RabbitMQ.
+    /// The queue arguments (`x-...`), as in RabbitMQ.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub arguments: Map<String, Value>,
 }
@@ -105,14 +105,14 @@ pub struct NewQueue {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetMessages {
-    /// How many at the most.
+    /// Number of messages to get at most.
     pub count: u32,
-    /// Whether they are gone then. Else they stay where they are, as delivered before.
+    /// Whether the messages are acknowledged. If not, they are requeued in place, with their delivery counted.
     #[serde(default)]
     pub remove: bool,
 }
 
-/// What `get` answers.
+/// Response to `get`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Messages {
     /// In the order of the queue.
@@ -122,28 +122,28 @@ pub struct Messages {
 /// A message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Message {
-    /// The exchange that it was published to.
+    /// The exchange that the message was published to.
     pub exchange: String,
-    /// The key that it was published with.
+    /// The routing key that it was published with.
     pub routing_key: String,
-    /// Whether a consumer may have had it before.
+    /// Whether it may have been delivered before.
     pub redelivered: bool,
-    /// Its properties, `headers` among them; only those that it has.
+    /// The properties that are set, `headers` among them.
     pub properties: Map<String, Value>,
-    /// The body: as it is, or in base64.
+    /// The body, in the given encoding.
     pub body: String,
     /// `text` or `base64`.
     pub encoding: String,
 }
 
-/// What `DELETE /vhosts/VHOST/queues/NAME/messages` answers.
+/// Response to `DELETE /vhosts/VHOST/queues/NAME/messages`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Purged {
-    /// Messages that were ready and are gone.
+    /// Number of ready messages that were deleted.
     pub purged: u64,
 }
 
-/// Where messages go: into a queue, or to an exchange.
+/// The target of moved messages: a queue, or an exchange.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveTo {
@@ -153,60 +153,60 @@ pub struct MoveTo {
     /// The exchange.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<String>,
-    /// The key for the exchange; each message's own without.
+    /// The routing key for the exchange; each message's own if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing_key: Option<String>,
 }
 
-/// `POST /vhosts/VHOST/queues/NAME/move`. One request moves a piece; to move a whole queue, the request is repeated.
+/// `POST /vhosts/VHOST/queues/NAME/move`. One request moves a batch; repeat it to move a whole queue.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MoveMessages {
-    /// Where to; each back into the queue in which it died first without.
+    /// The target; if not set, each message goes back to the queue of its `x-first-death-queue` header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<MoveTo>,
-    /// How many at the most.
+    /// Number of messages to move at most.
     pub limit: u32,
-    /// Messages at the head that are passed over: those of which earlier requests said that they stay.
+    /// Messages to skip at the head: those that earlier requests reported as `stay`.
     #[serde(default)]
     pub skip: u32,
 }
 
-/// What `move` answers.
+/// Response to `move`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Moved {
-    /// Messages that are safe in another queue, and gone from this one.
+    /// Messages that were stored in another queue and removed from this one.
     pub moved: u64,
-    /// Messages that stay, because they could not go there.
+    /// Messages that could not be moved and stay in this queue.
     pub stay: u64,
-    /// Why, of the first one.
+    /// Why the first of them could not be moved.
     pub why: Option<String>,
-    /// Whether there was nothing more to be moved.
+    /// Whether no more messages are left to move.
     pub done: bool,
 }
 
 /// `GET /vhosts/VHOST/exchanges`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Exchanges {
-    /// By name; the default exchange, which has none, is not among them.
+    /// Sorted by name, without the default exchange.
     pub exchanges: Vec<Exchange>,
 }
 
 /// An exchange.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Exchange {
-    /// Its name.
+    /// The exchange's name.
     pub name: String,
     /// `direct`, `fanout`, `topic`, `headers`, ...
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether it outlives a restart.
+    /// Whether the exchange survives a restart.
     pub durable: bool,
-    /// Whether it goes with its last binding.
+    /// Whether the exchange is deleted with its last binding.
     pub auto_delete: bool,
-    /// Whether only other exchanges publish to it.
+    /// Whether the exchange is internal: clients cannot publish to it.
     pub internal: bool,
-    /// What it was declared with.
+    /// The exchange arguments.
     pub arguments: Map<String, Value>,
 }
 
@@ -214,21 +214,21 @@ pub struct Exchange {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewExchange {
-    /// Its name.
+    /// The exchange's name.
     pub name: String,
     /// `direct`, `fanout`, `topic`, `headers`, ...
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether it outlives a restart.
+    /// Whether the exchange survives a restart.
     #[serde(default = "yes")]
     pub durable: bool,
-    /// Whether it goes with its last binding.
+    /// Whether the exchange is deleted with its last binding.
     #[serde(default)]
     pub auto_delete: bool,
-    /// Whether only other exchanges publish to it.
+    /// Whether the exchange is internal: clients cannot publish to it.
     #[serde(default)]
     pub internal: bool,
-    /// As with RabbitMQ.
+    /// The exchange arguments, as in RabbitMQ.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub arguments: Map<String, Value>,
 }
@@ -236,11 +236,11 @@ pub struct NewExchange {
 /// `GET /vhosts/VHOST/bindings`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Bindings {
-    /// By source, destination and key; those of the default exchange are not among them.
+    /// Sorted by source, destination and key, without those of the default exchange.
     pub bindings: Vec<Binding>,
 }
 
-/// What a binding leads to.
+/// The kind of a binding's destination.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DestinationType {
@@ -254,15 +254,15 @@ pub enum DestinationType {
 /// A binding.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Binding {
-    /// The exchange that messages come from.
+    /// The source exchange.
     pub source: String,
-    /// The queue or exchange that they go to.
+    /// The destination queue or exchange.
     pub destination: String,
-    /// Which of both.
+    /// Whether the destination is a queue or an exchange.
     pub destination_type: DestinationType,
-    /// The key.
+    /// The routing key.
     pub routing_key: String,
-    /// What tells it from others with the same key.
+    /// The binding arguments; part of the binding's identity.
     pub arguments: Map<String, Value>,
 }
 
@@ -270,17 +270,17 @@ pub struct Binding {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBinding {
-    /// The exchange that messages come from.
+    /// The source exchange.
     pub source: String,
-    /// The queue or exchange that they go to.
+    /// The destination queue or exchange.
     pub destination: String,
-    /// Which of both.
+    /// Whether the destination is a queue or an exchange.
     #[serde(default)]
     pub destination_type: DestinationType,
-    /// The key.
+    /// The routing key.
     #[serde(default)]
     pub routing_key: String,
-    /// What tells it from others with the same key.
+    /// The binding arguments; part of the binding's identity.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub arguments: Map<String, Value>,
 }
@@ -296,41 +296,41 @@ impl From<NewBinding> for Binding {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPublish {
-    /// The exchange; without it the default one, whose keys are the names of queues.
+    /// The exchange; the default exchange if not set, which routes by queue name.
     #[serde(default)]
     pub exchange: String,
-    /// The key.
+    /// The routing key.
     #[serde(default)]
     pub routing_key: String,
     /// The body.
     #[serde(default)]
     pub body: String,
-    /// What `body` is in: `text`, or `base64`.
+    /// The encoding of `body`: `text`, or `base64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<String>,
-    /// Whether it outlives a restart in a queue that does.
+    /// Whether the message is persistent.
     #[serde(default = "yes")]
     pub persistent: bool,
-    /// The type of the body.
+    /// The content type of the body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// To which message it belongs.
+    /// The correlation id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
-    /// Its own name.
+    /// The message id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
-    /// The queue in which an answer is expected.
+    /// The queue for replies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<String>,
-    /// Its headers.
+    /// The headers.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub headers: Map<String, Value>,
 }
 
-/// What `POST /vhosts/VHOST/publish` answers.
+/// Response to `POST /vhosts/VHOST/publish`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Published {
-    /// Whether it reached a queue.
+    /// Whether the message was routed to a queue.
     pub routed: bool,
 }

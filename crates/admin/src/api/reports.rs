@@ -1,4 +1,4 @@
-//! Reports that the console lists.
+//! Reports listed in the console.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 /// `GET /reports`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Reports {
-    /// Whether there is a directory for them (`server.http_reports`).
+    /// Whether a report directory is configured (`server.http_reports`).
     pub enabled: bool,
-    /// The newest first; they are at `/reports/NAME`, beside the API.
+    /// The newest first; served at `/reports/NAME`, outside the API.
     pub reports: Vec<Report>,
 }
 
 /// A report.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// The name of its file.
+    /// The file name.
     pub name: String,
-    /// How long it is.
+    /// Length of the file. Bytes.
     pub bytes: u64,
-    /// When it was written. Milliseconds since 1970.
+    /// Modification time. Milliseconds since 1970.
     pub modified_ms: i64,
 }

@@ -1,4 +1,4 @@
-//! Moving the committed offsets of a group.
+//! Resetting the committed offsets of a group.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetGroup {
-    /// Where: at least one topic.
+    /// The topics to reset; at least one.
     pub topics: Vec<ResetTopic>,
-    /// To which offsets.
+    /// The target offsets.
     pub to: ResetTo,
-    /// Only say what would happen.
+    /// Only report the new offsets.
     #[serde(default)]
     pub validate_only: bool,
 }
@@ -20,51 +20,51 @@ pub struct ResetGroup {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResetTopic {
-    /// Its name.
+    /// The topic's name.
     pub topic: String,
-    /// Which of its partitions; all of them without.
+    /// The partitions to reset; all if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Vec<i32>>,
 }
 
-/// Which offset each partition gets. What lies outside of a partition becomes its nearer end.
+/// The new offset of each partition. An offset out of range is replaced by the nearer end of the partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResetTo {
-    /// The first there is.
+    /// The log start offset.
     Earliest,
-    /// The one after the last message.
+    /// The high watermark.
     Latest,
-    /// This one.
+    /// This offset.
     Offset(i64),
-    /// That of the first message at or after this time, else as `latest`. Milliseconds since 1970.
+    /// The first message with this timestamp or a later one; as `latest` if there is none. Milliseconds since 1970.
     TimeMs(i64),
-    /// As many after the committed one as this says, or before it when negative.
+    /// The committed offset plus this number.
     ShiftBy(i64),
 }
 
-/// The answer to a reset.
+/// Response to a reset.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct GroupReset {
-    /// The group.
+    /// The group id.
     pub group: String,
-    /// Whether the offsets are committed, or this only says what would be.
+    /// Whether the offsets were committed; false for a dry run.
     pub executed: bool,
-    /// Each partition, by topic and number.
+    /// The partitions, sorted by topic and number.
     pub offsets: Vec<ResetOffset>,
 }
 
 /// One partition of a reset.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ResetOffset {
-    /// The topic.
+    /// The topic's name.
     pub topic: String,
-    /// The partition.
+    /// The partition number.
     pub partition: i32,
-    /// What was committed before, if anything was.
+    /// The committed offset before the reset, if there was one.
     pub before: Option<i64>,
-    /// What is committed now.
+    /// The new committed offset.
     pub offset: i64,
-    /// Why that is not what was asked for, when it is not.
+    /// Why the new offset is not the requested one, if it is not.
     pub note: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Changing topics and what is set while the server runs.
+//! Changes of topics and of dynamic settings.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ pub struct AlterTopic {
     /// Topic configs to set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, String>,
-    /// Topic configs to forget: what the broker says holds again.
+    /// Topic configs to delete: the broker's value applies again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delete: Vec<String>,
-    /// How many partitions it is to have; more than it has.
+    /// The new number of partitions; must be more than the topic has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u32>,
-    /// Only say whether it could be done.
+    /// Only validate the request.
     #[serde(default)]
     pub validate_only: bool,
 }
@@ -29,10 +29,10 @@ pub struct ChangeSettings {
     /// Settings to set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, String>,
-    /// Settings to forget.
+    /// Settings to delete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delete: Vec<String>,
-    /// Only say whether it could be done.
+    /// Only validate the request.
     #[serde(default)]
     pub validate_only: bool,
 }
@@ -40,23 +40,23 @@ pub struct ChangeSettings {
 /// `GET /settings/...`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SettingsList {
-    /// By name.
+    /// Sorted by name.
     pub settings: Vec<SettingValue>,
 }
 
 /// One setting.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SettingValue {
-    /// Its name.
+    /// The setting's name.
     pub name: String,
-    /// The value that holds; null for none, and for a secret.
+    /// The effective value; null for none, and for a secret.
     pub value: Option<String>,
-    /// Who set it, as Kafka's tools call it: `DYNAMIC_BROKER_CONFIG`, `STATIC_BROKER_CONFIG`, `DEFAULT_CONFIG`, ...
+    /// Where the value was set, by Kafka's names: `DYNAMIC_BROKER_CONFIG`, `STATIC_BROKER_CONFIG`, `DEFAULT_CONFIG`, ...
     pub source: String,
-    /// Whether it cannot be changed while the server runs.
+    /// Whether the setting cannot be changed while the server runs.
     pub read_only: bool,
-    /// Whether its value is a secret.
+    /// Whether the value is a secret.
     pub sensitive: bool,
-    /// What it does.
+    /// The description.
     pub doc: String,
 }

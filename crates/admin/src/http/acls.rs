@@ -13,12 +13,12 @@ use polylogue_kafka::codec::create_acls::{AclCreation, CreateAclsRequest};
 use polylogue_kafka::codec::delete_acls::{DeleteAclsFilter, DeleteAclsRequest};
 use std::sync::Arc;
 
-/// The version of Kafka's requests that are asked.
+/// The version of the Kafka requests that are sent.
 const VERSION: i16 = 3;
 
-/// One of Kafka's enums by its name.
+/// Parses the name of a Kafka enum value.
 fn named<T>(what: &str, name: &str, of: fn(&str) -> Option<T>) -> Result<T, Failure> {
-    of(name).ok_or_else(|| Failure::invalid(format!("there is no {what} {name}")))
+    of(name).ok_or_else(|| Failure::invalid(format!("unknown {what} {name}")))
 }
 
 fn acl(wanted: Shown) -> Result<Acl, Failure> {
@@ -91,7 +91,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(Acls { acls: acls.into_iter().map(Arc::new).map(|acl| shown(&acl)).collect() })))
 }
 
-/// Answers with those that were there.
+/// Returns the deleted bindings.
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     body: Result<Json<Acls>, JsonRejection>,

@@ -1,4 +1,4 @@
-//! Asking the broker from a handler.
+//! Requests to the broker from a handler.
 
 use super::App;
 use super::error::{Failure, NO_ANSWER};
@@ -24,7 +24,7 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<
     }
 }
 
-/// Asks the group coordinator.
+/// Sends a command to the group coordinator.
 pub(super) async fn groups(app: &App, command: GroupCommand) -> Result<GroupReply, Failure> {
     in_time(async {
         let visit = Visit::new(&app.broker);
@@ -33,7 +33,7 @@ pub(super) async fn groups(app: &App, command: GroupCommand) -> Result<GroupRepl
             for mail in visit.mail().await {
                 if let Mail::Reply(_, Reply::Machine(reply)) = mail {
                     let reply = reply.map_err(Failure::unavailable)?;
-                    let wrong = |_| Failure::internal("the coordinator answers something else".to_owned());
+                    let wrong = |_| Failure::internal("unexpected reply from the coordinator".to_owned());
                     return reply.downcast::<GroupReply>().map(|reply| *reply).map_err(wrong);
                 }
             }
@@ -42,7 +42,7 @@ pub(super) async fn groups(app: &App, command: GroupCommand) -> Result<GroupRepl
     .await
 }
 
-/// Sends a Kafka request to a session of its own, so that what Kafka's clients may and may not do holds here as well.
+/// Sends a Kafka request through its own Kafka session, so that the rules for Kafka clients apply here too.
 pub(super) async fn kafka<R: codec::Request>(app: &App, version: i16, request: &R) -> Result<R::Response, Failure> {
     let unwritable = |e: codec::EncodeError| Failure::invalid(e.to_string());
     let chunks = encode_request(version, 0, Some("http-api".into()), request).map_err(unwritable)?;

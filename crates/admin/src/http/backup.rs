@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
-/// Pieces that wait for the client to take them.
+/// Pieces buffered for the client.
 const PIECES_AHEAD: usize = 2;
 
-/// The stream, as long as it is read.
+/// The response body.
 struct Stream(mpsc::Receiver<Bytes>, Lasting);
 
 impl HttpBody for Stream {
@@ -45,9 +45,9 @@ fn refused(e: Error) -> Failure {
     }
 }
 
-/// Runs what waits for the disk elsewhere.
+/// Runs blocking disk work on another thread.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| Failure::internal("the server stops".to_owned()))
+    tokio::task::spawn_blocking(work).await.map_err(|_| Failure::internal("the server is stopping".to_owned()))
 }
 
 pub(super) async fn begin(
@@ -63,7 +63,7 @@ pub(super) async fn begin(
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], Body::new(Stream(stream, lasting))).into_response())
 }
 
-/// Sends all pieces, at the pace of the broker and of the client, until there are no more or the client is gone.
+/// Sends all pieces until the backup ends or the client disconnects; waits for the broker and the client.
 async fn send(mut backup: Backup, to: mpsc::Sender<Bytes>) {
     let mut encoder = Encoder::default();
     let mut last = vec![Encoder::begin(backup.files(), backup.bytes())];
@@ -85,7 +85,6 @@ async fn send(mut backup: Backup, to: mpsc::Sender<Bytes>) {
                 last.extend(encoder.piece(piece));
                 tokio::time::sleep(backup.pause(len)).await;
             }
-            // A reader knows by the last record that it is whole, or why it is not.
             Ok(None) => return drop(to.send(encoder.end()).await),
             Err(e) => {
                 tracing::warn!("{e}");

@@ -15,7 +15,7 @@ use polylogue_amqp_model::encode_table;
 use polylogue_router::{Binding, Destination};
 use std::sync::Arc;
 
-/// A binding of the virtual host with the names of its ends.
+/// Converts a binding of the virtual host, with the names of its source and destination.
 fn named(within: &Within, binding: &Binding) -> Option<Shown> {
     let routes = &within.view.routes;
     let source = routes.exchange_by_id(binding.source).filter(|source| source.vhost == within.vhost.id)?;
@@ -44,7 +44,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Path(vhost): Path<String>)
     Ok(Json(Bindings { bindings: all }))
 }
 
-/// The bindings that are shown as this one. Those of AMQP's clients may differ in what JSON does not tell apart: the widths of numbers.
+/// Returns the bindings that are shown like `wanted`. There may be several: JSON does not preserve AMQP's integer widths.
 fn find(within: &Within, wanted: &Shown) -> Vec<Arc<Binding>> {
     let (routes, vhost) = (&within.view.routes, within.vhost.id);
     let name = wanted.destination.as_bytes();
@@ -60,7 +60,7 @@ fn find(within: &Within, wanted: &Shown) -> Vec<Arc<Binding>> {
     routes.bindings_to(destination).into_iter().filter(is_it).collect()
 }
 
-/// A binding as AMQP names it.
+/// Converts a binding of the API to one of AMQP.
 fn asked(binding: &Shown, arguments: Table) -> Result<amqp::Binding, Failure> {
     Ok(amqp::Binding {
         source: short(&binding.source)?,
@@ -71,7 +71,7 @@ fn asked(binding: &Shown, arguments: Table) -> Result<amqp::Binding, Failure> {
     })
 }
 
-/// 201 for a binding that was not there, 200 for one that was.
+/// Returns 201 for a new binding, 200 for one that exists.
 pub(super) async fn add(
     State(app): State<Arc<App>>,
     Path(vhost): Path<String>,
@@ -101,7 +101,7 @@ pub(super) async fn delete(
         return Err(Failure::not_found(text));
     }
     for one in found {
-        // With its own arguments: two bindings are the same only if their types are.
+        // The stored arguments: argument types are part of a binding's identity.
         let arguments = Table::new(encode_table(&one.arguments)).map_err(|e| Failure::internal(e.to_string()))?;
         within.ask(&app, amqp::Request::Unbind(MANAGEMENT_CHANNEL, asked(&binding, arguments)?)).await?;
     }

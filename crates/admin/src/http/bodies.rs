@@ -1,4 +1,4 @@
-//! Bodies of requests that are arriving: how many of an address there may be, and how long each may take.
+//! Limits on request bodies that are being received: their number per address, and the time for each.
 
 use super::error::Failure;
 use axum::body::Bytes;
@@ -14,20 +14,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// A body has more time the more of it has come: a millisecond for so many bytes.
+/// Bytes received that extend a body's deadline by a millisecond.
 const BYTES_PER_MS: u64 = 64;
 
-/// What an error of a body is to those who read it.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Bounds of the bodies on their way over all connections of one protocol.
+/// Limits on bodies being received, over all connections of one protocol.
 #[derive(Debug)]
 pub(super) struct Bodies {
     gate: Gate,
     patience: Duration,
 }
 
-/// Whether a body was given up because it came too slowly.
+/// Whether a body was aborted because it was too slow.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Late(Arc<AtomicBool>);
 
@@ -38,13 +37,13 @@ impl Late {
 }
 
 impl Bodies {
-    /// At most so many of one address, and so much time for each.
+    /// Allows `per_ip_max` bodies per address, and `patience` for each.
     pub(super) fn new(per_ip_max: usize, patience: Duration) -> Bodies {
         let gate = Gate::new(Arc::default(), usize::MAX).with_bounds(move |_| (usize::MAX, per_ip_max));
         Bodies { gate, patience }
     }
 
-    /// A request whose body is watched while it arrives. `None` when too many of its address are on their way.
+    /// Limits a request's body while it is received. Returns `None` when too many bodies of its address are being received.
     pub(super) fn watch<B: Body>(
         &self,
         request: hyper::Request<B>,
@@ -61,14 +60,14 @@ impl Bodies {
     }
 }
 
-/// The answer to a request whose body has no place.
+/// The response when an address has too many bodies in progress.
 pub(super) fn too_many() -> Response {
-    closing(Failure::busy("too many request bodies of this address are on their way (server.http_bodies_per_ip_max)"))
+    closing(Failure::busy("too many request bodies of this address are being received (server.http_bodies_per_ip_max)"))
 }
 
-/// The answer to a request whose body came too slowly.
+/// The response when a body was received too slowly.
 pub(super) fn too_slow() -> Response {
-    closing(Failure::slow("the body of the request came too slowly (server.http_body_ms_max)"))
+    closing(Failure::slow("the body of the request was received too slowly (server.http_body_ms_max)"))
 }
 
 fn closing(failure: Failure) -> Response {
@@ -81,7 +80,7 @@ fn closing(failure: Failure) -> Response {
 #[derive(Debug)]
 pub(super) struct Arriving<B> {
     body: Pin<Box<B>>,
-    /// Until all of it is there.
+    /// Held until the body has been received whole.
     place: Option<Place>,
     clock: Option<Pin<Box<Sleep>>>,
     since: Instant,
@@ -91,7 +90,7 @@ pub(super) struct Arriving<B> {
 }
 
 impl<B> Arriving<B> {
-    /// Whether its time is up, by what has come.
+    /// Whether the deadline has passed, given the bytes received so far.
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         let Some(clock) = &mut self.clock else { return false };
         while clock.as_mut().poll(context).is_ready() {
@@ -128,7 +127,7 @@ where
             Poll::Pending if self.is_over(context) => {
                 self.late.0.store(true, Ordering::Relaxed);
                 (self.place, self.clock) = (None, None);
-                Poll::Ready(Some(Err("the body came too slowly".into())))
+                Poll::Ready(Some(Err("the body was received too slowly".into())))
             }
             Poll::Pending => Poll::Pending,
         }

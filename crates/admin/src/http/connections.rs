@@ -1,4 +1,4 @@
-//! `/api/v1/connections`: who is connected, by whichever protocol.
+//! `/api/v1/connections`: client connections of all protocols.
 
 use super::App;
 use super::error::Failure;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The reason for a client whose connection an operator ends.
+/// The reason that a client gets when an operator closes its connection.
 const WHY: &str = "an operator ended the connection";
 
 fn address(at: SocketAddr) -> String {
@@ -40,7 +40,7 @@ fn shown(visitor: &Visitor) -> Shown {
     }
 }
 
-/// The same, of a client of AMQP.
+/// Adds what is known about an AMQP client.
 fn with_presence(shown: Shown, client: &Presence, view: &View) -> Shown {
     let properties = json_of_arguments(&decode_table(client.client_properties.raw()).unwrap_or_default());
     let text = |key: &str| properties.get(key).and_then(|value| value.as_str()).map(ToOwned::to_owned);

@@ -1,23 +1,23 @@
-//! The console: pages that are in the binary, and do everything through the API. They hold nothing of their own, so that anybody may have them.
+//! The console: static pages compiled into the binary, which use the API. They contain no data, so that they are served without a login.
 
 use super::error::Failure;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 
-/// Where it is found.
+/// Path of the console.
 pub(super) const PREFIX: &str = "/console";
 
-/// The page that is shown where only the directory is named.
+/// The page for the directory itself.
 const INDEX: &str = "index.html";
 
-/// A page takes nothing from elsewhere, runs no script that is written in it, and may not be framed.
+/// Allows neither inline scripts, nor content of other origins, nor framing.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'",
 );
 
-/// One file of the console.
+/// An embedded file.
 struct File {
     name: &'static str,
     bytes: &'static [u8],
@@ -63,9 +63,9 @@ fn kind(name: &str) -> &'static str {
     }
 }
 
-/// Changes when the file does: browsers ask each time, and learn that they have it.
+/// Returns the file's `ETag`.
 fn tag(file: &File) -> String {
-    // FNV-1a; two files with one tag are harmless.
+    // FNV-1a; a collision is harmless.
     let hash = file
         .bytes
         .iter()
@@ -97,18 +97,18 @@ fn found(name: &str, headers: &HeaderMap) -> Option<Response> {
     Some(response)
 }
 
-/// A file.
+/// Serves a file.
 pub(super) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
     found(&name, &headers)
         .unwrap_or_else(|| Failure::not_found(format!("there is no page {PREFIX}/{name}")).into_response())
 }
 
-/// The page itself.
+/// Serves the index page.
 pub(super) async fn index(headers: HeaderMap) -> Response {
     found(INDEX, &headers).unwrap_or_else(|| StatusCode::NOT_FOUND.into_response())
 }
 
-/// A client that only knows the listener's address.
+/// Redirects clients that request `/`.
 pub(super) async fn root() -> Redirect {
     Redirect::temporary("/console/")
 }

@@ -1,4 +1,4 @@
-//! Answers that are not successes.
+//! Error responses.
 
 use crate::api::{ErrorBody, ErrorObject};
 use axum::Json;
@@ -11,22 +11,22 @@ use polylogue_api::Unavailable;
 use polylogue_kafka::codec::ErrorCode;
 use polylogue_net::declared::Fault;
 
-/// What is said when an answer does not come.
-pub(super) const NO_ANSWER: &str = "the broker did not answer in time; whether it took effect is not known";
+/// Text for a request that timed out in the broker.
+pub(super) const NO_ANSWER: &str = "the broker did not answer in time; the change may or may not have taken effect";
 
-/// Why something is not possible now.
+/// Returns the text for a request that the broker cannot serve now.
 pub(super) fn text_of(why: Unavailable) -> &'static str {
     match why {
-        Unavailable::StorageFull => "there is no room on the disk",
-        Unavailable::Unknown => "the outcome is not known: look whether it took effect",
-        Unavailable::NotCommitted => "it did not take effect: try again",
-        Unavailable::Busy => "too much is in work: try again",
-        Unavailable::TooLarge => "it is larger than a record of the log may be",
+        Unavailable::StorageFull => "the disk is full",
+        Unavailable::Unknown => "the outcome is unknown: check whether the change took effect",
+        Unavailable::NotCommitted => "the change did not take effect: try again",
+        Unavailable::Busy => "the broker is overloaded: try again",
+        Unavailable::TooLarge => "it is larger than the largest record of the log",
         Unavailable::Stopping => "the server is stopping",
     }
 }
 
-/// A request that failed.
+/// An error response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Failure {
     status: StatusCode,
@@ -84,12 +84,15 @@ impl Failure {
     }
 
     pub(super) fn not_logged_in() -> Failure {
-        let text = "say who you are: the name and the password of an administrator (HTTP basic authentication)";
+        let text =
+            "login required: send the name and password of an administrator (HTTP basic authentication), or a token";
         Failure::new(StatusCode::UNAUTHORIZED, "not_logged_in", text.to_owned())
     }
 
     pub(super) fn no_administrator(name: &str) -> Failure {
-        let text = format!("{name} is no administrator: the user needs that tag, a token that scope");
+        let text = format!(
+            "{name} is not an administrator: the user needs the tag \"administrator\", a token oauth.administrator_scope"
+        );
         Failure::new(StatusCode::FORBIDDEN, "forbidden", text)
     }
 
@@ -98,7 +101,7 @@ impl Failure {
     }
 
     pub(super) fn too_many_tries() -> Failure {
-        let text = "too many logins of this name and address have failed and wait: try again";
+        let text = "too many failed logins with this name from this address: try again later";
         Failure::new(StatusCode::TOO_MANY_REQUESTS, "not_logged_in", text.to_owned())
     }
 
@@ -119,11 +122,11 @@ impl Failure {
     }
 
     pub(super) fn starting() -> Failure {
-        let text = "the server is starting: try again when /readyz says 200";
+        let text = "the server is starting: try again when /readyz returns 200";
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", text.to_owned())
     }
 
-    /// What is refused to an operator who declares, deletes or looks into something.
+    /// Maps an AMQP error to a response.
     pub(super) fn refused(code: AmqpCode, text: &str) -> Failure {
         let (status, name) = match code {
             AmqpCode::NotFound => (StatusCode::NOT_FOUND, "not_found"),
@@ -136,12 +139,12 @@ impl Failure {
         Failure::new(status, name, text.to_owned())
     }
 
-    /// What a Kafka error means here. `None` for no error.
+    /// Maps a Kafka error code to a response. `None` for no error.
     pub(super) fn of_kafka(code: i16, message: Option<&str>) -> Option<Failure> {
         let error = match ErrorCode::from_code(code) {
             Some(ErrorCode::None) => return None,
             Some(error) => error,
-            None => return Some(Failure::internal(format!("error {code}"))),
+            None => return Some(Failure::internal(format!("Kafka error {code}"))),
         };
         let (status, name) = match error {
             ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId => (StatusCode::NOT_FOUND, "unknown_topic"),

@@ -13,11 +13,11 @@ use polylogue_amqp_gateway::MANAGEMENT_CHANNEL;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// Under which conditions an exchange is deleted.
+/// Query of a deletion.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Only {
-    /// Nothing is bound from it.
+    /// Only delete the exchange if it has no bindings.
     #[serde(default)]
     if_unused: bool,
 }
@@ -40,7 +40,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, Path(vhost): Path<String>)
     Ok(Json(Exchanges { exchanges }))
 }
 
-/// 201 for an exchange that was not there, 200 for one that was, as it is declared.
+/// Returns 201 for a new exchange, 200 for one that exists with the same declaration.
 pub(super) async fn declare(
     State(app): State<Arc<App>>,
     Path(vhost): Path<String>,

@@ -26,14 +26,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The versions of Kafka's requests whose rules hold: the newest.
+/// The versions of the Kafka requests that are sent: the newest.
 const DESCRIBE_VERSION: i16 = 6;
 const FETCH_VERSION: i16 = 10;
-/// The protocol type whose assignments can be read.
+/// The protocol type whose assignments can be decoded.
 const CONSUMER: &str = "consumer";
 
 fn surprise() -> Failure {
-    Failure::internal("the coordinator answers something else".to_owned())
+    Failure::internal("unexpected reply from the coordinator".to_owned())
 }
 
 pub(super) async fn list(
@@ -57,7 +57,7 @@ pub(super) async fn list(
     Ok(Json(Groups { groups: groups.collect(), total }))
 }
 
-/// How many members groups have.
+/// Returns the number of members of each group.
 async fn members_of(app: &App, groups: Vec<StrBytes>) -> Result<BTreeMap<String, usize>, Failure> {
     let describe = DescribeGroups { version: DESCRIBE_VERSION, groups };
     let GroupReply::Describe(found) = ask::groups(app, GroupCommand::Describe(describe)).await? else {
@@ -66,7 +66,7 @@ async fn members_of(app: &App, groups: Vec<StrBytes>) -> Result<BTreeMap<String,
     Ok(found.iter().map(|group| (group.group_id.to_string(), group.members.len())).collect())
 }
 
-/// How far groups are behind the partitions of which they have committed offsets, all of these together.
+/// Returns the lag of each group, summed over the partitions with committed offsets.
 async fn lags_of(app: &App, groups: Vec<StrBytes>) -> Result<BTreeMap<String, u64>, Failure> {
     let fetch = |group_id| FetchGroup { group_id, member_id: None, member_epoch: -1, topics: None };
     let groups = groups.into_iter().map(fetch).collect();
@@ -81,7 +81,7 @@ async fn lags_of(app: &App, groups: Vec<StrBytes>) -> Result<BTreeMap<String, u6
     Ok(fetched.iter().map(lag).collect())
 }
 
-/// The offsets that a group has committed, with how far it is behind, in messages and in time.
+/// Returns the committed offsets of a group, with the lag in messages and in time.
 pub(super) async fn offsets_of(app: &App, group: StrBytes) -> Result<Vec<GroupOffset>, Failure> {
     let fetch = FetchGroup { group_id: group, member_id: None, member_epoch: -1, topics: None };
     let fetch = FetchOffsets { version: FETCH_VERSION, groups: vec![fetch], require_stable: false };
@@ -111,7 +111,7 @@ pub(super) async fn offsets_of(app: &App, group: StrBytes) -> Result<Vec<GroupOf
     Ok(all)
 }
 
-/// What DescribeGroups says of a group.
+/// Describes a group by DescribeGroups.
 async fn described(app: &App, name: &str) -> Result<DescribedGroup, Failure> {
     let describe = DescribeGroups { version: DESCRIBE_VERSION, groups: vec![name.into()] };
     let GroupReply::Describe(found) = ask::groups(app, GroupCommand::Describe(describe)).await? else {
@@ -120,7 +120,7 @@ async fn described(app: &App, name: &str) -> Result<DescribedGroup, Failure> {
     found.into_iter().next().ok_or_else(surprise)
 }
 
-/// The state of a group; `Dead` for one that is not there.
+/// Returns the state of a group; `Dead` for an unknown one.
 async fn state_of(app: &App, name: &str) -> Result<GroupState, Failure> {
     let group = described(app, name).await?;
     match group.error {
@@ -176,8 +176,8 @@ fn member(member: &DescribedMember, protocol_type: &str) -> Member {
     }
 }
 
-/// What the leader wrote, if it is what leaders of consumer groups write: a version, and the assignment in it. It is not
-/// ours to complain about anything else.
+/// Decodes an assignment written by the leader of a consumer group: a version, and the assignment. Other content is allowed
+/// and yields an empty list.
 fn assignment(bytes: &Bytes) -> Vec<Assignment> {
     let mut reader = Reader::new(bytes.clone());
     let Ok(version) = reader.i16("ConsumerProtocolAssignment.Version") else { return Vec::new() };
@@ -187,7 +187,7 @@ fn assignment(bytes: &Bytes) -> Vec<Assignment> {
     topics.map(|t| Assignment { topic: t.topic.to_string(), partitions: t.partitions }).collect()
 }
 
-/// With the partitions that they are of, where these are there.
+/// Returns the committed offsets, with the ids of partitions that exist.
 fn offsets(app: &App, topic: &FetchedTopic) -> Vec<(GroupOffset, Option<PartitionId>)> {
     let living = app.broker.catalog().topic_by_id(topic.id).or_else(|| app.broker.catalog().topic(&topic.name));
     let committed = topic.partitions.iter().filter(|p| p.error == ErrorCode::None && p.offset >= 0);

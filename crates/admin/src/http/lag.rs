@@ -1,4 +1,4 @@
-//! The lag in time of a reader at an offset: the age of the first message that was not read.
+//! Consumer lag in time: the age of the first unread message.
 
 use super::App;
 use polylogue_api::{ReadPart, ReadRequest, Reply, Request, Token};
@@ -8,13 +8,13 @@ use polylogue_record::kafka::{BatchHeader, HEADER_BYTES};
 use polylogue_types::{Chunk, FileRange, Offset, PartitionId, TimestampMs};
 use std::time::Duration;
 
-/// Partitions that are looked at in one go.
+/// The maximum number of partitions of one request.
 pub(super) const PARTITIONS_MAX: usize = 1_000;
-/// How long the broker may take for all of them.
+/// The timeout for all of them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// When the batch was written that the offset is in, by the time of its first message. `None` where there is nothing to be read, or where it is not
-/// known. Of a batch no more is read than its header. Wall time.
+/// Returns the first timestamp of the batch that contains each offset; `None` if the offset is at the end, or the time is unknown. Reads only
+/// batch headers. Wall time.
 pub(super) async fn written_ms(app: &App, places: &[(PartitionId, Offset)]) -> Vec<Option<TimestampMs>> {
     let mut times = vec![None; places.len()];
     let looked = places.iter().take(PARTITIONS_MAX);
@@ -37,12 +37,12 @@ pub(super) async fn written_ms(app: &App, places: &[(PartitionId, Offset)]) -> V
             }
         }
     };
-    // Those that have not come by then are not known.
+    // Replies that are late count as unknown.
     let _ = tokio::time::timeout(PATIENCE, answers).await;
     times
 }
 
-/// The time of a batch's first message.
+/// Returns the timestamp of a batch's first message.
 fn first_time(chunk: &Chunk) -> Option<TimestampMs> {
     let head = match chunk {
         Chunk::Bytes(bytes) => bytes.clone(),
@@ -55,7 +55,7 @@ fn first_time(chunk: &Chunk) -> Option<TimestampMs> {
     Some(header.base_timestamp).filter(|ms| *ms >= 0)
 }
 
-/// How long ago that was.
+/// Returns the age of a timestamp.
 pub(super) fn age_ms(app: &App, written_ms: TimestampMs) -> u64 {
     u64::try_from(app.broker.now().wall_ms.saturating_sub(written_ms)).unwrap_or(0)
 }

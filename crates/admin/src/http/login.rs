@@ -1,6 +1,5 @@
-//! Who may use polylogue's own API and see its metrics, on listeners that ask for it: administrators, by HTTP's basic authentication, by a token of
-//! an identity provider, or by the cookie that the console got for a name and a password. Whether the process lives and serves (`/healthz`, `/readyz`) is no secret, and
-//! neither is the console itself, which holds nothing.
+//! Authentication for polylogue's own API and its metrics, on listeners that require a login. Administrators log in by HTTP basic authentication, by a
+//! token of an identity provider, or by the console's session cookie. `/healthz`, `/readyz` and the console's static pages need no login.
 
 use super::App;
 use super::error::Failure;
@@ -18,21 +17,21 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Stands at a request that has to say who it is from.
+/// Request extension: the request requires a login.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked;
 
-/// Stands at an answer: who asked, or of one who was not let in, who that wanted to be.
+/// Response extension: the authenticated user, or the name that a refused login claimed.
 #[derive(Clone, Debug)]
 struct Who(String);
 
-/// Stands at a request that came in over TLS.
+/// Request extension: the request was received over TLS.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Secured;
 
-/// The challenge for browsers, unless the console asks, which has a form of its own.
+/// The challenge for browsers. Not sent to the console, which has its own login form.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"polylogue\", charset=\"UTF-8\"");
-/// What the console says with its requests.
+/// The header that marks requests of the console.
 const CONSOLE: &str = "x-polylogue-console";
 /// The session cookie.
 pub(super) const COOKIE: &str = "polylogue_session";
@@ -65,11 +64,11 @@ fn refusal(failure: Failure, headers: &HeaderMap) -> Response {
 }
 
 fn address_of(extensions: &Extensions) -> IpAddr {
-    // A request always says where it is from; without that it is from nowhere near.
+    // The extension is always set; the fallback is an address that is not loopback.
     extensions.get::<From>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.peer.ip().to_canonical())
 }
 
-/// Tells of each request that is more than a look who made it, and how it ended.
+/// Writes an audit entry for each request that is not read-only: the user, and the outcome.
 pub(super) async fn tell(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let method = request.method().clone();
     if matches!(method, Method::GET | Method::HEAD | Method::OPTIONS) {
@@ -83,7 +82,7 @@ pub(super) async fn tell(State(app): State<Arc<App>>, request: Request, next: Ne
     response
 }
 
-/// The administrator who asks.
+/// Returns the authenticated administrator.
 async fn who(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<String, Failure> {
     if let Some(token) = token(headers).filter(|_| app.users.takes_tokens()) {
         return by_token(app, &token, address).await;
@@ -96,7 +95,7 @@ async fn who(app: &App, headers: &HeaderMap, address: IpAddr) -> Result<String, 
     if app.users.is_administrator(&name) { Ok(name) } else { Err(Failure::no_administrator(&name)) }
 }
 
-/// Waits for the turn of a password's verification. Returns whether it comes: not when too many of that name and address came behind.
+/// Waits until the password may be verified. Returns false when too many logins of that name and address are waiting.
 pub async fn its_turn(users: &dyn Authority, claim: &Claim<'_>) -> bool {
     let mut ticket = Ticket::default();
     loop {
@@ -108,7 +107,7 @@ pub async fn its_turn(users: &dyn Authority, claim: &Claim<'_>) -> bool {
     }
 }
 
-/// That the password is that of an administrator.
+/// Verifies the password, and that the user is an administrator.
 async fn is_administrator(app: &App, name: &str, password: &[u8], address: IpAddr) -> Result<(), Failure> {
     let claim = Claim { name, address };
     if !its_turn(app.users.as_ref(), &claim).await {
@@ -123,7 +122,7 @@ async fn is_administrator(app: &App, name: &str, password: &[u8], address: IpAdd
     if app.users.is_administrator(name) { Ok(()) } else { Err(Failure::no_administrator(name)) }
 }
 
-/// The administrator whose token that is, by what it says.
+/// Returns the administrator that a token identifies.
 async fn by_token(app: &App, token: &str, address: IpAddr) -> Result<String, Failure> {
     match app.users.bearer(token) {
         Ok(bearer) if bearer.grants.is_administrator() => Ok(bearer.name),
@@ -136,26 +135,26 @@ async fn by_token(app: &App, token: &str, address: IpAddr) -> Result<String, Fai
     }
 }
 
-/// The token that a browser sends.
+/// Returns the session token of the request's cookie.
 fn cookie(headers: &HeaderMap) -> Option<&str> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = all.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| token)
 }
 
-/// Whether a browser says by a cookie who it is.
+/// Whether the request has a session cookie.
 pub(super) fn has_session(headers: &HeaderMap) -> bool {
     cookie(headers).is_some()
 }
 
-/// Whose token that is.
+/// Returns the user of a session token.
 fn whose(app: &App, token: &str, address: IpAddr) -> Option<String> {
     let mark = |name: &str| app.directory.password_mark(&Claim { name, address });
     let now_ms = app.broker.now().monotonic_ms;
     app.tokens.lock().who(token, now_ms, mark).map(ToOwned::to_owned)
 }
 
-/// `GET /session`: whether a login is required here, and which user is logged in.
+/// `GET /session`: whether a login is required, and which user is logged in.
 pub(super) async fn session(State(app): State<Arc<App>>, request: Request) -> Json<Session> {
     let asks = request.extensions().get::<Asked>().is_some();
     let name = match asks {
@@ -165,7 +164,7 @@ pub(super) async fn session(State(app): State<Arc<App>>, request: Request) -> Js
     Json(Session { asks, name })
 }
 
-/// `POST /session`: logs in, for a cookie that no script can read and no other site can have sent.
+/// `POST /session`: logs in and sets a cookie that is `HttpOnly` and `SameSite=Strict`.
 pub(super) async fn log_in(
     State(app): State<Arc<App>>,
     extensions: Extensions,
@@ -202,7 +201,7 @@ pub(super) async fn log_out(State(app): State<Arc<App>>, extensions: Extensions,
     with_cookie("", 0, &extensions, StatusCode::NO_CONTENT)
 }
 
-/// The answer with the cookie, which holds for so long.
+/// Adds the cookie to a response, with its lifetime in seconds.
 fn with_cookie(token: &str, seconds: u64, extensions: &Extensions, answer: impl IntoResponse) -> Response {
     let secure = if extensions.get::<Secured>().is_some() { "; Secure" } else { "" };
     let cookie = format!("{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");

@@ -1,7 +1,6 @@
-//! `/api/v1/topics/NAME/messages`: looking at messages, writing one, deleting all.
+//! `/api/v1/topics/NAME/messages`: reads messages, writes one, deletes all.
 //!
-//! Queues of RabbitMQ's clients are looked at under the names that they have as topics: what is in them is shown as Kafka's clients read
-//! it, and nothing happens to it by that.
+//! RabbitMQ queues are read under their topic names, as Kafka clients read them; reading changes nothing in the queue.
 
 use super::App;
 use super::ask;
@@ -35,19 +34,19 @@ const DELETE_RECORDS_VERSION: i16 = 2;
 /// Kafka's names for the ends of a partition.
 const END: i64 = -1;
 const BEGINNING: i64 = -2;
-/// How long a change may take. Milliseconds.
+/// The timeout of a change. Milliseconds.
 const CHANGE_MS_MAX: i32 = 10_000;
-/// Messages that one request looks at, where it says nothing, and at the most.
+/// The default and maximum number of messages of one request.
 const MESSAGES: u32 = 50;
 const MESSAGES_MAX: u32 = 500;
-/// Partitions that are looked at together.
+/// The maximum number of partitions of one request.
 const PARTITIONS_MAX: usize = 256;
-/// What is read of all partitions, and of one. Bytes.
+/// Fetch limits, of all partitions and of one. Bytes.
 const READ_BYTES_MAX: i32 = 8 << 20;
 const PARTITION_BYTES_MAX: i32 = 1 << 20;
-/// What is shown of a key, a value or a header that is not to be shown to its end. Bytes.
+/// Length at which a key, a value or a header is truncated unless `whole` is set. Bytes.
 const SHOWN_BYTES_MAX: usize = 16 << 10;
-/// After so much of messages no more are shown in one request. Bytes.
+/// No more messages are added to a response that has reached this size. Bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 fn topic(app: &App, name: &str) -> Result<Arc<TopicInfo>, Failure> {
@@ -58,7 +57,7 @@ fn number(index: usize) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
 }
 
-/// That there is such a partition.
+/// Checks that the partition exists.
 fn is_there(topic: &TopicInfo, partition: i32) -> Result<(), Failure> {
     let count = topic.partitions.len();
     if usize::try_from(partition).is_ok_and(|index| index < count) {
@@ -67,7 +66,7 @@ fn is_there(topic: &TopicInfo, partition: i32) -> Result<(), Failure> {
     Err(Failure::invalid(format!("topic {} has no partition {partition}: it has {count}", topic.name)))
 }
 
-/// An end of each of these partitions.
+/// Returns one end of each of these partitions.
 async fn ends(app: &App, name: &str, partitions: &[i32], end: i64) -> Result<BTreeMap<i32, i64>, Failure> {
     let wanted = |partition: &i32| ListOffsetsPartition {
         partition_index: *partition,
@@ -98,7 +97,7 @@ async fn ranges(app: &App, name: &str, partitions: &[i32]) -> Result<Vec<Partiti
     Ok(ends.iter().map(range).collect())
 }
 
-/// What partitions hold from these offsets on.
+/// Fetches from the given offsets.
 async fn fetch(app: &App, name: &str, from: &[(i32, i64)]) -> Result<Vec<PartitionData>, Failure> {
     let wanted = |(partition, offset): &(i32, i64)| FetchPartition {
         partition: *partition,
@@ -141,13 +140,11 @@ pub(super) async fn list(
             vec![partition]
         }
         None if query.offset.is_some() || query.whole => {
-            return Err(Failure::invalid("offset and whole need one partition: name it with partition".to_owned()));
+            return Err(Failure::invalid("offset and whole require partition".to_owned()));
         }
         None if topic.partitions.len() > PARTITIONS_MAX => {
             let count = topic.partitions.len();
-            let text = format!(
-                "topic {name} has {count} partitions, too many to be read in one request: name one with partition"
-            );
+            let text = format!("topic {name} has {count} partitions, too many for one request: set partition");
             return Err(Failure::invalid(text));
         }
         None => (0..topic.partitions.len()).map(number).collect(),
@@ -164,13 +161,13 @@ pub(super) async fn list(
     Ok(Json(TopicMessages { partitions: ranges, messages }))
 }
 
-/// Where to begin in a partition: at the offset that is wanted or the end that is nearer, or so that the newest messages are read.
+/// Returns the first offset to read: the wanted one, clamped to the partition, or the one that leaves `limit` messages.
 fn begin(range: &PartitionRange, wanted: Option<i64>, limit: usize) -> i64 {
     let newest = range.high_watermark.saturating_sub(i64::try_from(limit).unwrap_or(i64::MAX));
     wanted.unwrap_or(newest).clamp(range.log_start, range.high_watermark)
 }
 
-/// Up to `limit` messages of each partition. Several answers may be needed: markers are no messages, and batches are as large as they are.
+/// Reads up to `limit` messages of each partition. May take several fetches: transaction markers are not messages, and batches vary in size.
 async fn read(
     app: &App,
     name: &str,
@@ -190,7 +187,7 @@ async fn read(
         for data in fetch(app, name, &from).await? {
             let partition = data.partition_index;
             let Some((_, next)) = from.iter().find(|(wanted, _)| *wanted == partition).copied() else { continue };
-            // It went while we looked: there is nothing to see.
+            // Deleted meanwhile.
             if data.error_code == ErrorCode::OffsetOutOfRange.code() {
                 continue;
             }
@@ -207,22 +204,22 @@ async fn read(
                 left.push((partition, taken.next));
             }
         }
-        // Of several partitions the newest are shown; what one answer does not hold is looked at by itself.
+        // Of several partitions only the first response is used: it has the newest messages.
         from = if ranges.len() > 1 { Vec::new() } else { left };
     }
     Ok(messages)
 }
 
-/// A position in a partition.
+/// Collects messages of a partition.
 struct Taken<'a> {
     partition: i32,
     from: i64,
     next: i64,
-    /// How many messages are still wanted.
+    /// Messages still to collect.
     left: usize,
-    /// How much of a key, a value or a header is shown. Bytes.
+    /// Length at which a key, a value or a header is truncated. Bytes.
     room: usize,
-    /// How much more is shown of all messages together. Bytes.
+    /// Space left in the response. Bytes.
     budget: &'a mut usize,
 }
 
@@ -231,7 +228,7 @@ impl Taken<'_> {
         let partition = self.partition;
         let unreadable = |e| Failure::internal(format!("partition {partition} holds an unreadable batch: {e}"));
         for batch in BatchIter::new(bytes) {
-            // The last one may have been cut off.
+            // A fetch may end with a partial batch.
             let Ok(batch) = batch else { break };
             if !batch.header.is_control() {
                 for record in records(&batch.bytes, limits::DECOMPRESSED_BYTES_MAX).map_err(unreadable)? {
@@ -266,20 +263,20 @@ impl Taken<'_> {
     }
 }
 
-/// What a message takes of an answer, more or less. Bytes.
+/// Returns the approximate size of a message in the response. Bytes.
 fn size_of_message(message: &TopicMessage) -> usize {
     let of = |content: &Option<Content>| content.as_ref().map_or(0, |content| content.data.len());
     let headers = message.headers.iter().map(|header| header.name.len() + of(&header.value));
     of(&message.key) + of(&message.value) + headers.sum::<usize>()
 }
 
-/// Bytes as JSON can have them, cut after so many; text is cut between two characters.
+/// Converts bytes for JSON, truncated to `room` bytes; text is cut at a character boundary.
 fn content(bytes: &Bytes, room: usize) -> Content {
     let cut = bytes.len() > room;
     let beginning = bytes.get(..room).unwrap_or(bytes);
     let text = match std::str::from_utf8(beginning) {
         Ok(text) => Some(text),
-        // What is not text for want of its last bytes is text.
+        // Text that was cut within its last character is still text.
         Err(e) if cut && e.error_len().is_none() => {
             beginning.get(..e.valid_up_to()).and_then(|bytes| std::str::from_utf8(bytes).ok())
         }
@@ -291,7 +288,7 @@ fn content(bytes: &Bytes, room: usize) -> Content {
     }
 }
 
-/// A key or a value as it was sent to us.
+/// Decodes a key or a value of a request.
 fn given(text: Option<&String>, encoding: &str) -> Result<Option<Vec<u8>>, Failure> {
     let Some(text) = text else { return Ok(None) };
     match encoding {
@@ -300,11 +297,11 @@ fn given(text: Option<&String>, encoding: &str) -> Result<Option<Vec<u8>>, Failu
             let bytes = STANDARD.decode(text);
             bytes.map(Some).map_err(|e| Failure::invalid(format!("a key or a value is not base64: {e}")))
         }
-        other => Err(Failure::invalid(format!("encoding is {other}, and must be text or base64"))),
+        other => Err(Failure::invalid(format!("encoding is {other}: it must be text or base64"))),
     }
 }
 
-/// Where a message goes that does not say it.
+/// Returns the partition of a message without one.
 fn partition_for(app: &App, key: Option<&[u8]>, partitions: usize) -> i32 {
     match key {
         Some(key) => number(partition_of_key(key, partitions)),
@@ -338,7 +335,8 @@ pub(super) async fn write(
     let timestamp = app.broker.now().wall_ms;
     let record = NewRecord { timestamp, key: key.as_deref(), value: value.as_deref(), headers: &headers };
     let mut batch = BatchBuilder::new();
-    let cannot_be = |e: polylogue_record::kafka::BatchError| Failure::invalid(format!("the message cannot be: {e}"));
+    let cannot_be =
+        |e: polylogue_record::kafka::BatchError| Failure::invalid(format!("the message cannot be encoded: {e}"));
     batch.push(&record).map_err(cannot_be)?;
     let batch = batch.build().map_err(cannot_be)?;
     let data = PartitionProduceData { index: partition, records: Some(batch.into()) };
@@ -348,14 +346,14 @@ pub(super) async fn write(
         ProduceRequest { transactional_id: None, acks: -1, timeout_ms: CHANGE_MS_MAX, topic_data: vec![data] };
     let response = ask::kafka(&app, PRODUCE_VERSION, &request).await?;
     let result = response.responses.first().and_then(|topic| topic.partition_responses.first());
-    let result = result.ok_or_else(|| Failure::internal("the broker answered about no partition".to_owned()))?;
+    let result = result.ok_or_else(|| Failure::internal("the broker returned no partition".to_owned()))?;
     match Failure::of_kafka(result.error_code, result.error_message.as_deref()) {
         Some(failure) => Err(failure),
         None => Ok((StatusCode::CREATED, Json(Written { partition, offset: result.base_offset }))),
     }
 }
 
-/// Deletes all messages that there are now; the offsets go on.
+/// Deletes all current messages; offsets continue.
 pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
     let topic = topic(&app, &name)?;
     let partition = |index| DeleteRecordsPartition { partition_index: number(index), offset: END };
@@ -388,7 +386,7 @@ mod tests {
         assert_eq!(shown(b"", 0), text("", 0, false));
         assert_eq!(shown(b"\xff\x00", 16), ("/wA=".to_owned(), "base64".to_owned(), 2, false));
         assert_eq!(shown(b"\xff\x00", 1), ("/w==".to_owned(), "base64".to_owned(), 2, true));
-        // it ends in the middle of a character, and nothing was cut off
+        // Ends within a character, and was not truncated.
         assert_eq!(shown(b"gr\xc3", 16), ("Z3LD".to_owned(), "base64".to_owned(), 3, false));
     }
 

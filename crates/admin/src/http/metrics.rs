@@ -17,17 +17,17 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What every metric's name begins with.
+/// Prefix of all metric names.
 const PREFIX: &str = "polylogue";
 pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Which quota.
+/// Label: the quota's key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct QuotaLabel {
     quota: &'static str,
 }
 
-/// What was counted of a stage, as a histogram.
+/// A stage's counters, encoded as a histogram.
 #[derive(Debug)]
 struct Times(StageTimes);
 
@@ -44,7 +44,7 @@ impl EncodeMetric for Times {
     }
 }
 
-/// A registry in which everything is registered under our prefix.
+/// Returns a registry whose metrics have the prefix.
 #[must_use]
 pub fn registry() -> Registry {
     Registry::with_prefix(PREFIX)
@@ -55,13 +55,13 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Fai
     let unwritable = |e: std::fmt::Error| Failure::internal(format!("the metrics cannot be written: {e}"));
     encode(&mut text, &app.registry).map_err(unwritable)?;
     encode(&mut text, &now(&app)).map_err(unwritable)?;
-    // Each of the two ends the text; only the last end counts.
+    // Each encoding ends with "# EOF"; only the last one may stay.
     let ends = text.matches("# EOF\n").count();
     let text = text.replacen("# EOF\n", "", ends.saturating_sub(1));
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text).into_response())
 }
 
-/// The same before there is a broker: a scrape that fails would tell of a process that is not there.
+/// Metrics before the broker has started: a failing scrape would look like a process that is down.
 pub(super) async fn starting() -> Result<Response, Failure> {
     let (mut registry, mut text) = (registry(), String::new());
     tell_ready(&mut registry, false);
@@ -73,7 +73,7 @@ fn tell_ready(registry: &mut Registry, ready: bool) {
     registry.register("ready", "Whether the broker serves clients", ConstGauge::new(i64::from(ready)));
 }
 
-/// What is not counted but asked for.
+/// Returns a registry with the gauges that are read at scrape time.
 fn now(app: &App) -> Registry {
     let mut registry = registry();
     tell_ready(&mut registry, app.ready.get());
@@ -101,7 +101,7 @@ fn now(app: &App) -> Registry {
     gauge("partitions", "Partitions of all topics", topics.iter().map(|topic| topic.partitions.len()).sum());
     let quotas = app.directory.quotas();
     gauge("quotas", "Users and client ids that have quotas, at most 100,000", quotas.table_len());
-    gauge("quota_buckets", "Clients with a tracked use of a quota, at most 65,536", quotas.bucket_count());
+    gauge("quota_buckets", "Clients whose use of a quota is tracked, at most 65,536", quotas.bucket_count());
     gauge("acls", "Bindings of access control lists, at most 100,000", app.directory.acl_count());
     let throttled = Family::<QuotaLabel, Counter>::default();
     for kind in QuotaKind::ALL {

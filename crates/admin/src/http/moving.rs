@@ -1,7 +1,7 @@
-//! `POST /api/v1/vhosts/VHOST/queues/NAME/move`: messages of one queue go into another.
+//! `POST /api/v1/vhosts/VHOST/queues/NAME/move`: moves messages from one queue to another.
 //!
-//! A message leaves its queue when it is on the disk in all queues that it reaches. A crash in between, or a broker that does not answer
-//! in time, moves it once more, and none is lost. What could not go where it should stays, at its place.
+//! A message is acknowledged in its queue after it is durable in all target queues. A crash in between, or a broker that does not answer
+//! in time, duplicates messages and loses none. A message that cannot be moved keeps its position in the queue.
 
 use super::App;
 use super::error::{Failure, text_of};
@@ -20,16 +20,16 @@ use polylogue_api::{PublishError, Unavailable};
 use polylogue_net::declared::{Asker, Got, payload_of};
 use std::sync::Arc;
 
-/// Messages that one request moves at the most.
+/// The maximum number of messages that one request moves.
 const MOVED_MAX: u32 = 1_000;
-/// Messages that one request passes over at the most.
+/// The maximum number of messages that one request skips.
 const SKIPPED_MAX: u32 = 10_000;
-/// Bytes of bodies that one request moves, unless one message alone has more.
+/// Bytes of bodies that one request moves, exceeded only by a single larger message.
 const MOVED_BYTES_MAX: usize = 16 << 20;
-/// The queue in which a message died first.
+/// Header with the queue in which a message was dead-lettered first.
 const FIRST_DEATH_QUEUE: &str = "x-first-death-queue";
 
-/// Where messages go, once it is known that it is there.
+/// A target that exists.
 enum Target {
     Queue(ShortStr),
     Exchange(ShortStr, Option<ShortStr>),
@@ -42,7 +42,7 @@ fn target(within: &Within, from: &str, to: Option<&MoveTo>) -> Result<Target, Fa
         (Some(queue), None, None) => {
             within.queue(queue)?;
             match queue == from {
-                true => Err(Failure::invalid(format!("{queue} is the queue that the messages are in"))),
+                true => Err(Failure::invalid(format!("{queue} is the source queue"))),
                 false => Ok(Target::Queue(short(queue)?)),
             }
         }
@@ -53,11 +53,11 @@ fn target(within: &Within, from: &str, to: Option<&MoveTo>) -> Result<Target, Fa
                 false => Err(Failure::unknown_exchange(exchange)),
             }
         }
-        _ => Err(Failure::invalid("to is a queue, or an exchange with or without a routing_key".to_owned())),
+        _ => Err(Failure::invalid("to must be a queue, or an exchange with or without a routing_key".to_owned())),
     }
 }
 
-/// Exchange and routing key for a message; why there are none.
+/// Returns the exchange and routing key for a message, or why there are none.
 fn way(
     within: &Within,
     from: &str,
@@ -72,39 +72,41 @@ fn way(
             let headers = properties.headers();
             let named = headers.as_ref().and_then(|headers| headers.get(FIRST_DEATH_QUEUE)?.as_longstr());
             let name = named.and_then(|name| std::str::from_utf8(name).ok());
-            let name = name.ok_or_else(|| format!("it has no header {FIRST_DEATH_QUEUE}: it did not die"))?;
+            let name = name.ok_or_else(|| format!("it was not dead-lettered: it has no header {FIRST_DEATH_QUEUE}"))?;
             if name == from {
-                return Err("it died in this queue".to_owned());
+                return Err("it was dead-lettered from this queue".to_owned());
             }
-            within.queue(name).map_err(|_| format!("the queue {name}, in which it died, is not there any more"))?;
-            let key = short(name).map_err(|_| format!("{name} is no name of a queue"))?;
+            within
+                .queue(name)
+                .map_err(|_| format!("the queue {name}, from which it was dead-lettered, does not exist"))?;
+            let key = short(name).map_err(|_| format!("{name} is not a valid queue name"))?;
             Ok([ShortStr::EMPTY, key])
         }
     }
 }
 
-/// The message as it is published again: to where it goes now, and not to its copies' keys.
+/// Converts a delivery to a publish to its target, without the CC and BCC headers.
 fn again(
     delivery: &Delivery,
     [exchange, routing_key]: [ShortStr; 2],
     properties: Properties,
 ) -> Result<Publish, String> {
-    let body = payload_of(delivery).map_err(|_| "it cannot be read".to_owned())?;
+    let body = payload_of(delivery).map_err(|_| "it cannot be decoded".to_owned())?;
     let said = Published { exchange, routing_key, mandatory: true, properties, body: Body::One(body) };
     let publish = Publish::judged(said, b"", true).map_err(|why| why.text)?;
     Ok(Publish { cc: Vec::new(), bcc: Vec::new(), ..publish })
 }
 
-/// Why a message is not in all of its queues.
+/// Returns why a message was not stored in all of its queues.
 fn rejected(why: PublishError) -> String {
     match why {
-        PublishError::QueueFull => "a queue refuses it: it is full".to_owned(),
-        PublishError::UnknownQueue => "a queue of it is gone".to_owned(),
+        PublishError::QueueFull => "a target queue is full and rejects it".to_owned(),
+        PublishError::UnknownQueue => "a target queue was deleted".to_owned(),
         PublishError::Unavailable(why) => text_of(why).to_owned(),
     }
 }
 
-/// What became of each message, by its number from 1; `None` as long as that is not known.
+/// The outcome of each publish, by its number from 1; `None` until it is confirmed or rejected.
 struct Outcomes {
     of: Vec<Option<Result<(), String>>>,
     open: usize,
@@ -119,15 +121,15 @@ impl Outcomes {
         }
     }
 
-    /// `last` is the number of the message that was published last.
+    /// `last` is the sequence number of the last published message.
     fn on_said(&mut self, said: Said, last: usize) {
         let numbers = |first: u64, to: u64| first as usize..=to as usize;
         match said {
-            // It comes right before what became of the message.
+            // basic.return precedes the confirmation of the same message.
             Said::Event(amqp::Event::Return { .. }) => self.returned = true,
             Said::Event(amqp::Event::Confirmed { first, last: to, .. }) => {
                 let returned = std::mem::take(&mut self.returned);
-                let outcome = || if returned { Err("no queue takes it there".to_owned()) } else { Ok(()) };
+                let outcome = || if returned { Err("it is unroutable there".to_owned()) } else { Ok(()) };
                 numbers(first, to).for_each(|number| self.set(number, outcome()));
             }
             Said::Rejected { first, last: to, why } => {
@@ -138,15 +140,15 @@ impl Outcomes {
         }
     }
 
-    /// All of them. What is not known may be there: it stays here as well.
+    /// Returns the outcomes. Unconfirmed messages are kept here: they may have been stored in the target.
     fn all(self) -> Vec<Result<(), String>> {
-        let unknown = || Err("the broker did not answer in time: it may be there as well".to_owned());
+        let unknown = || Err("the broker did not answer in time: it may be in the target as well".to_owned());
         self.of.into_iter().map(|outcome| outcome.unwrap_or_else(unknown)).collect()
     }
 }
 
-/// Publishes all of them, no more at a time than a connection may, and waits until it is known what became of each; or for as long as the
-/// broker answers.
+/// Publishes all messages, within a connection's limit of unconfirmed ones, and waits until each is confirmed or rejected, or until the
+/// broker stops answering.
 async fn publish(asker: &mut Asker<'_>, messages: Vec<Result<Publish, String>>) -> Vec<Result<(), String>> {
     let count = messages.len();
     let mut outcomes = Outcomes { of: (0..count).map(|_| None).collect(), open: count, returned: false };
@@ -179,23 +181,23 @@ pub(super) async fn serve(
 ) -> Result<Json<Moved>, Failure> {
     let Json(wanted) = body?;
     if !(1..=MOVED_MAX).contains(&wanted.limit) {
-        return Err(Failure::invalid(format!("limit is {}, and must be from 1 to {MOVED_MAX}", wanted.limit)));
+        return Err(Failure::invalid(format!("limit is {}, it must be from 1 to {MOVED_MAX}", wanted.limit)));
     }
     if wanted.skip > SKIPPED_MAX {
-        return Err(Failure::invalid(format!("skip is {}, and must be at most {SKIPPED_MAX}", wanted.skip)));
+        return Err(Failure::invalid(format!("skip is {}, it must be at most {SKIPPED_MAX}", wanted.skip)));
     }
     let within = Within::of(&app, &vhost).await?;
     within.queue(&name)?;
     let target = target(&within, &name, wanted.to.as_ref())?;
     if app.broker.is_disk_alarm() {
-        // What is published now may wait for room, and would be there once more when there is some.
+        // The publishes would wait for disk space and take effect later, as duplicates.
         return Err(Failure::unavailable(Unavailable::StorageFull));
     }
     let mut got = Got::new(within.mover(&app));
     pieces(&within, &mut got, &name, &target, &wanted).await.map(Json)
 }
 
-/// Moves. What stays goes back when what was got ends.
+/// Moves one batch. Messages that stay are requeued when `got` is dropped.
 async fn pieces(
     within: &Within,
     got: &mut Got<'_>,
@@ -219,7 +221,7 @@ async fn pieces(
         };
         places.push(delivery.place);
         bytes += delivery.payload.len();
-        // How often it came counts in this queue, and is no header of the message.
+        // The delivery count belongs to this queue and is not a header of the message.
         let properties = if is_quorum { without_counts(&delivery.properties) } else { delivery.properties.clone() };
         let properties = Properties::new(properties).map_err(|e| e.to_string());
         messages.push(properties.and_then(|properties| {

@@ -1,4 +1,4 @@
-//! `GET /metrics/objects?of=groups,topics,queues`: metrics of single groups, topics and queues, for those who want them and pay for them.
+//! `GET /metrics/objects?of=groups,topics,queues`: metrics of single groups, topics and queues, on a path of their own because of their cost.
 
 use super::App;
 use super::ask;
@@ -22,17 +22,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Objects of each kind that are shown, of groups the pairs of one and a topic; the number of the others is shown.
+/// The maximum number of objects of each kind, for groups of pairs of group and topic; the number left out is a metric.
 pub(super) const OBJECTS_MAX: usize = 1_000;
-/// How that is shown.
+/// Help text of that metric.
 pub(super) const LEFT_OUT: &str =
     "Pairs of a group and a topic, topics and queues left out of this answer, which has at most 1,000 of each kind";
 
-/// What is asked for.
+/// The query.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
-    /// `groups`, `topics`, `queues`, with commas between them; all without.
+    /// Any of `groups`, `topics`, `queues`, separated by commas; all if not set.
     of: Option<String>,
 }
 
@@ -53,11 +53,11 @@ struct OfQueue {
     queue: String,
 }
 
-/// A number of each object.
+/// A gauge for each object.
 type Numbers<L> = Family<L, Gauge<u64, AtomicU64>>;
 
 fn surprise() -> Failure {
-    Failure::internal("the coordinator answers something else".to_owned())
+    Failure::internal("unexpected reply from the coordinator".to_owned())
 }
 
 pub(super) async fn metrics(
@@ -73,7 +73,7 @@ pub(super) async fn metrics(
             "topics" => topics(&app, &mut registry),
             "queues" => queues(&app, &mut registry).await?,
             other => {
-                return Err(Failure::invalid(format!("there are no metrics of {other}: use groups, topics or queues")));
+                return Err(Failure::invalid(format!("unknown kind {other}: use groups, topics or queues")));
             }
         };
     }
@@ -83,7 +83,7 @@ pub(super) async fn metrics(
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text).into_response())
 }
 
-/// How far groups are behind. How many pairs of a group and a topic are left out; a group that is not asked counts as one.
+/// Adds the groups' lag. Returns the number of pairs of group and topic that are left out; a group that is not queried counts as one.
 async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
     let command = GroupCommand::List(ListGroups { states: Vec::new(), types: Vec::new() });
     let GroupReply::List(found) = ask::groups(app, command).await? else { return Err(surprise()) };
@@ -93,7 +93,7 @@ async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
     let (mut reported, mut left_out) = (0, found.len().saturating_sub(OBJECTS_MAX));
     for group in found.iter().take(OBJECTS_MAX) {
         let mut of_topics: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
-        // One that goes meanwhile has none.
+        // A group that was deleted meanwhile has no offsets.
         for offset in offsets_of(app, group.group_id.clone()).await.unwrap_or_default() {
             let (lag, behind_ms) = of_topics.entry(offset.topic).or_default();
             *lag += offset.lag.unwrap_or(0);
@@ -110,17 +110,13 @@ async fn groups(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
             }
         }
     }
-    registry.register(
-        "group_lag_messages",
-        "Messages that a group has not read, of all partitions of a topic",
-        messages,
-    );
-    let text = "Age of the first message that a group has not read, of the partition where it is oldest";
+    registry.register("group_lag_messages", "Lag of a group in messages, over all partitions of a topic", messages);
+    let text = "Lag of a group in time: the age of its oldest unread message in a topic";
     registry.register_with_unit("group_lag", text, Unit::Seconds, seconds);
     Ok(left_out)
 }
 
-/// What topics hold. How many are left out.
+/// Adds the topics' sizes. Returns the number of topics that are left out.
 fn topics(app: &App, registry: &mut Registry) -> usize {
     let topics = app.broker.catalog().topics();
     let own: Vec<_> = topics.iter().filter(|topic| !topic.internal).collect();
@@ -138,13 +134,17 @@ fn topics(app: &App, registry: &mut Registry) -> usize {
         bytes.get_or_create(&label).set(size);
         ends.get_or_create(&label).set(end);
     }
-    registry.register("topic_messages", "Offsets of a topic that can be read: about as many messages", messages);
-    registry.register_with_unit("topic_kept", "Bytes that a topic keeps", Unit::Bytes, bytes);
-    registry.register("topic_end_offsets", "The ends of a topic's partitions, added up: grows with each message", ends);
+    registry.register("topic_messages", "Readable offsets of a topic: approximately its number of messages", messages);
+    registry.register_with_unit("topic_kept", "Stored bytes of a topic", Unit::Bytes, bytes);
+    registry.register(
+        "topic_end_offsets",
+        "Sum of the end offsets of a topic's partitions; grows with each message",
+        ends,
+    );
     own.len().saturating_sub(OBJECTS_MAX)
 }
 
-/// What queues hold. How many are left out.
+/// Adds the queues' message counts. Returns the number of queues that are left out.
 async fn queues(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
     let view = declared::view(&app.broker).await?;
     let all: Vec<Arc<Queue>> = view.world.queues().cloned().collect();

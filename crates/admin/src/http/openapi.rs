@@ -1,4 +1,4 @@
-//! What the API is, for programs: OpenAPI 3.1 (`/api/v1/openapi.json`), made of the table of [routes](super::routes) and the types themselves.
+//! The OpenAPI 3.1 description of the API (`/api/v1/openapi.json`), generated from the table of [routes](super::routes) and the types.
 
 use super::routes::{Route, routes};
 use crate::api::clients::{LogIn, Session};
@@ -8,16 +8,16 @@ use schemars::Schema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-/// Where schemas are that have a name.
+/// Path of the named schemas in the document.
 const SCHEMAS: &str = "/components/schemas";
 
-/// A generator whose references are those of OpenAPI.
+/// Returns a schema generator that makes OpenAPI references.
 pub(super) fn schemas() -> SchemaGenerator {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = SCHEMAS.into());
     settings.into_generator()
 }
 
-/// The document.
+/// Returns the document.
 pub(super) fn document() -> Value {
     let mut schemas = schemas();
     let mut paths = Map::new();
@@ -44,7 +44,7 @@ pub(super) fn document() -> Value {
         "info": {
             "title": "polylogue",
             "version": "1",
-            "description": "What administrators do with a broker. Fields may be added within a version; none is removed or changes its meaning.",
+            "description": "Administration of a broker. Fields may be added within a version; none is removed or changes its meaning.",
         },
         "servers": [{"url": PREFIX}],
         "security": [{"basic": []}, {"bearer": []}, {"cookie": []}, {}],
@@ -60,7 +60,7 @@ pub(super) fn document() -> Value {
     })
 }
 
-/// `GET /openapi.json`: no secret.
+/// `GET /openapi.json`; needs no login.
 pub(super) async fn serve() -> Json<Value> {
     Json(document())
 }
@@ -111,7 +111,7 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
-/// What stands in the path and in the query.
+/// Returns the path and query parameters.
 fn parameters(route: &Route) -> Vec<Value> {
     let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let in_path = in_path.map(|name| {

@@ -1,10 +1,10 @@
-//! Pages of other sites in a browser are not to do anything here, and requests that a proxy passed on are not from this machine.
+//! Protection against requests of other sites' pages (CSRF, DNS rebinding), and detection of requests forwarded by a proxy.
 //!
-//! A page may send requests anywhere, with the cookies and passwords that the browser has for that place, though it does not see the answers.
-//! So a change is refused that the browser says comes from another site (`Sec-Fetch-Site`, or `Origin`, which browsers send with everything but
-//! `GET` and `HEAD`); programs send neither. Where the console's session says who it is, that holds for every request. And a page whose own host name
-//! was made to mean this listener (DNS rebinding) would be the same site: requests without a login, and those of `guest`, must name the
-//! listener by a name that no other site can have.
+//! A browser lets any page send requests to any address, with the cookies and passwords it has for that address. So changes are refused if the
+//! browser marks them as cross-site (`Sec-Fetch-Site`, or `Origin`, which browsers send with all methods but `GET` and `HEAD`); programs send
+//! neither header. Requests authenticated by the console's cookie are checked whatever their method. With DNS rebinding, a page's own host name
+//! resolves to this listener and its requests are same-site: requests without a login, and those of `guest`, must name the listener by a host
+//! that no other site can have.
 
 use super::error::Failure;
 use super::login::{Asked, has_session};
@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Headers that a proxy adds to what it passes on, beside those that begin with [`FORWARDED_PREFIX`].
+/// Headers that proxies add to forwarded requests, besides those with [`FORWARDED_PREFIX`].
 const FORWARDED: [&str; 9] = [
     "forwarded",
     "via",
@@ -27,53 +27,53 @@ const FORWARDED: [&str; 9] = [
     "true-client-ip",
     "cf-connecting-ip",
 ];
-/// The beginning of the others.
+/// Prefix of the other headers of proxies.
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 
-/// Which requests of a listener need a login.
+/// Which requests to a listener require a login.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Login {
-    /// All.
+    /// All requests.
     Always,
-    /// Those that do not come from this machine: of a listener that only this machine reaches, those that a proxy passed on.
+    /// Requests from other machines; on a loopback listener, requests forwarded by a proxy.
     Remote,
-    /// None.
+    /// No requests.
     Never,
 }
 
-/// From where a request comes.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct From {
-    /// The other end of its connection.
+    /// The peer address of the connection.
     pub peer: SocketAddr,
-    /// It comes from this machine: no other one reaches the listener, and no proxy has passed it on. `guest` logs in so only.
+    /// Whether it comes from this machine: the listener is bound to loopback, and no proxy forwarded the request. Required for `guest`.
     pub is_local: bool,
 }
 
-/// What a listener of an http protocol is, as far as that decides about requests.
+/// Properties of an HTTP listener that the checks depend on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Door {
     login: Login,
-    /// The address that it is bound to.
+    /// The bound address.
     bound: IpAddr,
-    /// What else it is called: as it was bound, and as it is advertised.
+    /// Its other names: as configured, and as advertised.
     names: Arc<[String]>,
 }
 
 impl Door {
-    /// A listener that is bound there, and has these names.
+    /// Makes the entry for a listener bound to that address, with these names.
     #[must_use]
     pub fn new(login: Login, bound: IpAddr, names: &[&str]) -> Door {
         let names = names.iter().map(|name| name.trim_end_matches('.').to_ascii_lowercase()).collect();
         Door { login, bound: bound.to_canonical(), names }
     }
 
-    /// Whether only this machine reaches it.
+    /// Whether the listener is bound to a loopback address.
     fn is_loopback(&self) -> bool {
         self.bound.is_loopback()
     }
 
-    /// Whether a request with these headers has to say who it is from.
+    /// Whether a request with these headers requires a login.
     pub(super) fn asks(&self, headers: &HeaderMap) -> bool {
         match self.login {
             Login::Always => true,
@@ -87,7 +87,7 @@ impl Door {
         self.is_loopback() && peer.ip().to_canonical().is_loopback() && !is_forwarded(headers)
     }
 
-    /// Whether a host, as a request names it, is this listener's and can be no other site's.
+    /// Whether the `Host` of a request names this listener and cannot be that of another site.
     fn is_called(&self, host: &str) -> bool {
         let Some(name) = authority(&format!("http://{host}")) else { return false };
         let name = match name.rsplit_once(':') {
@@ -96,20 +96,20 @@ impl Door {
         };
         let name = name.trim_start_matches('[').trim_end_matches([']', '.']).to_ascii_lowercase();
         match name.parse::<IpAddr>() {
-            // No name is made to mean something by an address. Which ones lead to a listener that others reach is not known here.
+            // A DNS name cannot look like an address. Which addresses lead to a listener that is not on loopback is not known here.
             Ok(address) => address.to_canonical().is_loopback() || !self.is_loopback() || address == self.bound,
             Err(_) => name == "localhost" || name.ends_with(".localhost") || self.names.contains(&name),
         }
     }
 }
 
-/// Whether a proxy says that it has passed a request on.
+/// Whether the headers show that a proxy forwarded the request.
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let says_so = |name: &str| name.starts_with(FORWARDED_PREFIX) || FORWARDED.contains(&name);
     headers.keys().any(|name| says_so(name.as_str()))
 }
 
-/// See the module.
+/// Middleware; see the module.
 pub(super) async fn check(request: Request, next: Next) -> Response {
     let is_open = request.extensions().get::<Asked>().is_none();
     match judged(&request, is_open) {
@@ -118,10 +118,10 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether the request may be looked at. `is_open`: the request proves nothing, because it has no password or one that is public.
+/// Checks the request. `is_open`: it is not authenticated, or by a well-known password.
 ///
 /// # Errors
-/// Why not.
+/// The reason for refusal.
 pub fn judged(request: &Request, is_open: bool) -> Result<(), String> {
     let door = request.extensions().get::<Door>().filter(|_| is_open);
     judge(request.method(), request.uri(), request.headers(), door)
@@ -194,7 +194,7 @@ mod tests {
         assert!(!change(&[("origin", "http://evil")]));
     }
 
-    /// A page at another port of the same host is the same site to a browser, which sends the cookie along.
+    /// A page at another port of the same host is same-site: the browser sends the cookie.
     #[test]
     fn a_session_counts_on_our_own_pages_only() {
         let look = |more: (&'static str, &str)| {
@@ -236,7 +236,7 @@ mod tests {
             assert!(look(host, &anywhere), "{host}");
         }
         assert!(!look("evil.example", &anywhere) && !look("other.example", &anywhere));
-        // Each of several names is looked at, and the one of an absolute URI.
+        // Repeated `Host` headers are all checked, and so is the host of an absolute URI.
         assert!(!allowed(&Method::GET, &[("host", "localhost"), ("host", "evil")], Some(&here)));
         let absolute = Uri::from_static("http://evil/api");
         assert!(judge(&Method::GET, &absolute, &headers(&[("host", "localhost")]), Some(&here)).is_err());
@@ -252,7 +252,7 @@ mod tests {
             assert!(!here.is_local(peer, &passed) && here.asks(&passed), "{name}");
         }
         assert!(!here.is_local(SocketAddr::from(([10, 0, 0, 1], 5)), &headers(&[])));
-        assert!(!door("0.0.0.0", &[]).is_local(peer, &headers(&[])), "others reach that listener");
+        assert!(!door("0.0.0.0", &[]).is_local(peer, &headers(&[])), "the listener is reachable from other machines");
         assert!(door("::ffff:127.0.0.1", &[]).is_local("[::ffff:127.0.0.1]:5".parse().unwrap(), &headers(&[])));
         let login = |login| Door { login, ..here.clone() };
         assert!(login(Login::Always).asks(&headers(&[])));

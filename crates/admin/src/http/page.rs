@@ -1,4 +1,4 @@
-//! Parts of long lists: `?search=TEXT&offset=N&limit=N`.
+//! Pagination of long lists: `?search=TEXT&offset=N&limit=N`.
 
 use super::error::Failure;
 use axum::extract::Query;
@@ -7,36 +7,36 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Which part of a list is wanted; all of it without.
+/// The requested part of a list; the whole list without parameters.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Page {
-    /// Only what has this in its name, whatever the case.
+    /// Only entries whose name contains this, ignoring case.
     #[serde(default)]
     search: String,
-    /// How many are left out at the beginning.
+    /// Number of entries to skip.
     #[serde(default)]
     offset: usize,
-    /// How many there are at the most.
+    /// Maximum number of entries.
     limit: Option<usize>,
 }
 
 impl Page {
-    /// This part of what has `search` in its name.
+    /// A page of the entries whose name contains `search`.
     pub(super) fn new(search: &str, offset: usize, limit: Option<usize>) -> Page {
         Page { search: search.to_lowercase(), offset, limit }
     }
 
-    /// Out of the query of a request.
+    /// Parses the query of a request.
     ///
     /// # Errors
-    /// 400 for anything else in it.
+    /// 400 for unknown parameters.
     pub(super) fn of(query: Result<Query<Page>, QueryRejection>) -> Result<Page, Failure> {
         let Query(page) = query.map_err(|e| Failure::invalid(e.body_text()))?;
         Ok(Page::new(&page.search, page.offset, page.limit))
     }
 
-    /// The part of `all` that is wanted, and how many there would be of all.
+    /// Returns the requested part of `all`, and the number of entries that match.
     pub(super) fn cut<T>(
         &self,
         all: impl IntoIterator<Item = T>,

@@ -1,4 +1,4 @@
-//! `/api/v1/permissions`: what users may do in virtual hosts, as RabbitMQ has it.
+//! `/api/v1/permissions`: permissions of users in virtual hosts, as in RabbitMQ.
 
 use super::App;
 use super::error::Failure;

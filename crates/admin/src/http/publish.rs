@@ -1,4 +1,4 @@
-//! `POST /api/v1/vhosts/VHOST/publish`: a message for RabbitMQ's clients, for trying things out.
+//! `POST /api/v1/vhosts/VHOST/publish`: publishes a message to an exchange, for trying things out.
 
 use super::App;
 use super::error::Failure;
@@ -16,7 +16,7 @@ use polylogue_amqp::session::Said as Spoken;
 use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, Said};
 use std::sync::Arc;
 
-/// AMQP's number for a message that outlives a restart, and for one that need not.
+/// AMQP's delivery modes, persistent and transient.
 const PERSISTENT: u8 = 2;
 const TRANSIENT: u8 = 1;
 
@@ -27,7 +27,7 @@ fn message(wanted: &NewPublish) -> Result<Publish, Failure> {
             let bytes = STANDARD.decode(&wanted.body);
             bytes.map(Bytes::from).map_err(|e| Failure::invalid(format!("body is not base64: {e}")))?
         }
-        other => return Err(Failure::invalid(format!("encoding is {other}, and must be text or base64"))),
+        other => return Err(Failure::invalid(format!("encoding is {other}: it must be text or base64"))),
     };
     let text = |text: &Option<String>| text.as_deref().map(short).transpose();
     let properties = BasicProperties {
@@ -50,7 +50,7 @@ fn message(wanted: &NewPublish) -> Result<Publish, Failure> {
     Ok(Publish { seq: Some(1), ..publish })
 }
 
-/// Publishes and waits until the message is durable wherever it goes.
+/// Publishes and waits until the message is durable in all queues.
 pub(super) async fn serve(
     State(app): State<Arc<App>>,
     Path(vhost): Path<String>,
@@ -66,7 +66,7 @@ pub(super) async fn serve(
             Said::Event(amqp::Event::Return { .. }) => routed = false,
             Said::Event(amqp::Event::Confirmed { .. }) => return Ok(Json(Published { routed })),
             Said::Rejected { .. } => {
-                let text = "a queue that it goes to is full, and refuses what is published (x-overflow)";
+                let text = "a target queue is full and rejects new messages (x-overflow)";
                 return Err(Failure::conflict("rejected", text));
             }
             Said::Event(amqp::Event::CloseChannel { refusal, .. }) => {

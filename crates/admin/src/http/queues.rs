@@ -24,19 +24,19 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Messages that one request looks at.
+/// The maximum number of messages of one request.
 const GET_MESSAGES_MAX: u32 = 1_000;
-/// Bytes of bodies that one request looks at, unless one message alone has more.
+/// Bytes of bodies of one request, exceeded only by a single larger message.
 const GET_BYTES_MAX: usize = 16 << 20;
 
-/// Under which conditions a queue is deleted.
+/// Query of a deletion.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Only {
-    /// It has no consumer.
+    /// Only delete the queue if it has no consumers.
     #[serde(default)]
     if_unused: bool,
-    /// It has no messages.
+    /// Only delete the queue if it has no messages.
     #[serde(default)]
     if_empty: bool,
 }
@@ -87,7 +87,7 @@ pub(super) async fn describe(
     Ok(Json(one(&app, &within, &name).await?))
 }
 
-/// 201 for a queue that was not there, 200 for one that was, as it is declared.
+/// Returns 201 for a new queue, 200 for one that exists with the same declaration.
 pub(super) async fn declare(
     State(app): State<Arc<App>>,
     Path(vhost): Path<String>,
@@ -101,7 +101,7 @@ pub(super) async fn declare(
     if let Some(kind) = wanted.kind
         && wanted.arguments.insert("x-queue-type".to_owned(), Value::from(kind)).is_some()
     {
-        return Err(Failure::invalid("type and arguments.x-queue-type are both there".to_owned()));
+        return Err(Failure::invalid("type and arguments.x-queue-type are both set".to_owned()));
     }
     let created = within.queue(&wanted.name).is_err();
     let declare = amqp::DeclareQueue {
@@ -114,7 +114,7 @@ pub(super) async fn declare(
         arguments: table(&wanted.arguments)?,
     };
     if wanted.name.starts_with(polylogue_amqp_model::RESERVED_PREFIX) {
-        return Err(Failure::invalid(format!("{} begins as the names that the broker gives", wanted.name)));
+        return Err(Failure::invalid(format!("{} has the prefix of names that the broker generates", wanted.name)));
     }
     within.ask(&app, amqp::Request::DeclareQueue(MANAGEMENT_CHANNEL, declare)).await?;
     let within = Within::of(&app, &vhost).await?;
@@ -143,11 +143,11 @@ pub(super) async fn purge(
     within.queue(&name)?;
     match within.ask(&app, amqp::Request::PurgeQueue(MANAGEMENT_CHANNEL, short(&name)?)).await? {
         amqp::Reply::Count(purged) => Ok(Json(Purged { purged: u64::from(purged) })),
-        _ => Err(Failure::internal("a purge was answered by something else".to_owned())),
+        _ => Err(Failure::internal("unexpected reply to a purge".to_owned())),
     }
 }
 
-/// Gets one message, to be settled; `None` when none is ready.
+/// Gets one message with manual acknowledgement; `None` when none is ready.
 pub(super) async fn take(got: &mut Got<'_>, queue: &ShortStr) -> Result<Option<Delivery>, Failure> {
     match got.get(queue).await? {
         Ok(message) => Ok(message.map(|(delivery, _)| delivery)),
@@ -162,13 +162,13 @@ pub(super) async fn get(
 ) -> Result<Json<Messages>, Failure> {
     let Json(wanted) = body?;
     if !(1..=GET_MESSAGES_MAX).contains(&wanted.count) {
-        return Err(Failure::invalid(format!("count is {}, and must be from 1 to {GET_MESSAGES_MAX}", wanted.count)));
+        return Err(Failure::invalid(format!("count is {}, it must be from 1 to {GET_MESSAGES_MAX}", wanted.count)));
     }
     let within = Within::of(&app, &vhost).await?;
     within.queue(&name)?;
     let (mut got, queue) = (Got::new(within.operator(&app)), short(&name)?);
     let (mut messages, mut bytes) = (Vec::new(), 0);
-    // What goes back at once would be got again.
+    // Requeued only afterwards: a message requeued at once would be got again.
     while messages.len() < wanted.count as usize && bytes < GET_BYTES_MAX {
         let Some(delivery) = take(&mut got, &queue).await? else { break };
         let payload = payload_of(&delivery)?;

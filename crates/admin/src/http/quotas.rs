@@ -14,10 +14,10 @@ use polylogue_kafka::codec::alter_client_quotas::{
 };
 use std::sync::Arc;
 
-/// The version of Kafka's requests that are asked.
+/// The version of the Kafka requests that are sent.
 const VERSION: i16 = 1;
 
-/// Whose, in one respect.
+/// Returns one part of the entity.
 fn part(name: Option<String>, others: bool, what: &str) -> Result<Option<QuotaName>, Failure> {
     match (name, others) {
         (Some(_), true) => Err(Failure::invalid(format!("either {what} or other_{what}s, not both"))),
@@ -55,7 +55,7 @@ fn shown((entity, limits): (&QuotaEntity, &QuotaLimits)) -> Shown {
     }
 }
 
-/// Sets what holds for an entity; what is `None` is not limited.
+/// Sets the quotas of an entity; `None` removes a quota.
 async fn set(app: &Arc<App>, entity: &QuotaEntity, values: [(QuotaKind, Option<f64>); 3]) -> Result<(), Failure> {
     let data = |kind: &'static str, name: &Option<QuotaName>| {
         let entity_name = match name.as_ref()? {
@@ -107,7 +107,7 @@ pub(super) async fn delete(
     let Json(of) = body?;
     let entity = entity(of)?;
     if !app.users.quotas().contains_key(&entity) {
-        return Err(Failure::not_found("there is no such quota".to_owned()));
+        return Err(Failure::not_found("unknown quota".to_owned()));
     }
     set(&app, &entity, QuotaKind::ALL.map(|kind| (kind, None))).await?;
     Ok(StatusCode::NO_CONTENT)

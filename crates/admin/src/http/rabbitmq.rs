@@ -1,13 +1,13 @@
-//! The families of RabbitMQ's own exporter, under RabbitMQ's names: what its public dashboards and alert rules ask for works unmodified.
+//! The metrics of RabbitMQ's own exporter, under RabbitMQ's names, so that its public dashboards and alert rules work unmodified.
 //!
-//! | path | what |
+//! | path | content |
 //! | --- | --- |
-//! | `GET /metrics` | everything, queues added up |
-//! | `GET /metrics/per-object` | the same, of each queue, up to a bound |
-//! | `GET /metrics/detailed?family=...&vhost=...` | single groups of families, of each queue, under a prefix of their own |
+//! | `GET /metrics` | all families, summed over queues |
+//! | `GET /metrics/per-object` | all families, by queue, up to a limit |
+//! | `GET /metrics/detailed?family=...&vhost=...` | selected groups of families, by queue, with their own prefix |
 //!
-//! These are the paths of the listener `rabbitmq-metrics`; at the listener `http` they begin with `/metrics/rabbitmq`. A family that polylogue has
-//! nothing for is not there: docs/metrics.md says which and why.
+//! These are the paths of the listener `rabbitmq-metrics`; on the listener `http` they begin with `/metrics/rabbitmq`. Families without a
+//! counterpart in polylogue are missing: docs/metrics.md lists them with the reasons.
 
 mod families;
 mod text;
@@ -31,39 +31,39 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use text::{FORMAT, Kind, Text};
 
-/// What begins the names of families, and at the path of single groups.
+/// Prefix of family names, and of those of `/metrics/detailed`.
 const PREFIX: &str = "rabbitmq_";
 const DETAILED_PREFIX: &str = "rabbitmq_detailed_";
-/// Groups and virtual hosts that one request may name; further ones are passed over.
+/// The maximum number of groups and virtual hosts of one request; further ones are ignored.
 const NAMED_MAX: usize = 256;
 
-/// What these families tell of how the server was set up.
+/// Configuration values shown in these metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// The server properties that clients see.
     pub amqp: Arc<AmqpSettings>,
-    /// Connections of clients at a time.
+    /// The limit on client connections.
     pub connections_max: usize,
-    /// Free disk space under which publishers to queues are to wait. Bytes.
+    /// The free disk space below which publishers to queues are blocked. Bytes.
     pub disk_free_limit_bytes: u64,
 }
 
-/// A queue that is shown: its virtual host, itself, and what it holds.
+/// A queue to show: its virtual host, its definition, and its counts.
 struct ShownQueue {
     vhost: String,
     queue: Arc<Queue>,
     counts: QueueCounts,
 }
 
-/// What is shown of queues.
+/// The queues to show.
 enum Queues {
-    /// All of them together, and how many they are.
+    /// The sum over all queues, and their number.
     Together(QueueCounts, usize),
-    /// Each of these, and how many others there are.
+    /// Single queues, and the number of those left out.
     Each(Vec<ShownQueue>, usize),
 }
 
-/// The paths, which begin like this.
+/// Returns the routes below a path.
 pub(super) fn routes(at: &str) -> Router<Arc<App>> {
     Router::new()
         .route(at, get(aggregated))
@@ -81,7 +81,7 @@ async fn per_object(State(app): State<Arc<App>>) -> Result<Response, Failure> {
     Ok(everything(&app, "per-object", &queues))
 }
 
-/// As RabbitMQ has it, unknown groups and virtual hosts are skipped; without a group nothing is shown.
+/// As in RabbitMQ, unknown groups and virtual hosts are ignored, and without a group the response is empty.
 async fn detailed(
     State(app): State<Arc<App>>,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
@@ -95,7 +95,7 @@ async fn detailed(
             _ => {}
         }
     }
-    // The one holds all of the other.
+    // Group::Queue contains the families of Group::QueueCoarse.
     if groups.contains(&Group::Queue) {
         groups.retain(|group| *group != Group::QueueConsumers);
     }
@@ -125,13 +125,13 @@ fn everything(app: &App, endpoint: &str, queues: &Queues) -> Response {
     text.one(
         Kind::Gauge,
         "rabbitmq_alarms_free_disk_space_watermark",
-        "Whether publishers to queues are to wait for room on the disk",
+        "1 while the disk alarm blocks publishers to queues",
         u8::from(app.broker.is_disk_alarm()),
     );
     text.one(
         Kind::Gauge,
         "rabbitmq_alarms_memory_used_watermark",
-        "Whether publishers to queues are to wait for memory",
+        "1 while the memory alarm blocks publishers to queues",
         u8::from(app.net.memory.is_alarm()),
     );
     if let Queues::Each(..) = queues {
@@ -146,7 +146,7 @@ fn answer(text: Text) -> Response {
     ([(CONTENT_TYPE, FORMAT)], text.into_string()).into_response()
 }
 
-/// What all queues hold.
+/// Returns the sum over all queues.
 async fn together(app: &App) -> Result<Queues, Failure> {
     let view = declared::view(&app.broker).await?;
     let queues: Vec<Arc<Queue>> = view.world.queues().cloned().collect();
@@ -155,7 +155,7 @@ async fn together(app: &App) -> Result<Queues, Failure> {
     Ok(Queues::Together(sum, queues.len()))
 }
 
-/// What each queue holds of these virtual hosts; of all, where none is named.
+/// Returns the queues of these virtual hosts; of all, if none is given.
 async fn each(app: &App, vhosts: &[String]) -> Result<Queues, Failure> {
     let view = declared::view(&app.broker).await?;
     let named = vhosts.iter().filter_map(|name| Some(view.world.vhost_named(name)?.id));

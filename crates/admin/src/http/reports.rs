@@ -1,4 +1,4 @@
-//! Reports placed for the console, those of `polylogue-bench report --html` for one: files of one directory (`server.http_reports`).
+//! Reports shown in the console, such as those of `polylogue-bench report --html`: the HTML files of one directory (`server.http_reports`).
 
 use super::App;
 use super::error::Failure;
@@ -13,13 +13,13 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// What the name of one ends with.
+/// File name suffix of reports.
 const SUFFIX: &str = ".html";
-/// Reports that are listed, the newest.
+/// The maximum number of reports listed; the newest are kept.
 const REPORTS_MAX: usize = 1_000;
-/// The largest that is listed and shown. Bytes.
+/// The largest report that is listed and served. Bytes.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
-/// A report may run scripts that are written in it, and is a place of its own: it has no cookie and sends no request.
+/// Allows inline scripts in a sandbox: the report has an opaque origin, without cookies or network access.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "sandbox allow-scripts allow-popups; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
      frame-ancestors 'none'",
@@ -29,7 +29,7 @@ fn broken(error: &io::Error) -> Failure {
     Failure::internal(format!("server.http_reports: {error}"))
 }
 
-/// A file of its own in the directory, which is not too long: nothing that leads elsewhere.
+/// Returns the report for a directory entry: a regular file, no link, within the size limit.
 fn report(entry: &fs::DirEntry) -> io::Result<Option<Report>> {
     let name = entry.file_name().to_string_lossy().into_owned();
     if !name.ends_with(SUFFIX) || !entry.file_type()?.is_file() {
@@ -46,7 +46,7 @@ fn report(entry: &fs::DirEntry) -> io::Result<Option<Report>> {
 fn all(directory: &FilePath) -> io::Result<Vec<Report>> {
     let mut reports = Vec::new();
     for entry in fs::read_dir(directory)? {
-        // One that goes meanwhile is none.
+        // A file that was deleted meanwhile is skipped.
         reports.extend(report(&entry?).ok().flatten());
     }
     reports.sort_by(|a, b| b.modified_ms.cmp(&a.modified_ms).then_with(|| a.name.cmp(&b.name)));
@@ -54,11 +54,11 @@ fn all(directory: &FilePath) -> io::Result<Vec<Report>> {
     Ok(reports)
 }
 
-/// Runs what waits for the disk elsewhere.
+/// Runs blocking disk work on another thread.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Failure> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|e| broken(&e)),
-        Err(_) => Err(Failure::internal("the server stops".to_owned())),
+        Err(_) => Err(Failure::internal("the server is stopping".to_owned())),
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Reports>, F
     Ok(Json(Reports { enabled: true, reports: aside(move || all(&directory)).await? }))
 }
 
-/// One of those that are listed, whatever else its name could mean.
+/// Returns the content of a listed report. The name is compared with the list and not used as a path.
 fn content(directory: &FilePath, name: &str) -> io::Result<Option<Vec<u8>>> {
     if !all(directory)?.iter().any(|report| report.name == name) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The paths of the API, in one table: what is served, and what is written of it (OpenAPI 3.1, at `/api/v1/openapi.json`), come from it.
+//! The paths of the API, in one table: the router and the OpenAPI description (`/api/v1/openapi.json`) are made from it.
 
 use super::{
     App, acls, backup, bindings, connections, exchanges, groups, messages, moving, permissions, publish, queues,
@@ -20,22 +20,22 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::sync::Arc;
 
-/// What is served at one path by one method.
+/// A path and method.
 pub(super) struct Route {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
-    /// What it does, in a few words.
+    /// A short summary.
     pub(super) about: &'static str,
-    /// What may stand in the query.
+    /// The query parameters.
     pub(super) query: Option<Schema>,
-    /// What the body is.
+    /// The request body.
     pub(super) takes: Option<Schema>,
-    /// The statuses of success, with what is answered.
+    /// The success statuses, with the response body.
     pub(super) answers: Vec<(u16, Option<Schema>)>,
-    /// What is answered is a stream of bytes of this type.
+    /// The content type of a response that is a byte stream.
     pub(super) streams: Option<&'static str>,
     serve: MethodRouter<Arc<App>>,
-    /// It is aborted when its client is gone: what was got and not received must stay.
+    /// Cancelled when the client disconnects: messages that it did not receive must stay in the queue.
     ends_with_client: bool,
 }
 
@@ -69,7 +69,7 @@ impl Route {
     }
 }
 
-/// Everything below `/api/v1` but the login and this description.
+/// All routes below `/api/v1` but the login and the description.
 pub(super) fn routes(schemas: &mut SchemaGenerator) -> Vec<Route> {
     let mut all = of_the_node(schemas);
     all.extend(of_topics(schemas));
@@ -80,7 +80,7 @@ pub(super) fn routes(schemas: &mut SchemaGenerator) -> Vec<Route> {
     all
 }
 
-/// Serves them.
+/// Returns the router.
 pub(super) fn router(routes: Vec<Route>) -> Router<Arc<App>> {
     let (with_client, to_the_end): (Vec<_>, Vec<_>) = routes.into_iter().partition(|route| route.ends_with_client);
     let add = |router: Router<Arc<App>>, route: Route| router.route(route.path, route.serve);
@@ -92,7 +92,7 @@ fn of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
     schemas.subschema_for::<T>()
 }
 
-/// The fields of what stands in a query, which are not named elsewhere.
+/// Returns the schema of a query, inlined.
 fn fields<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
     T::json_schema(schemas)
 }
@@ -101,36 +101,30 @@ fn of_the_node(s: &mut SchemaGenerator) -> Vec<Route> {
     let scope = "/settings/{scope}";
     let named = "/settings/{scope}/{name}";
     vec![
-        Route::new("get", "/status", get(status::status), "What the broker does, in figures")
+        Route::new("get", "/status", get(status::status), "Status and counters of the broker")
             .answers(200, of::<Status>(s)),
-        Route::new("get", "/config", get(status::config), "Every option that it was started with")
-            .answers(200, of::<Options>(s)),
-        Route::new("get", "/connections", get(connections::list), "Who is connected")
+        Route::new("get", "/config", get(status::config), "Every configuration option").answers(200, of::<Options>(s)),
+        Route::new("get", "/connections", get(connections::list), "Client connections")
             .query(fields::<super::page::Page>(s))
             .answers(200, of::<Connections>(s)),
-        Route::new("get", "/reports", get(reports::list), "Reports that the console lists")
+        Route::new("get", "/reports", get(reports::list), "Reports shown in the console")
             .answers(200, of::<Reports>(s)),
-        Route::new(
-            "post",
-            "/backup",
-            post(backup::begin),
-            "Begins a backup, and answers with it as a stream of records",
-        )
-        .streams(crate::backup::CONTENT_TYPE),
+        Route::new("post", "/backup", post(backup::begin), "Starts a backup and returns it as a stream of records")
+            .streams(crate::backup::CONTENT_TYPE),
         Route::new("delete", "/connections/{id}", delete(connections::end), "Ends a connection").ends(&[204]),
-        Route::new("get", scope, get(settings::of_broker), "Settings of this node (node), or of all (cluster)")
+        Route::new("get", scope, get(settings::of_broker), "Settings of this node (node), or of all nodes (cluster)")
             .answers(200, of::<SettingsList>(s)),
-        Route::new("patch", scope, patch(settings::change_broker), "Sets and forgets some of them")
+        Route::new("patch", scope, patch(settings::change_broker), "Sets and deletes settings")
             .takes(of::<ChangeSettings>(s))
             .ends(&[204]),
         Route::new(
             "get",
             named,
             get(settings::of_named),
-            "Settings of a group (groups), or of a subscription to metrics of clients (client-metrics)",
+            "Settings of a group (groups), or of a client metrics subscription (client-metrics)",
         )
         .answers(200, of::<SettingsList>(s)),
-        Route::new("patch", named, patch(settings::change_named), "Sets and forgets some of them")
+        Route::new("patch", named, patch(settings::change_named), "Sets and deletes settings")
             .takes(of::<ChangeSettings>(s))
             .ends(&[204]),
     ]
@@ -147,31 +141,31 @@ fn of_topics(s: &mut SchemaGenerator) -> Vec<Route> {
             .takes(of::<NewTopic>(s))
             .answers(200, of::<Topic>(s))
             .answers(201, of::<Topic>(s)),
-        Route::new("get", one, get(topics::describe), "A topic with its partitions and settings")
+        Route::new("get", one, get(topics::describe), "A topic with its partitions and configs")
             .answers(200, of::<Topic>(s)),
-        Route::new("patch", one, patch(settings::alter_topic), "Changes its settings, or gives it more partitions")
+        Route::new("patch", one, patch(settings::alter_topic), "Changes the topic's configs, or adds partitions")
             .takes(of::<AlterTopic>(s))
             .ends(&[204]),
-        Route::new("delete", one, delete(topics::delete), "Deletes it with its messages").ends(&[204]),
+        Route::new("delete", one, delete(topics::delete), "Deletes a topic").ends(&[204]),
         Route::new(
             "get",
             messages_of,
             get(messages::list),
-            "Shows messages of a topic, or of a queue as the topic that it is read as",
+            "Reads messages of a topic, or of a queue that can be read as a topic",
         )
         .query(fields::<MessagesQuery>(s))
         .answers(200, of::<TopicMessages>(s)),
         Route::new("post", messages_of, post(messages::write), "Writes a message")
             .takes(of::<NewMessage>(s))
             .answers(201, of::<Written>(s)),
-        Route::new("delete", messages_of, delete(messages::delete), "Deletes all messages that there are").ends(&[204]),
+        Route::new("delete", messages_of, delete(messages::delete), "Deletes all messages").ends(&[204]),
     ]
 }
 
 fn of_groups(s: &mut SchemaGenerator) -> Vec<Route> {
     let one = "/groups/{name}";
     vec![
-        Route::new("get", "/groups", get(groups::list), "Groups, and how far they are behind")
+        Route::new("get", "/groups", get(groups::list), "Groups with their lag")
             .query(fields::<super::page::Page>(s))
             .answers(200, of::<Groups>(s)),
         Route::new("get", one, get(groups::describe), "A group with its members, offsets and lag")
@@ -181,7 +175,7 @@ fn of_groups(s: &mut SchemaGenerator) -> Vec<Route> {
             "post",
             "/groups/{name}/reset",
             post(groups::reset),
-            "Moves the offsets of a group that has no members",
+            "Resets the offsets of a group that has no members",
         )
         .takes(of::<ResetGroup>(s))
         .answers(200, of::<GroupReset>(s)),
@@ -192,33 +186,35 @@ fn of_users(s: &mut SchemaGenerator) -> Vec<Route> {
     let permissions_of = "/vhosts/{vhost}/permissions/{user}";
     vec![
         Route::new("get", "/users", get(users::list), "Users").answers(200, of::<Users>(s)),
-        Route::new("put", "/users/{name}", put(users::put), "Makes a user, or changes one")
+        Route::new("put", "/users/{name}", put(users::put), "Creates or changes a user")
             .takes(of::<PutUser>(s))
             .ends(&[200, 201]),
-        Route::new("delete", "/users/{name}", delete(users::delete), "Deletes a user with the permissions")
+        Route::new("delete", "/users/{name}", delete(users::delete), "Deletes a user with its permissions")
             .ends(&[204]),
-        Route::new("get", "/permissions", get(permissions::list), "What users may do in virtual hosts")
+        Route::new("get", "/permissions", get(permissions::list), "Permissions of users in virtual hosts")
             .answers(200, of::<Permissions>(s)),
-        Route::new("put", permissions_of, put(permissions::put), "Sets what a user may do in a virtual host")
+        Route::new("put", permissions_of, put(permissions::put), "Sets a user's permissions in a virtual host")
             .takes(of::<PutPermission>(s))
             .ends(&[200, 201]),
-        Route::new("delete", permissions_of, delete(permissions::delete), "Takes that away").ends(&[204]),
+        Route::new(
+            "delete",
+            permissions_of,
+            delete(permissions::delete),
+            "Deletes a user's permissions in a virtual host",
+        )
+        .ends(&[204]),
         Route::new("get", "/acls", get(acls::list), "Access control lists")
             .query(fields::<AclQuery>(s))
             .answers(200, of::<Acls>(s)),
-        Route::new("post", "/acls", post(acls::create), "Adds some").takes(of::<Acls>(s)).answers(201, of::<Acls>(s)),
-        Route::new(
-            "post",
-            "/acls/delete",
-            post(acls::delete),
-            "Takes some away, and answers with those that were there",
-        )
-        .takes(of::<Acls>(s))
-        .answers(200, of::<Acls>(s)),
-        Route::new("get", "/quotas", get(quotas::list), "How much clients of Kafka's protocol may take")
-            .answers(200, of::<Quotas>(s)),
+        Route::new("post", "/acls", post(acls::create), "Creates ACLs")
+            .takes(of::<Acls>(s))
+            .answers(201, of::<Acls>(s)),
+        Route::new("post", "/acls/delete", post(acls::delete), "Deletes ACLs and returns those that existed")
+            .takes(of::<Acls>(s))
+            .answers(200, of::<Acls>(s)),
+        Route::new("get", "/quotas", get(quotas::list), "Quotas of Kafka clients").answers(200, of::<Quotas>(s)),
         Route::new("put", "/quotas", put(quotas::put), "Sets a quota").takes(of::<Quota>(s)).ends(&[204]),
-        Route::new("post", "/quotas/delete", post(quotas::delete), "Takes a quota away")
+        Route::new("post", "/quotas/delete", post(quotas::delete), "Deletes a quota")
             .takes(of::<QuotaOf>(s))
             .ends(&[204]),
     ]
@@ -229,9 +225,16 @@ fn of_vhosts(s: &mut SchemaGenerator) -> Vec<Route> {
     let bindings_of = "/vhosts/{vhost}/bindings";
     vec![
         Route::new("get", "/vhosts", get(vhosts::list), "Virtual hosts").answers(200, of::<Vhosts>(s)),
-        Route::new("post", "/vhosts", post(vhosts::create), "Creates one").takes(of::<NewVhost>(s)).ends(&[200, 201]),
-        Route::new("delete", "/vhosts/{vhost}", delete(vhosts::delete), "Deletes one with everything in it")
-            .ends(&[204]),
+        Route::new("post", "/vhosts", post(vhosts::create), "Creates a virtual host")
+            .takes(of::<NewVhost>(s))
+            .ends(&[200, 201]),
+        Route::new(
+            "delete",
+            "/vhosts/{vhost}",
+            delete(vhosts::delete),
+            "Deletes a virtual host with its queues and exchanges",
+        )
+        .ends(&[204]),
         Route::new("post", "/vhosts/{vhost}/publish", post(publish::serve), "Publishes a message")
             .takes(of::<NewPublish>(s))
             .answers(200, of::<Published>(s)),
@@ -246,7 +249,7 @@ fn of_vhosts(s: &mut SchemaGenerator) -> Vec<Route> {
         Route::new("post", bindings_of, post(bindings::add), "Adds a binding")
             .takes(of::<NewBinding>(s))
             .ends(&[200, 201, 204]),
-        Route::new("post", "/vhosts/{vhost}/bindings/delete", post(bindings::delete), "Takes a binding away")
+        Route::new("post", "/vhosts/{vhost}/bindings/delete", post(bindings::delete), "Deletes a binding")
             .takes(of::<NewBinding>(s))
             .ends(&[204]),
     ]
@@ -255,10 +258,14 @@ fn of_vhosts(s: &mut SchemaGenerator) -> Vec<Route> {
 fn of_queues(s: &mut SchemaGenerator) -> Vec<Route> {
     let all = "/vhosts/{vhost}/queues";
     let one = "/vhosts/{vhost}/queues/{name}";
-    let got =
-        Route::new("post", "/vhosts/{vhost}/queues/{name}/get", post(queues::get), "Shows messages, or takes them");
+    let got = Route::new(
+        "post",
+        "/vhosts/{vhost}/queues/{name}/get",
+        post(queues::get),
+        "Gets messages, with or without acknowledging them",
+    );
     vec![
-        Route::new("get", all, get(queues::list), "Queues with what they hold")
+        Route::new("get", all, get(queues::list), "Queues with their message counts")
             .query(fields::<super::page::Page>(s))
             .answers(200, of::<Queues>(s)),
         Route::new("post", all, post(queues::declare), "Declares a queue")
@@ -269,11 +276,21 @@ fn of_queues(s: &mut SchemaGenerator) -> Vec<Route> {
         Route::new("delete", one, delete(queues::delete), "Deletes a queue")
             .query(fields::<queues::Only>(s))
             .ends(&[204]),
-        Route::new("delete", "/vhosts/{vhost}/queues/{name}/messages", delete(queues::purge), "Deletes what is ready")
-            .answers(200, of::<Purged>(s)),
-        Route::new("post", "/vhosts/{vhost}/queues/{name}/move", post(moving::serve), "Moves messages")
-            .takes(of::<MoveMessages>(s))
-            .answers(200, of::<Moved>(s)),
+        Route::new(
+            "delete",
+            "/vhosts/{vhost}/queues/{name}/messages",
+            delete(queues::purge),
+            "Purges the ready messages",
+        )
+        .answers(200, of::<Purged>(s)),
+        Route::new(
+            "post",
+            "/vhosts/{vhost}/queues/{name}/move",
+            post(moving::serve),
+            "Moves messages to another queue",
+        )
+        .takes(of::<MoveMessages>(s))
+        .answers(200, of::<Moved>(s)),
         Route { ends_with_client: true, ..got.takes(of::<GetMessages>(s)).answers(200, of::<Messages>(s)) },
     ]
 }

@@ -1,4 +1,4 @@
-//! Connections to the http listeners: bounded in number, in time, and in what they may send.
+//! Connections to the http listeners, with limits on their number, their time, and the size of requests.
 
 use super::bodies::{self, Bodies, Late};
 use super::error::Failure;
@@ -28,73 +28,73 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// How long the head of a connection's first request may take to arrive: a client that connects sends a request.
+/// Timeout for the head of a connection's first request.
 const FIRST_HEAD_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the head of a further request may take to arrive, and how long a connection may stay open without one.
+/// Timeout for the head of a further request: the maximum idle time of a connection.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a request may take from its head to its answer.
+/// Timeout for a request, from its head to its response.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a connection may last, or of one whose answer is a stream, how long nothing of it may be taken. A client that does not read
-/// its answer holds a place no longer.
+/// Maximum life of a connection; with a streaming response, the maximum time without progress. Frees the place of a client that does not
+/// read its response.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(300);
-/// When fewer than this part of the places are free, connections end with their answer.
+/// When less than this share of the places is free, connections are closed after their response.
 const CROWDED_SHARE: usize = 4;
-/// While it is so, one address has one in this many places, so that no few addresses take those that are left.
+/// While places are scarce, an address may use one place in this many, so that few addresses cannot take the rest.
 const CROWDED_ADDRESS_SHARE: usize = 8;
-/// Connections without a place that are attended to at a time; further ones are closed without a word.
+/// Connections without a place that are served at a time; further ones are closed without a response.
 pub const SQUEEZED_MAX: usize = 64;
-/// Those of one address.
+/// The same, per address.
 const SQUEEZED_PER_ADDRESS_MAX: usize = 8;
-/// How long one of these waits for a place with anything but a question after health.
+/// How long such a connection waits for a place, unless it requests the health.
 const PLACE_PATIENCE: Duration = Duration::from_secs(10);
-/// What is answered whether there is a place or not.
+/// The paths that are served without a place.
 const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
-/// What these hear.
+/// The response to other requests without a place.
 const FULL: &str = "too many connections (server.http_connections_per_ip_max, server.http_connections_max)\n";
-/// The largest head of a request. Bytes.
+/// The maximum size of a request's head. Bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Bounds of all http listeners together.
+/// Limits of all http listeners together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HttpLimits {
-    /// Connections at a time; of further ones some wait for a place.
+    /// Connections at a time; some of the further ones wait for a place.
     pub connections_max: usize,
-    /// Connections at a time from one address; further ones get an error and are closed.
+    /// Connections at a time per address; further ones get an error and are closed.
     pub connections_per_ip_max: usize,
-    /// The largest body. Bytes.
+    /// The maximum size of a body. Bytes.
     pub body_bytes_max: usize,
-    /// Bodies on their way at a time from one address.
+    /// Bodies being received at a time per address.
     pub bodies_per_ip_max: usize,
-    /// How long one may take, and a millisecond more for each 64 bytes that have come. Milliseconds.
+    /// Timeout for a body, extended by a millisecond for each 64 bytes received. Milliseconds.
     pub body_ms_max: u64,
 }
 
-/// What the http listeners share. It answers before there is a broker: that the process lives, and that it is not ready.
+/// State shared by the http listeners. Serves health and readiness before the broker has started.
 #[derive(Debug)]
 pub struct Entrance {
-    /// The name in metrics and logs.
+    /// The protocol's name in metrics and logs.
     name: &'static str,
     limits: HttpLimits,
     places: Arc<Semaphore>,
-    /// Places of those for whom there is no place, in which health is answered.
+    /// Places for connections that only get the health.
     squeezed: Gate,
     bodies: Bodies,
     gate: Gate,
     metrics: NetMetrics,
-    /// What is served without a broker.
+    /// Routes before the broker has started.
     starting: Router,
-    /// What is served with one.
+    /// Routes once the broker has started.
     all: OnceLock<Router>,
 }
 
 impl Entrance {
-    /// For these bounds. Connections are counted in `metrics`.
+    /// Creates the state with these limits. Connections are counted in `metrics`.
     #[must_use]
     pub fn new(limits: HttpLimits, metrics: NetMetrics) -> Entrance {
         Entrance::named("http", limits, metrics, starting())
     }
 
-    /// For these bounds, and for a protocol of this name, which answers so as long as there is no broker.
+    /// Creates the state for a protocol of this name, with its own routes for the time before the broker has started.
     #[must_use]
     pub fn named(name: &'static str, limits: HttpLimits, metrics: NetMetrics, starting: Router) -> Entrance {
         let gate = Gate::new(Arc::default(), usize::MAX);
@@ -121,19 +121,19 @@ impl Entrance {
         }
     }
 
-    /// There is a broker: from now on all paths are served.
+    /// Serves all routes from now on: the broker has started.
     pub fn open(&self, app: Arc<App>) {
         self.open_with(router(app));
     }
 
-    /// As [`Entrance::open`], with paths of one's own.
+    /// As [`Entrance::open`], with other routes.
     pub fn open_with(&self, all: Router) {
         let body_limit = DefaultBodyLimit::max(self.limits.body_bytes_max);
         self.all.get_or_init(|| all.layer(body_limit).layer(from_fn(in_time)));
     }
 
-    /// Whether so few places are left that none is to be kept between two requests: idle clients would keep others out, those
-    /// too that only ask whether this lives.
+    /// Whether free places are scarce: then connections are not kept open between requests, because idle clients would exclude others,
+    /// health checks included.
     fn is_crowded(&self) -> bool {
         is_crowded(&self.places, &self.limits)
     }
@@ -147,7 +147,7 @@ fn is_crowded(places: &Semaphore, limits: &HttpLimits) -> bool {
     places.available_permits() < limits.connections_max / CROWDED_SHARE
 }
 
-/// Serves until `stop` says true, and where the listener asks for a login administrators only. What is in work by then is not waited for.
+/// Serves until `stop` is true. Requests in progress are not waited for.
 pub async fn serve(
     listener: TcpListener,
     door: Door,
@@ -199,7 +199,7 @@ pub async fn serve(
     }
 }
 
-/// Attends to a connection for which there is no place: at so many of these at a time it is asked what it wants. Others are closed without a word.
+/// Serves a connection without a place, if few enough are being served; otherwise closes it without a response.
 fn squeeze(
     stream: TcpStream,
     peer: SocketAddr,
@@ -224,8 +224,8 @@ fn squeeze(
     });
 }
 
-/// Answers the one request of such a connection: whether this lives and serves, at once; anything else when there is a place after all,
-/// and soon, where `waits` says that one may be waited for. A client that is only closed cannot tell that from a server that is gone.
+/// Serves the single request of such a connection: health at once, other paths when a place becomes free in time and `waits` allows
+/// waiting. Closing without a response would look like a server that is down.
 async fn attend_squeezed<S>(stream: S, peer: SocketAddr, stamps: Stamps, entrance: Arc<Entrance>, waits: bool)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -258,7 +258,7 @@ where
     drive(http.serve_connection(TokioIo::new(stream), service), &spoke, &lasting).await;
 }
 
-/// What stands at each request that came in at a listener.
+/// Extensions added to each request of a listener.
 #[derive(Clone)]
 struct Stamps {
     door: Door,
@@ -281,12 +281,12 @@ impl Stamps {
     }
 }
 
-/// Counts the pieces of streams that a connection's client has taken.
+/// Counts the pieces of streaming responses that the client has received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lasting(Arc<AtomicU64>);
 
 impl Lasting {
-    /// One more is on its way.
+    /// Counts a piece.
     pub(super) fn moved(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -296,7 +296,7 @@ impl Lasting {
     }
 }
 
-/// Has a request answered by the paths that there are.
+/// Passes a request to the current routes.
 async fn answer(
     request: hyper::Request<Incoming>,
     peer: SocketAddr,
@@ -319,7 +319,7 @@ async fn answer(
     Ok(response)
 }
 
-/// Serves one connection, and says why it ended.
+/// Serves one connection; returns the reason for its end.
 async fn attend<S>(stream: S, peer: SocketAddr, stamps: Stamps, entrance: Arc<Entrance>) -> &'static str
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -345,10 +345,10 @@ where
     drive(http.serve_connection(TokioIo::new(stream), service), &spoke, &lasting).await
 }
 
-/// Goes on with a connection until it ends or has to, and says why that was.
+/// Drives a connection until it ends or times out; returns the reason.
 async fn drive(connection: impl Future, spoke: &AtomicBool, lasting: &Lasting) -> &'static str {
     tokio::pin!(connection);
-    // What goes wrong with one connection concerns its client, who sees it.
+    // Errors of a connection are not logged: they concern its client, which sees them.
     match tokio::time::timeout(FIRST_HEAD_PATIENCE, connection.as_mut()).await {
         Ok(_) => return "peer",
         Err(_) if !spoke.load(Ordering::Relaxed) => return "silent",

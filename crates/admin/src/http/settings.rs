@@ -1,4 +1,4 @@
-//! `/api/v1/settings`, and changing topics. Kafka's requests carry it out, so that the same holds for everyone.
+//! `/api/v1/settings`, and changes of topics. Both are carried out by Kafka requests, so that the same rules apply.
 
 use super::App;
 use super::ask;
@@ -28,30 +28,28 @@ const BROKER: i8 = 4;
 const CLIENT_METRICS: i8 = 16;
 const GROUP: i8 = 32;
 
-/// The timeout of Kafka's requests; a session of ours is answered when it is done. Milliseconds.
+/// The timeout in Kafka requests; responses arrive when the change is done. Milliseconds.
 const TIMEOUT_MS: i32 = 15_000;
 
-/// What settings are set for: Kafka's type and name.
+/// The resource of settings: Kafka's type and name.
 struct Resource(i8, String);
 
 impl Resource {
-    /// `cluster` or `node`.
+    /// Returns the resource for `cluster` or `node`.
     fn of_broker(app: &App, scope: &str) -> Result<Resource, Failure> {
         match scope {
             "cluster" => Ok(Resource(BROKER, String::new())),
             "node" => Ok(Resource(BROKER, app.broker.catalog().cluster().node.to_string())),
-            other => Err(Failure::not_found(format!("there are no settings of {other}: it is cluster or node"))),
+            other => Err(Failure::not_found(format!("unknown scope {other}: use cluster or node"))),
         }
     }
 
-    /// `groups` or `client-metrics`, and which.
+    /// Returns the resource for a name in `groups` or `client-metrics`.
     fn named(scope: &str, name: String) -> Result<Resource, Failure> {
         match scope {
             "groups" => Ok(Resource(GROUP, name)),
             "client-metrics" => Ok(Resource(CLIENT_METRICS, name)),
-            other => {
-                Err(Failure::not_found(format!("there are no settings of {other}: it is groups or client-metrics")))
-            }
+            other => Err(Failure::not_found(format!("unknown scope {other}: use groups or client-metrics"))),
         }
     }
 }
@@ -90,7 +88,7 @@ pub(super) async fn change_named(
     change(&app, resource, set, delete, validate_only).await
 }
 
-/// `PATCH /topics/NAME`: more partitions are tried out before anything is changed.
+/// `PATCH /topics/NAME`. Adding partitions is validated before any config is changed.
 pub(super) async fn alter_topic(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,

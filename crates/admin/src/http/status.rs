@@ -1,4 +1,4 @@
-//! Health, status, options.
+//! Health, status and configuration.
 
 use super::App;
 use crate::api::{FailureStatus, OptionValue, Options, ProtocolStatus, StageStatus, Status};
@@ -9,17 +9,17 @@ use polylogue_net::ProtocolCounts;
 use polylogue_net::handle::{Failure, STAGE_BUCKETS_US, Stage};
 use std::sync::Arc;
 
-/// The process lives; nothing more is said.
+/// Liveness: the process answers.
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether clients should be sent here.
+/// Readiness: whether clients should be routed here.
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
     if app.ready.get() { (StatusCode::OK, "ready\n") } else { not_ready().await }
 }
 
-/// As [`readyz`] before there is anything that could be ready.
+/// [`readyz`] before the broker has started.
 pub(super) async fn not_ready() -> (StatusCode, &'static str) {
     (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
 }

@@ -1,4 +1,4 @@
-//! The http listener over a real socket, with a broker that does what the test wants.
+//! Tests of the http listener over a real socket, with a scripted broker.
 
 use super::metrics::registry;
 use super::{App, Door, Entrance, HttpLimits, Login, Ready, serve};
@@ -35,7 +35,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// A server with two listeners on a thread of its own, and a client for it.
+/// A server with two listeners on its own thread, and a client.
 struct Server {
     at: SocketAddr,
     also_at: SocketAddr,
@@ -56,7 +56,7 @@ fn topic(name: &str, partitions: u64, config: TopicConfig) -> Arc<TopicInfo> {
     })
 }
 
-/// Creates and deletes in its catalog, and knows one group.
+/// Creates and deletes topics in the fake catalog; knows one group.
 fn answer(topics: &FakeCatalog, request: &Request) -> Option<Reply> {
     match request {
         Request::CreateTopics(wanted) => {
@@ -120,7 +120,7 @@ fn group_answer(command: &GroupCommand) -> Option<GroupReply> {
             };
             Some(GroupReply::Delete(wanted.groups.iter().map(|group| (group.clone(), result(group))).collect()))
         }
-        // a member has joined `contested` after it was looked at
+        // A member joined `contested` after its state was read.
         GroupCommand::CommitOffsets(wanted) => {
             let error = match &*wanted.group_id {
                 "contested" => ErrorCode::UnknownMemberId,
@@ -188,7 +188,7 @@ impl Server {
         server
     }
 
-    /// A server whose broker is not there yet.
+    /// A server whose broker has not started.
     fn starting(connections_max: usize, connections_per_ip_max: usize) -> Server {
         let (bodies_per_ip_max, body_ms_max) = (8, 60_000);
         Server::limited(HttpLimits {
@@ -200,7 +200,7 @@ impl Server {
         })
     }
 
-    /// The same, under these limits.
+    /// The same, with these limits.
     #[allow(clippy::disallowed_methods, reason = "a test's own thread")]
     fn limited(limits: HttpLimits) -> Server {
         let broker = FakeBroker::with_topics(answer);
@@ -276,7 +276,7 @@ impl Server {
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
     }
 
-    /// A client that sends nothing but the head of a request, whose body the server waits for by the time that this returns.
+    /// A client that sends only the head of a request; returns once the server waits for the body.
     fn slow_body(&self) -> std::net::TcpStream {
         let mut slow = std::net::TcpStream::connect(self.at).unwrap();
         slow.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -417,7 +417,7 @@ fn groups_are_listed_and_described_with_their_members_and_lag() {
     assert_eq!((group.protocol.as_str(), group.members.len()), ("range", 1));
     assert_eq!(group.members[0].assignment[0].partitions, [0, 2]);
     assert_eq!((group.offsets[0].offset, group.offsets[0].metadata.as_str()), (41, "note"));
-    assert_eq!(group.offsets[0].lag, None, "there is no such topic any more");
+    assert_eq!(group.offsets[0].lag, None, "the topic was deleted");
 }
 
 #[test]
@@ -468,7 +468,7 @@ fn a_reset_that_cannot_be_is_refused() {
     let text = "Assignments can only be reset if the group 'readers' is inactive, but the current state is Stable.";
     let latest = r#"{"topics":[{"topic":"t"}],"to":"latest"}"#;
     assert_eq!(post("readers", latest), failure(409, "group_not_empty", text));
-    // the coordinator has the last word
+    // The coordinator checks the group's state again.
     let (status, code, _) = post("contested", latest);
     assert_eq!((status, code.as_str()), (409, "group_not_empty"));
     assert_eq!(
@@ -517,11 +517,11 @@ fn status_options_and_metrics_are_there() {
     assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1);
 }
 
-/// Clients that send nothing take places, but never more than there are, and they give them back.
+/// Silent clients take places up to the limit, and free them on timeout.
 #[test]
 fn connections_are_bounded() {
     let server = Server::starting(1, 8);
-    // At the other listener: both have one bound.
+    // At the other listener: both share one limit.
     let silent = std::net::TcpStream::connect(server.also_at).unwrap();
     let impatient = ureq::Agent::config_builder().timeout_global(Some(Duration::from_millis(300))).build().new_agent();
     assert!(impatient.get(server.url("/metrics")).call().is_err(), "there is one place, and it is taken");
@@ -529,7 +529,7 @@ fn connections_are_bounded() {
     assert_eq!(server.get_text("/metrics").0, 200);
 }
 
-/// Slow bodies took all places for half a minute, and a liveness probe failed.
+/// Regression test: slow bodies took all places for half a minute, and a liveness probe failed.
 #[test]
 fn health_is_told_while_slow_bodies_take_all_places() {
     let server = Server::starting(2, 8);
@@ -558,7 +558,7 @@ fn bodies_on_their_way_are_bounded_by_address() {
     let slow = [server.slow_body(), server.slow_body()];
     let (status, code, message) = error(server.post("/api/v1/topics", "{}"));
     assert_eq!((status, code.as_str()), (503, "unavailable"), "{message}");
-    assert_eq!(server.get_text("/metrics").0, 200, "what has no body needs no place for it");
+    assert_eq!(server.get_text("/metrics").0, 200, "a request without a body needs no place for one");
     drop(slow);
     let mut answers = std::iter::repeat_with(|| server.post("/api/v1/topics", "{}").0);
     assert!(answers.any(|status| status != 503));
@@ -566,7 +566,7 @@ fn bodies_on_their_way_are_bounded_by_address() {
     assert!(text.contains("polylogue_connections_refused_total{protocol=\"http\",cause=\"bodies_full\"} "), "{text}");
 }
 
-/// One that does not come held its place for half a minute.
+/// Regression test: a body that never arrives held its place for half a minute.
 #[test]
 fn a_body_that_does_not_come_is_not_waited_for() {
     let (connections_max, bodies_per_ip_max) = (8, 8);
@@ -586,7 +586,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("http_body_ms_max"), "{answer}");
 }
 
-/// One that waited for the place of a silent connection waited for half a minute once.
+/// Regression test: a client that waited for the place of a silent connection waited for half a minute.
 #[test]
 fn a_connection_that_says_nothing_gives_its_place_back_soon() {
     let server = Server::starting(1, 8);
@@ -602,24 +602,24 @@ fn a_connection_that_says_nothing_gives_its_place_back_soon() {
     assert!(text.lines().any(|l| l == line), "{text}");
 }
 
-/// One client could take all places once.
+/// Regression test: one client could take all places.
 #[test]
 fn one_address_does_not_take_all_places() {
     let server = Server::starting(8, 1);
     let mut first = std::net::TcpStream::connect(server.at).unwrap();
-    // It has its place: which of two listeners accepts first is not determined.
+    // Wait until it has its place: which of two listeners accepts first is not determined.
     first.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(first.read(&mut [0; 10]).unwrap() > 0);
     let mut second = std::net::TcpStream::connect(server.also_at).unwrap();
     second.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // It was closed without a word once, which looks like a server that has gone.
+    // Regression: it was closed without a response, which looks like a server that is down.
     second.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();
     second.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("http_connections_per_ip_max"), "{answer}");
     drop(first);
     server.entrance.open(server.app.clone());
-    // Until the server has seen that the first one is gone.
+    // Until the server has noticed that the first client disconnected.
     let mut answers = std::iter::repeat_with(|| server.agent.get(server.url("/metrics")).call()).filter_map(Result::ok);
     let mut response = answers.find(|response| response.status() == 200);
     let text = response.as_mut().unwrap().body_mut().read_to_string().unwrap();
@@ -627,13 +627,13 @@ fn one_address_does_not_take_all_places() {
     assert!(text.lines().any(|l| l.starts_with(line)), "{text}");
 }
 
-/// While the broker recovered, nothing answered at all once.
+/// Regression test: while the broker recovered, no request was answered.
 #[test]
 fn without_a_broker_it_lives_and_is_not_ready() {
     let server = Server::starting(8, 8);
     assert_eq!(server.get_text("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(server.get_text("/readyz"), (503, "not ready\n".to_owned()));
-    // `up` is 1 then and `ready` 0: an alert reported a process that had ended.
+    // Regression: `up` was 1 and `ready` missing, so that an alert reported a process that had ended.
     let (status, metrics) = server.get_text("/metrics");
     assert!(status == 200 && metrics.contains("\npolylogue_ready 0\n"), "{metrics}");
     for path in ["/metrics/objects", "/api/v1/status", "/nothing"] {

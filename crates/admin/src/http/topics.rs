@@ -23,19 +23,19 @@ use std::sync::Arc;
 const CREATE_TOPICS_VERSION: i16 = 7;
 const DELETE_TOPICS_VERSION: i16 = 6;
 
-/// Which topics are listed; all without.
+/// Query of the list; all topics without.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
-    /// Only what has this in its name, whatever the case.
+    /// Only topics whose name contains this, ignoring case.
     #[serde(default)]
     search: String,
-    /// How many are left out at the beginning.
+    /// Number of topics to skip.
     #[serde(default)]
     offset: usize,
-    /// How many there are at the most.
+    /// Maximum number of topics.
     limit: Option<usize>,
-    /// Only those that the broker keeps for itself, or only the others.
+    /// Only internal topics, or only the others.
     internal: Option<bool>,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn create(
     let Json(wanted) = body?;
     let validate_only = wanted.validate_only;
     let partitions = match wanted.partitions {
-        // What Kafka's clients say for "as many as the broker likes".
+        // Kafka's value for the broker's default.
         None => -1,
         Some(count) => {
             i32::try_from(count).map_err(|_| Failure::invalid(format!("{count} partitions are too many")))?
@@ -81,7 +81,7 @@ pub(super) async fn create(
     };
     let request = CreateTopicsRequest { topics: vec![topic], validate_only, ..CreateTopicsRequest::default() };
     let response = ask::kafka(&app, CREATE_TOPICS_VERSION, &request).await?;
-    let missing = || Failure::internal("the broker answered about no topic".to_owned());
+    let missing = || Failure::internal("the broker returned no topic".to_owned());
     let result = response.topics.first().ok_or_else(missing)?;
     if let Some(failure) = Failure::of_kafka(result.error_code, result.error_message.as_deref()) {
         return Err(failure);
@@ -96,7 +96,7 @@ pub(super) async fn create(
         };
         return Ok((StatusCode::OK, Json(topic)));
     }
-    // It may be deleted again by now.
+    // It may have been deleted meanwhile.
     let topic = app.broker.catalog().topic(&wanted.name).ok_or_else(|| Failure::unknown_topic(&wanted.name))?;
     Ok((StatusCode::CREATED, Json(in_full(&app, &topic))))
 }
@@ -106,7 +106,7 @@ pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>
     let request = DeleteTopicsRequest { topics: vec![state], ..DeleteTopicsRequest::default() };
     let response = ask::kafka(&app, DELETE_TOPICS_VERSION, &request).await?;
     let result = response.responses.first();
-    let result = result.ok_or_else(|| Failure::internal("the broker answered about no topic".to_owned()))?;
+    let result = result.ok_or_else(|| Failure::internal("the broker returned no topic".to_owned()))?;
     match Failure::of_kafka(result.error_code, result.error_message.as_deref()) {
         Some(failure) => Err(failure),
         None => Ok(StatusCode::NO_CONTENT),

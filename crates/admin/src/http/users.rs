@@ -40,9 +40,9 @@ pub(super) async fn put(
 ) -> Result<StatusCode, Failure> {
     let Json(wanted) = body?;
     if wanted.password.as_deref() == Some("") {
-        return Err(Failure::invalid("a password is not empty".to_owned()));
+        return Err(Failure::invalid("the password is empty".to_owned()));
     }
-    // Those that are not named stay as they are when the change is made: another client may be removing one.
+    // The tags are read when the change is applied, since another client may change them concurrently.
     let tags = wanted.tags.map(|tags| tags.into_iter().map(ByteString::from).collect());
     let (password, scram) = match wanted.password {
         Some(password) => {
@@ -58,7 +58,7 @@ pub(super) async fn put(
     }
 }
 
-/// Deletes a user, and ends its connections; those over AMQP get RabbitMQ's reason.
+/// Deletes a user and closes its connections; AMQP connections get RabbitMQ's reason.
 pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
     let view = declared::view(&app.broker).await?;
     if view.world.user(&name).is_none() {

@@ -1,4 +1,4 @@
-//! `/api/v1/vhosts`, and what everything in a virtual host begins with.
+//! `/api/v1/vhosts`, and helpers for the paths within a virtual host.
 
 use super::App;
 use super::error::Failure;
@@ -16,7 +16,7 @@ use polylogue_net::declared::{self, Asker};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// What is declared in one virtual host.
+/// The objects of one virtual host.
 pub(super) struct Within {
     pub(super) view: Arc<View>,
     pub(super) vhost: Arc<Vhost>,
@@ -24,7 +24,7 @@ pub(super) struct Within {
 
 impl Within {
     /// # Errors
-    /// 404 when there is no such virtual host.
+    /// 404 for an unknown virtual host.
     pub(super) async fn of(app: &App, vhost: &str) -> Result<Within, Failure> {
         let view = declared::view(&app.broker).await?;
         let vhost = view.world.vhost_named(vhost).ok_or_else(|| Failure::unknown_vhost(vhost))?.clone();
@@ -32,19 +32,19 @@ impl Within {
     }
 
     /// # Errors
-    /// 404 when there is no such queue.
+    /// 404 for an unknown queue.
     pub(super) fn queue(&self, name: &str) -> Result<&Arc<Queue>, Failure> {
         let id = self.view.routes.queue(self.vhost.id, name.as_bytes()).map(|queue| queue.id);
         id.and_then(|id| self.view.world.queue(id)).ok_or_else(|| Failure::unknown_queue(name))
     }
 
-    /// The operator of this broker, in this virtual host.
+    /// An internal connection with an operator's permissions in this virtual host.
     pub(super) fn operator<'a>(&self, app: &'a App) -> Asker<'a> {
         let vhost = (self.vhost.id, self.vhost.name.clone());
         Asker::new(&app.broker, |catalog, id, now| Principal::operator(app.directory.clone(), catalog, id, vhost, now))
     }
 
-    /// The same, who moves messages: what a queue refuses stays where it is, and nowhere else.
+    /// The same, for moving messages: a message that a queue rejects stays in its source queue and is not dead-lettered.
     pub(super) fn mover<'a>(&self, app: &'a App) -> Asker<'a> {
         let vhost = (self.vhost.id, self.vhost.name.clone());
         Asker::new(&app.broker, |catalog, id, now| {
@@ -52,10 +52,10 @@ impl Within {
         })
     }
 
-    /// Asks for a change, or for something to look at.
+    /// Sends a request to the AMQP session.
     ///
     /// # Errors
-    /// What is refused.
+    /// The refusal.
     pub(super) async fn ask(&self, app: &App, request: amqp::Request) -> Result<amqp::Reply, Failure> {
         match self.operator(app).ask(request).await? {
             amqp::Reply::Refused(why) => Err(Failure::refused(why.code, &why.text)),
@@ -64,7 +64,7 @@ impl Within {
     }
 }
 
-/// A name as AMQP has it.
+/// Converts a name to AMQP's short string.
 ///
 /// # Errors
 /// 400 for more than 255 bytes.
@@ -73,16 +73,16 @@ pub(super) fn short(text: &str) -> Result<ShortStr, Failure> {
     short.ok_or_else(|| Failure::invalid(format!("a name has at most {} bytes", ShortStr::BYTES_MAX)))
 }
 
-/// Arguments as AMQP has them.
+/// Converts arguments to an AMQP table.
 ///
 /// # Errors
-/// 400 for what stands too deep.
+/// 400 for arguments nested too deeply.
 pub(super) fn table(arguments: &Map<String, Value>) -> Result<Table, Failure> {
     let arguments = arguments_of_json(arguments).map_err(|e| Failure::invalid(format!("arguments: {e}")))?;
     Table::new(encode_table(&arguments)).map_err(|e| Failure::invalid(format!("arguments: {e}")))
 }
 
-/// Arguments as JSON has them.
+/// Converts arguments to JSON.
 pub(super) fn shown(arguments: &[polylogue_router::Argument]) -> Map<String, Value> {
     match polylogue_amqp_model::json_of_arguments(arguments) {
         Value::Object(map) => map,
@@ -110,7 +110,7 @@ pub(super) async fn create(
         None => None,
         Some(name) => {
             let kind = QueueKind::named(name);
-            Some(Some(kind.ok_or_else(|| Failure::invalid(format!("there is no queue type {name}")))?))
+            Some(Some(kind.ok_or_else(|| Failure::invalid(format!("unknown queue type {name}")))?))
         }
     };
     let put = PutVhost {

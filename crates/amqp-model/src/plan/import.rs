@@ -167,7 +167,7 @@ fn user(draft: &mut Draft<'_>, item: &Item, old: bool) -> Result<Reply, Refused>
         None if old => Hashing::Md5,
         None => Hashing::Sha256,
         Some(name) => {
-            Hashing::named(&name).ok_or_else(|| Refused::bad(format!("hashing algorithm '{name}' is not known")))?
+            Hashing::named(&name).ok_or_else(|| Refused::bad(format!("unknown hashing algorithm '{name}'")))?
         }
     };
     let password = match (optional(item, "password_hash")?, optional(item, "password")?) {

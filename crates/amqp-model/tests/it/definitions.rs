@@ -193,11 +193,7 @@ fn an_error_names_the_item_and_nothing_is_imported() {
     let mut live = Live::new();
     for (section, item, text) in [
         ("users", json!({"name": "u", "password_hash": "?", "tags": []}), "user 'u': the password hash is not base64"),
-        (
-            "users",
-            json!({"name": "u", "hashing_algorithm": "rot13"}),
-            "user 'u': hashing algorithm 'rot13' is not known",
-        ),
+        ("users", json!({"name": "u", "hashing_algorithm": "rot13"}), "user 'u': unknown hashing algorithm 'rot13'"),
         ("vhosts", json!({"description": "no name"}), "vhost '?': 'name' is missing"),
         (
             "permissions",

@@ -1,4 +1,4 @@
-//! A link of an exchange: what it makes at its upstream, and messages that come from there.
+//! A link of an exchange: declares its objects at the upstream, and forwards messages from there.
 
 use super::link::{Stop, Worker, checked_name};
 use super::message::{Passing, Stamp, goes_on, passed_on, queue_name};
@@ -17,30 +17,30 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often all bindings are made sure of: an exchange that was deleted at the upstream and declared again has none.
+/// Interval of binding everything again: an exchange that was deleted at the upstream and declared again has no bindings.
 const ASSURANCE: Duration = Duration::from_secs(60);
-/// How long it may take to delete what was made at an upstream.
+/// Timeout for deleting the link's objects at the upstream.
 const CLEANING: Duration = Duration::from_secs(5);
-/// A link's exchanges take turns: the one of a life that begins, and the one of the life before.
+/// Suffixes of the link's internal exchanges: the current one and that of the previous run alternate.
 const SUFFIXES: [&str; 2] = ["A", "B"];
 
-/// See the module.
+/// The state of a running link.
 pub(crate) struct Flow {
     stamp: Stamp,
     schema: Schema,
 }
 
-/// The bindings at the upstream, on a connection of their own: messages do not wait for them.
+/// Replicates bindings to the upstream, on its own connection so that messages do not wait for it.
 struct Schema {
     link: Link,
-    /// The link's own exchange.
+    /// The link's internal exchange.
     own: String,
-    /// What is bound, and with which arguments.
+    /// The replicated bindings, by key and downstream arguments, with the arguments they have at the upstream.
     bound: BTreeMap<(Bytes, Bytes), Table>,
     bindings: watch::Receiver<Bindings>,
 }
 
-/// Arguments of what a link makes for itself.
+/// Arguments that mark an object as internal to a link.
 fn purpose() -> TableBuilder {
     TableBuilder::new().with_text("x-internal-purpose", "federation")
 }
@@ -63,7 +63,7 @@ async fn delete_exchange(link: &mut Link, exchange: &str) -> Result<(), Failure>
 }
 
 impl Flow {
-    /// Makes what is missing at the upstream, and consumes.
+    /// Declares what is missing at the upstream, and starts consuming.
     pub(super) async fn open(worker: &Worker, source: &mut Link) -> Result<Flow, Failure> {
         let (key, upstream, shape) = (&worker.key, &worker.upstream, &worker.wanted.shape);
         let vhost = source.address.vhost.to_string();
@@ -100,7 +100,7 @@ impl Flow {
         Ok(Flow { stamp, schema })
     }
 
-    /// Forwards messages, and bindings the other way, until it is to end.
+    /// Forwards messages, and replicates bindings, until it is stopped.
     pub(super) async fn run(self, worker: &Worker, pipe: &mut Pipe) -> Result<(), Failure> {
         let Flow { stamp, schema } = self;
         let cluster_name = stamp.cluster_name.clone();
@@ -118,19 +118,19 @@ impl Flow {
                     return Ok(());
                 },
             }
-            // Both ends may always have more to do: a round, and others have the thread.
+            // Both ends may be ready all the time: yield to other tasks after each round.
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// Sends what came, as long as the destination takes it.
+/// Forwards received messages while the destination accepts them.
 fn forward(worker: &Worker, stamp: &Stamp, pipe: &mut Pipe) -> Result<(), Failure> {
     let (key, cluster_name) = (&worker.key, &worker.wanted.cluster_name);
     while let Some(event) = pipe.next() {
         match event {
             ClientEvent::Delivered { deliver, properties, body, .. } => {
-                // The exchange at the upstream holds it back, where the broker there knows of federation.
+                // The upstream's exchange filters such messages itself, if that broker supports federation.
                 if !goes_on(&properties, cluster_name, &key.vhost, worker.upstream.hops_max) {
                     pipe.drop_message(deliver.delivery_tag);
                     worker.federation.moved(0, 1);
@@ -147,8 +147,8 @@ fn forward(worker: &Worker, stamp: &Stamp, pipe: &mut Pipe) -> Result<(), Failur
     Ok(())
 }
 
-/// The queue that keeps messages at the upstream. One that was declared otherwise is made anew where nothing is in it, and used as it is
-/// where there is.
+/// Declares the queue that keeps messages at the upstream. If it exists with other arguments, it is declared anew if empty, and used unchanged
+/// otherwise.
 async fn ensure_queue(worker: &Worker, source: &mut Link, queue: &str) -> Result<(), Failure> {
     let mut arguments = purpose();
     for (name, value) in [("x-expires", worker.upstream.expires_ms), ("x-message-ttl", worker.upstream.message_ttl_ms)]
@@ -174,8 +174,8 @@ async fn ensure_queue(worker: &Worker, source: &mut Link, queue: &str) -> Result
     }
 }
 
-/// Declares the link's own exchange, on a connection of its own: a broker that does not know its type may close that. It is a plain one
-/// there.
+/// Declares the link's internal exchange, on its own connection: a broker that does not know the exchange type may close it. The fallback type
+/// is fanout.
 async fn declare_own(worker: &Worker, source: &mut Link, own: &str) -> Result<Link, Failure> {
     let (address, name) = ([source.address.clone()], worker.connection_name());
     let mut link = Link::connect(&worker.around, &worker.wanted.author, &address, &name).await?;
@@ -200,7 +200,7 @@ async fn declare_own(worker: &Worker, source: &mut Link, own: &str) -> Result<Li
 }
 
 impl Schema {
-    /// Has the upstream bound as the exchange here is; `all` of it once more, or what changed.
+    /// Replicates the bindings to the upstream: with `all` every binding, otherwise the changes.
     async fn sync(&mut self, worker: &Worker, cluster_name: Option<&[u8]>, all: bool) -> Result<(), Failure> {
         let wanted = self.bindings.borrow_and_update().clone();
         let key = &worker.key;
@@ -246,7 +246,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Follows the bindings here, until that is not possible any more: why.
+    /// Replicates changes of bindings until that fails; returns the error.
     async fn keep(mut self, worker: &Worker, cluster_name: Option<Bytes>) -> Failure {
         let mut bindings = self.bindings.clone();
         loop {
@@ -254,7 +254,7 @@ impl Schema {
                 biased;
                 changed = bindings.changed() => match changed {
                     Ok(()) => false,
-                    // The supervisor is gone, and the rest of the broker with it.
+                    // The supervisor has ended, because the broker stops.
                     Err(_) => std::future::pending().await,
                 },
                 why = self.link.idle() => return why,
@@ -268,7 +268,7 @@ impl Schema {
     }
 }
 
-/// Deletes what an obsolete link made at its upstream, where that can be reached.
+/// Deletes the objects of an obsolete link at its upstream, if it can be reached.
 pub(super) async fn clean_up(worker: &Worker) {
     let cleaning = async {
         let uris: Vec<_> = worker.upstream.uris.iter().map(|uri| uri.or_vhost(&worker.key.vhost)).collect();

@@ -1,4 +1,4 @@
-//! One link, from its beginning to its end.
+//! The task of one link.
 
 use super::status::{Federation, Key, Of};
 use super::wanted::{Bindings, Wanted};
@@ -12,41 +12,41 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What the supervisor wants of a link.
+/// The supervisor's command to a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
-    /// That it goes on.
+    /// Continue.
     No,
-    /// That it ends: another one takes its place.
+    /// Stop: another link takes its place.
     Replaced,
-    /// That it ends, and what it made at its upstream with it.
+    /// Stop and delete the link's objects at the upstream.
     Unwanted,
 }
 
-/// See the module.
+/// A link's definition and what it shares with the supervisor.
 pub(super) struct Worker {
     pub(super) around: Surroundings,
     pub(super) federation: Arc<Federation>,
     pub(super) key: Key,
     pub(super) upstream: Upstream,
     pub(super) wanted: Wanted,
-    /// The bindings of the exchange here.
+    /// The bindings of the downstream exchange.
     pub(super) bindings: watch::Receiver<Bindings>,
-    /// Whether the queue here wants messages.
+    /// Whether the downstream queue wants messages.
     pub(super) hungry: watch::Receiver<bool>,
     pub(super) stop: watch::Receiver<Stop>,
 }
 
-/// Waits until a link is to end.
+/// Waits until a link is to stop.
 async fn stopped(stop: &mut watch::Receiver<Stop>) -> Stop {
     match stop.wait_for(|stop| *stop != Stop::No).await {
         Ok(stop) => *stop,
-        // The broker ends.
+        // The broker is stopping.
         Err(_) => Stop::Replaced,
     }
 }
 
-/// What is done while a link runs: by exchanges and by queues in their own way.
+/// A running link of an exchange or a queue.
 pub(super) enum Flow {
     Exchange(Box<exchange::Flow>),
     Queue(queue::Flow),
@@ -57,7 +57,7 @@ impl Worker {
         self.around.broker.now().wall_ms
     }
 
-    /// The addresses of the upstream, from one of them on.
+    /// Returns the upstream's URIs, rotated to begin with another one each time.
     fn uris(&self) -> Vec<AmqpUri> {
         let mut uris: Vec<_> = self.upstream.uris.iter().map(|uri| uri.or_vhost(&self.key.vhost)).collect();
         let mut random = [0; 8];
@@ -67,12 +67,12 @@ impl Worker {
         uris
     }
 
-    /// What its connections are called, as with RabbitMQ.
+    /// Returns the name of its connections, as in RabbitMQ.
     pub(super) fn connection_name(&self) -> String {
         format!("Federation link (upstream: {}, policy: {})", self.upstream.name, self.wanted.policy)
     }
 
-    /// Runs until it is stopped, and leaves nothing behind where it is obsolete.
+    /// Runs until it is stopped; deletes its objects at the upstream if it is obsolete.
     pub(super) async fn run(mut self) {
         self.live().await;
         let stop = *self.stop.borrow();
@@ -100,7 +100,7 @@ impl Worker {
         }
     }
 
-    /// One life: connects both ends, forwards messages, and parts from both.
+    /// One run: connects both ends, forwards messages, and disconnects.
     async fn once(&mut self) -> Result<(), Failure> {
         let mut stop = self.stop.clone();
         let (mut pipe, flow) = tokio::select! {
@@ -113,7 +113,7 @@ impl Worker {
             Flow::Exchange(flow) => flow.run(self, &mut pipe).await,
             Flow::Queue(flow) => flow.run(self, &mut pipe).await,
         };
-        // What the ends have, both are to know.
+        // Flushes outstanding confirms and acknowledgements.
         pipe.part(FAREWELL).await;
         over
     }
@@ -145,7 +145,7 @@ impl Worker {
         Ok((Pipe::new(source, destination, self.upstream.ack_mode, no_ack), flow))
     }
 
-    /// Waits until something can be read or written at both ends, or a deadline has passed, or it is to end: then how.
+    /// Waits until either end is ready, a deadline has passed, or the link is to stop; returns the latest command.
     pub(super) async fn step(&self, pipe: &mut Pipe) -> Result<Stop, Failure> {
         let mut stop = self.stop.clone();
         let sleep = tokio::time::sleep(pipe.wait());
@@ -154,7 +154,7 @@ impl Worker {
             stop = stopped(&mut stop) => return Ok(stop),
             moved = poll_fn(|cx| pipe.poll_io(cx)) => {
                 if let Err(why) = moved {
-                    // What was confirmed before is no reason to forward it again.
+                    // Acknowledges what was confirmed, so that it is not forwarded again.
                     let _ = pipe.settle();
                     return Err(why);
                 }
@@ -164,7 +164,7 @@ impl Worker {
         Ok(Stop::No)
     }
 
-    /// Waits until what was sent is known to be there.
+    /// Waits until all published messages are confirmed.
     pub(super) async fn finish(&self, pipe: &mut Pipe) {
         let finishing = async {
             while !pipe.is_settled() {
@@ -177,7 +177,7 @@ impl Worker {
     }
 }
 
-/// A name that is too long for the wire would be another one.
+/// Checks the length of a name: a truncated name would be that of another object.
 pub(super) fn checked_name(name: &str) -> Result<(), Failure> {
     if name.len() > 255 {
         return Err(failed(format!("'{name}' has more than 255 bytes")));

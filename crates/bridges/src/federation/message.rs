@@ -1,9 +1,9 @@
-//! What a link writes on a message, and on a binding that it passes on.
+//! Headers that a link adds to messages, and arguments that it adds to bindings.
 //!
 //! ```text
 //! x-received-from  [ {uri, exchange|queue, redelivered, cluster-name and vhost of the upstream (exchanges), visit-count (queues)}, the
-//!                    link before, … ]
-//! x-bound-from     [ {cluster-name, vhost, exchange, hops that are left}, the link before, … ]
+//!                    previous link, … ]
+//! x-bound-from     [ {cluster-name, vhost, exchange, remaining hops}, the previous link, … ]
 //! ```
 
 use super::status::Key;
@@ -14,23 +14,23 @@ use polylogue_amqp_gateway::RECEIVED_FROM;
 use polylogue_amqp_model::{decode_array, decode_table, encode_array, encode_table};
 use polylogue_router::{Argument, Value as Kept, lookup};
 
-/// Where links say where a binding comes from.
+/// The argument with the origin of a binding.
 const BOUND_FROM: &str = "x-bound-from";
-/// Where a message in a federated queue was published before it came over a link.
+/// The header with the exchange that a message in a federated queue was first published to.
 const ORIGINAL_EXCHANGE: &str = "x-original-exchange";
 const ORIGINAL_KEY: &str = "x-original-routing-key";
-/// What senders' copies become: they are made once.
+/// Replaces the CC header: copies are made only once, at the first broker.
 const COPIES: &[u8] = b"CC";
 const ORIGINAL_COPIES: &str = "x-original-cc";
 const VISITS: &str = "visit-count";
 
-/// A link as recorded in messages.
+/// The link's entry in messages.
 #[derive(Clone, Debug)]
 pub(super) struct Stamp {
     pub(super) uri: String,
-    /// What the upstream calls its cluster.
+    /// The upstream's cluster name.
     pub(super) cluster_name: Option<Bytes>,
-    /// The virtual host there.
+    /// The upstream's virtual host.
     pub(super) vhost: String,
     pub(super) trusts_user_id: bool,
 }
@@ -41,7 +41,7 @@ impl Stamp {
         entry.with("redelivered", Value::Bool(redelivered))
     }
 
-    /// The properties of a message that came over a link of an exchange, as they go over the wire.
+    /// Returns the encoded properties for a message forwarded by a link of an exchange.
     pub(super) fn of_exchange(&self, key: &Key, came: &Properties, redelivered: bool) -> Bytes {
         let mut entry = self.begin(key, redelivered);
         if let Some(name) = &self.cluster_name {
@@ -52,7 +52,7 @@ impl Stamp {
         prepended(came, raw, RECEIVED_FROM, &entry)
     }
 
-    /// Likewise of a queue, which was published there to this exchange with this key.
+    /// The same for a link of a queue; the message was published to this exchange with this key.
     pub(super) fn of_queue(
         &self,
         key: &Key,
@@ -79,7 +79,7 @@ impl Stamp {
         for field in headers.fields() {
             let kept = match field.name {
                 name if name == RECEIVED_FROM.as_bytes() => continue,
-                // Where it was first is known from the first link.
+                // The first link records the origin.
                 name if before.is_none()
                     && (name == ORIGINAL_EXCHANGE.as_bytes() || name == ORIGINAL_KEY.as_bytes()) =>
                 {
@@ -113,15 +113,15 @@ fn without_user(came: &Properties) -> Bytes {
     BasicProperties { user_id: None, ..basic }.encode()
 }
 
-/// Who passes bindings on, and to whom.
+/// The two ends of a binding's replication.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passing<'a> {
-    /// This cluster, and the virtual host and the exchange here.
+    /// The downstream's cluster name, virtual host and exchange.
     pub(super) cluster_name: &'a str,
     pub(super) vhost: &'a str,
-    /// With what tells this life of the link from the one before.
+    /// With the suffix of the current internal exchange.
     pub(super) exchange: &'a str,
-    /// The cluster and the virtual host of the upstream.
+    /// The upstream's cluster name and virtual host.
     pub(super) upstream: (Option<&'a [u8]>, &'a str),
     pub(super) hops_max: u32,
 }
@@ -131,7 +131,7 @@ fn long_text(name: &str, value: &str) -> Argument {
     Argument { name: bytes(name), tag: b'S', value: Kept::Bytes(bytes(value)) }
 }
 
-/// The arguments of a binding as it is passed on; `None` where messages would not come this far.
+/// Returns the arguments of a replicated binding; `None` if messages could not reach its origin.
 pub(super) fn passed_on(arguments: &[Argument], passing: Passing<'_>) -> Option<Vec<Argument>> {
     let before = match lookup(arguments, BOUND_FROM.as_bytes()).map(|argument| &argument.value) {
         Some(Kept::Nested(b'A', content)) => decode_array(content).unwrap_or_default(),
@@ -167,15 +167,15 @@ pub(super) fn passed_on(arguments: &[Argument], passing: Passing<'_>) -> Option<
     Some(std::iter::once(own).chain(others).collect())
 }
 
-/// Whether a message goes on from here: it came over fewer links than it may, and was not here before.
+/// Whether a message may be forwarded: it passed fewer links than allowed, and was not here before.
 pub(super) fn goes_on(came: &Properties, cluster_name: &str, vhost: &str, hops_max: u32) -> bool {
     let headers: Table = came.headers().unwrap_or_default();
     let hops = polylogue_amqp_gateway::hops(&headers, cluster_name.as_bytes(), vhost.as_bytes());
     hops.count < hops_max as usize && !hops.seen
 }
 
-/// What the links' own queue and exchange at the upstream are called: RabbitMQ's names, so that a broker that takes the place of another
-/// finds what waits.
+/// Returns the name of the link's queue and exchange at the upstream: RabbitMQ's names, so that a broker that replaces another one
+/// finds the waiting messages.
 pub(super) fn queue_name(key: &Key, cluster_name: &str, upstream_vhost: &str) -> String {
     let (there, name, vhost) = (&*key.there, &*key.name, &*key.vhost);
     let here = match (vhost == upstream_vhost, name == there) {

@@ -1,4 +1,4 @@
-//! A link of a queue: it consumes at its upstream while a consumer here waits for messages and there are none, and after all consumers there.
+//! A link of a queue: consumes from the upstream, after all local consumers there, while the downstream is empty and a consumer has free prefetch.
 
 use super::link::{Stop, Worker};
 use super::message::Stamp;
@@ -9,20 +9,20 @@ use polylogue_amqp::codec::{
 };
 use polylogue_amqp_model::AckMode;
 
-/// The priority of a link among the consumers there: those of the broker itself come first.
+/// The consumer priority at the upstream, below that of the upstream's own consumers.
 const PRIORITY: i64 = -1;
 
-/// See the module.
+/// The state of a running link.
 pub(crate) struct Flow {
     stamp: Stamp,
-    /// What the server was last asked for.
+    /// Whether the last request to the server was to consume.
     consuming: bool,
-    /// Its answer is on its way.
+    /// Whether its reply is outstanding.
     asked: bool,
 }
 
 impl Flow {
-    /// Makes what is missing at the upstream.
+    /// Declares what is missing at the upstream.
     pub(super) async fn open(worker: &Worker, source: &mut Link) -> Result<Flow, Failure> {
         let (key, upstream, shape) = (&worker.key, &worker.upstream, &worker.wanted.shape);
         let look = QueueDeclare { queue: short(&key.there), passive: true, ..Default::default() };
@@ -51,7 +51,7 @@ impl Flow {
         Ok(Flow { stamp, consuming: false, asked: false })
     }
 
-    /// Forwards messages until it is to end.
+    /// Forwards messages until it is stopped.
     pub(super) async fn run(mut self, worker: &Worker, pipe: &mut Pipe) -> Result<(), Failure> {
         let mut hungry = worker.hungry.clone();
         loop {
@@ -64,7 +64,7 @@ impl Flow {
             tokio::select! {
                 biased;
                 changed = hungry.changed() => if changed.is_err() {
-                    // The supervisor is gone, and the rest of the broker with it.
+                    // The supervisor has ended, because the broker stops.
                     return Ok(());
                 },
                 stop = worker.step(pipe) => if stop? != Stop::No {
@@ -72,12 +72,12 @@ impl Flow {
                     return Ok(());
                 },
             }
-            // Both ends may always have more to do: a round, and others have the thread.
+            // Both ends may be ready all the time: yield to other tasks after each round.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Begins to consume, or stops, where it is to.
+    /// Starts or stops consuming, as wanted.
     fn consume(&mut self, worker: &Worker, pipe: &mut Pipe, wanted: bool) -> Result<(), Failure> {
         if self.asked || self.consuming == wanted {
             return Ok(());
@@ -97,7 +97,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Sends what came, as long as the destination takes it.
+    /// Forwards received messages while the destination accepts them.
     fn forward(&mut self, worker: &Worker, pipe: &mut Pipe) -> Result<(), Failure> {
         while let Some(event) = pipe.next() {
             match event {
@@ -105,7 +105,7 @@ impl Flow {
                 ClientEvent::Delivered { deliver, properties, body, .. } => {
                     let from = (deliver.exchange.as_ref(), deliver.routing_key.as_ref());
                     let raw = self.stamp.of_queue(&worker.key, &properties, deliver.redelivered, from);
-                    // It is for this queue only.
+                    // Published to the default exchange, for this queue only.
                     let routing_key = short(&worker.key.name);
                     let publish = BasicPublish { routing_key, mandatory: true, ..Default::default() };
                     pipe.publish(deliver.delivery_tag, None, publish, &raw, body)?;

@@ -1,4 +1,4 @@
-//! What links do at this moment, for the management API and for metrics.
+//! Status of links, for the management API and for metrics.
 
 use bytestring::ByteString;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::Notify;
 
-/// What is federated.
+/// The kind of object that is federated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Of {
     Exchange,
@@ -31,20 +31,20 @@ impl Of {
     }
 }
 
-/// Which link.
+/// Identifies a link.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     pub vhost: ByteString,
     pub of: Of,
-    /// The exchange or queue here.
+    /// The downstream exchange or queue.
     pub name: ByteString,
     pub upstream: ByteString,
-    /// The one there.
+    /// The upstream exchange or queue.
     pub there: ByteString,
 }
 
 impl Key {
-    /// A short name, the same in each life of this build.
+    /// Returns a short id, stable within a build.
     fn id(&self) -> String {
         let mut hasher = std::collections::hash_map::DefaultHasher::new();
         self.hash(&mut hasher);
@@ -56,11 +56,11 @@ impl Key {
 enum State {
     Starting,
     Running,
-    /// Until it begins again.
+    /// An error, until the next attempt.
     Failed(String),
 }
 
-/// One link as it is shown. What is in here has no passwords.
+/// The status of a link. Contains no passwords.
 #[derive(Clone, Debug)]
 struct Shown {
     state: State,
@@ -70,7 +70,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// In RabbitMQ's shape.
+    /// Converts it to RabbitMQ's JSON.
     fn shape(&self, key: &Key, node: &str) -> Value {
         let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(self.since_ms).unwrap_or_default());
         let at = humantime::format_rfc3339_seconds(at).to_string().replace('T', " ");
@@ -100,11 +100,11 @@ impl Shown {
     }
 }
 
-/// See the module. Shared by the supervisor, the links and the management API.
+/// The status of all links. Shared by the supervisor, the links and the management API.
 #[derive(Debug, Default)]
 pub struct Federation {
     all: Mutex<BTreeMap<Key, Shown>>,
-    /// Those that a user wants to restart.
+    /// Links that a user wants to restart.
     restarts: Mutex<Vec<Key>>,
     /// Wakes the supervisor.
     pub(super) knock: Notify,
@@ -114,17 +114,17 @@ pub struct Federation {
 }
 
 impl Federation {
-    /// With metrics that the registry knows.
+    /// Creates it with its metrics registered.
     pub fn registered(registry: &mut Registry) -> Arc<Federation> {
         let federation: Arc<Federation> = Arc::default();
         for (name, help, counter) in [
-            ("federation_messages_forwarded", "Messages that came over links of federation", &federation.forwarded),
+            ("federation_messages_forwarded", "Messages forwarded by federation links", &federation.forwarded),
             (
                 "federation_messages_stopped",
-                "Messages that came over links of federation and had come over too many, or been here before",
+                "Messages received by federation links and dropped because of max-hops or a cycle",
                 &federation.stopped,
             ),
-            ("federation_restarts", "Links of federation that began again after an error", &federation.restarted),
+            ("federation_restarts", "Restarts of federation links after an error", &federation.restarted),
         ] {
             registry.register(name, help, counter.clone());
         }
@@ -132,12 +132,12 @@ impl Federation {
         federation
     }
 
-    /// All links for which this holds, in RabbitMQ's shape.
+    /// Returns the links that match, as RabbitMQ's JSON.
     pub fn shown(&self, node: &str, which: impl Fn(&Key) -> bool) -> Vec<Value> {
         self.all.lock().iter().filter(|(key, _)| which(key)).map(|(key, shown)| shown.shape(key, node)).collect()
     }
 
-    /// Has the link with this id begin anew, at once. Whether there is one.
+    /// Restarts the link with this id. Returns whether it exists.
     pub fn restart(&self, vhost: &str, id: &str) -> bool {
         let found = self.all.lock().keys().find(|key| *key.vhost == *vhost && key.id() == id).cloned();
         let is_there = found.is_some();
@@ -178,7 +178,7 @@ impl Federation {
         self.restarted.inc();
     }
 
-    /// So many more messages came, and so many more go no further.
+    /// Counts messages that were forwarded, and that were dropped.
     pub(super) fn moved(&self, forwarded: u64, stopped: u64) {
         self.forwarded.inc_by(forwarded);
         self.stopped.inc_by(stopped);
@@ -190,7 +190,7 @@ impl Federation {
     }
 }
 
-/// How many there are, on request.
+/// Counts the links at scrape time.
 #[derive(Debug)]
 struct Census(Arc<Federation>);
 
@@ -200,8 +200,8 @@ impl Collector for Census {
         encode_gauges(
             encoder,
             [
-                ("federation_links", "Links of federation", all),
-                ("federation_links_running", "Links of federation that are connected to their upstream", running),
+                ("federation_links", "Federation links", all),
+                ("federation_links_running", "Federation links that are connected to their upstream", running),
             ],
         )
     }

@@ -1,4 +1,4 @@
-//! Keeps one link for each upstream of an exchange or a queue that a policy federates.
+//! Runs a link for each upstream of a federated exchange or queue.
 
 use super::link::{Stop, Worker};
 use super::status::{Federation, Key};
@@ -15,13 +15,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What changes within this time is looked at once.
+/// Changes within this time are applied together.
 const GATHERING: Duration = Duration::from_millis(20);
-/// When the broker is asked again that could not answer.
+/// Delay before definitions are read again after the broker could not answer.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often it is looked whether federated queues are empty and have consumers.
+/// Interval at which federated queues are checked for messages and consumers.
 const HUNGER: Duration = Duration::from_millis(100);
-/// How long a link may take to part from both ends, and to delete what it made.
+/// Timeout for a link to disconnect and to delete its objects.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Wake for Federation {
@@ -30,10 +30,10 @@ impl Wake for Federation {
     }
 }
 
-/// Starts all links. They end with the runtime.
+/// Starts the supervisor. All links end with the runtime.
 pub fn start(runtime: &tokio::runtime::Handle, around: Surroundings, federation: Arc<Federation>) {
     around.directory.federation_news().wake(Waker::from(federation.clone()));
-    // What it has not heard yet.
+    // Initially the definitions are unread.
     federation.knock.notify_one();
     let supervisor = Supervisor { around, federation, links: BTreeMap::new() };
     runtime.spawn(supervisor.run());
@@ -73,7 +73,7 @@ impl Supervisor {
         }
     }
 
-    /// Has those links run that should.
+    /// Starts and stops links according to the definitions.
     async fn look(&mut self) -> Result<(), declared::Fault> {
         let view = declared::view(&self.around.broker).await?;
         let cluster_name = view.world.global(CLUSTER_NAME).map(Json::value);
@@ -101,7 +101,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends links, and waits for that: no two of one name run at once.
+    /// Stops links and waits for them, so that no two with the same key run at once.
     async fn stop(&mut self, how: impl Fn(&Key, &Running) -> Stop) {
         let ended: Vec<_> = self.links.extract_if(.., |key, link| how(key, link) != Stop::No).collect();
         for (key, link) in &ended {
@@ -143,12 +143,12 @@ impl Supervisor {
         self.links.insert(key, Running { wanted, bindings, hungry, queue, stop, task });
     }
 
-    /// Tells links of queues whether messages are wanted here.
+    /// Notifies links of queues whether the downstream wants messages.
     async fn feed(&self) {
         let mut queues: Vec<_> = self.links.values().filter_map(|link| link.queue.clone()).collect();
         queues.dedup_by_key(|queue| queue.id);
         let counts = declared::counts(&self.around.broker, &self.around.directory, &queues).await;
-        // What cannot be asked stays as it is.
+        // Without an answer the last state stays.
         let Ok(counts) = counts else { return };
         let room = room(&self.around.directory.clients());
         let hungry = queues.iter().zip(counts).map(|(queue, counts)| {
@@ -164,8 +164,8 @@ impl Supervisor {
     }
 }
 
-/// How many messages the consumers of each queue may hold. Links of other brokers do not count: what they want, another consumer wants of
-/// them.
+/// Returns the free prefetch of each queue's consumers. Federation links of other brokers do not count: their demand is that of
+/// another consumer.
 fn room(clients: &[Arc<Presence>]) -> BTreeMap<QueueId, u64> {
     let mut room = BTreeMap::<_, u64>::new();
     for client in clients {

@@ -1,4 +1,4 @@
-//! Which links there are to be.
+//! Derives the wanted links from policies and parameters.
 
 use super::status::{Key, Of};
 use crate::links::Author;
@@ -10,44 +10,44 @@ use polylogue_router::{Argument, Exchange, FEDERATION_UPSTREAM, VhostId, lookup}
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Links at the most. Those of the first names are there.
+/// The maximum number of links; the first by key are kept.
 pub(super) const LINKS_MAX: usize = 10_000;
-/// What was made by a link, of whatever broker, is not federated itself.
+/// Marks objects that belong to a link, of any broker; they are not federated themselves.
 const INTERNAL_PURPOSE: &[u8] = b"x-internal-purpose";
 
 /// The bindings of an exchange, by key and encoded arguments.
 pub(super) type Bindings = Arc<BTreeMap<(Bytes, Bytes), Vec<Argument>>>;
 
-/// What an exchange or a queue was declared with; the one there is declared likewise where it is missing.
+/// The declaration of an exchange or a queue; a missing upstream object is declared likewise.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Shape {
-    /// The type of an exchange; empty for a queue.
+    /// The exchange type; empty for a queue.
     pub(super) kind: &'static str,
     pub(super) durable: bool,
     pub(super) auto_delete: bool,
     pub(super) arguments: Vec<Argument>,
 }
 
-/// What a link is to do. One that is to do something else is another one.
+/// The definition of a link. A link whose definition changes is replaced.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Wanted {
-    /// Or why it cannot be used.
+    /// The upstream, or why its definition is invalid.
     pub(super) upstream: Result<Upstream, String>,
-    /// By whose rights it acts on this broker.
+    /// The user whose permissions it has on this broker.
     pub(super) author: Author,
-    /// What connections are called after.
+    /// The policy, part of its connections' name.
     pub(super) policy: ByteString,
     pub(super) shape: Shape,
-    /// What this broker's cluster is called.
+    /// The cluster name of this broker.
     pub(super) cluster_name: String,
 }
 
-/// A link and what changes while it runs.
+/// A link's definition, and what may change while it runs.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) wanted: Wanted,
     pub(super) bindings: Bindings,
-    /// The queue that is federated.
+    /// The federated queue.
     pub(super) queue: Option<Arc<Queue>>,
 }
 
@@ -63,14 +63,14 @@ fn bindings(view: &View, exchange: &Exchange) -> Bindings {
     Arc::new(all.iter().map(|binding| one(binding)).collect())
 }
 
-/// An upstream's name, the upstream or why it cannot be used, and by whose rights.
+/// An upstream's name, its definition or the error in it, and its author.
 type Named = (ByteString, Result<Upstream, String>, Author);
 
-/// Everything that is looked for in one view.
+/// A search for all links in one view.
 struct Search<'v> {
     view: &'v View,
     cluster_name: &'v str,
-    /// What policies name, which is the same for all that they apply to.
+    /// Upstreams by policy name, cached because they are the same for all objects that a policy applies to.
     upstreams: BTreeMap<(VhostId, ByteString), Vec<Named>>,
     found: BTreeMap<Key, Found>,
 }
@@ -118,7 +118,7 @@ impl Search<'_> {
     }
 }
 
-/// All links that there are to be.
+/// Returns all wanted links.
 pub(super) fn find(view: &View, cluster_name: &str) -> BTreeMap<Key, Found> {
     let federating = view.world.policies().filter(|policy| !policy.operator && federates(policy.keys()));
     let vhosts: BTreeSet<_> = federating.map(|policy| policy.vhost).collect();

@@ -1,9 +1,9 @@
-//! By whose rights shovels and links of federation act on this broker: by those of the user who set their parameters.
+//! The permissions of shovels and federation links on this broker: those of the user who set their parameters.
 //!
-//! | author | an address without a host | `guest` of a broker on this machine |
+//! | author | may access by a URI without a host | may log in as `guest` on this machine |
 //! |---|---|---|
 //! | an administrator | any virtual host, as any user | yes |
-//! | another user, or one that is gone | what that user may, as that user | no |
+//! | another user, or a deleted one | what that user may access, as that user | no |
 //! | not recorded | the parameter's own virtual host | no |
 
 use bytestring::ByteString;
@@ -11,19 +11,19 @@ use polylogue_amqp_gateway::{ADMINISTRATOR, FIRST_USER, Insider};
 use polylogue_amqp_model::{AmqpUri, World};
 use std::net::IpAddr;
 
-/// See the module.
+/// The author of a shovel or link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Author {
-    /// A user with the tag.
+    /// A user with the tag `administrator`.
     Administrator,
-    /// Another one. It may have been deleted, and then has no rights.
+    /// Another user. A deleted user has no permissions.
     User(ByteString),
-    /// It is not known who: a build before set the parameter, or a user by a token. It reaches this virtual host only.
+    /// Not recorded: the parameter was set by an older version, or by a user logged in by a token. Has access to this virtual host only.
     Unknown(ByteString),
 }
 
 impl Author {
-    /// That of something that comes from parameters of a virtual host with these authors: of several the one with the least rights.
+    /// Returns the author of something defined by parameters of a virtual host with these authors: the one with the fewest permissions.
     pub(crate) fn of(world: &World, vhost: &str, recorded: &[Option<ByteString>]) -> Author {
         let is_administrator = |name: &&ByteString| world.user(name).is_some_and(|user| user.has_tag(ADMINISTRATOR));
         if recorded.is_empty() || recorded.contains(&None) {
@@ -33,22 +33,22 @@ impl Author {
         users.next().map_or(Author::Administrator, |name| Author::User(name.clone()))
     }
 
-    /// Whether it may log in as `guest` at a broker on this machine, which may be this one.
+    /// Whether it may log in as `guest` to a broker on this machine, which may be this one.
     pub(super) fn may_be_guest(&self) -> bool {
         *self == Author::Administrator
     }
 
-    /// As whom it is in a virtual host of this broker without a password; `None` where the address has one, which is to be checked.
+    /// Returns the user for a connection to this broker without a password; `None` if the URI has a password, which is verified then.
     ///
     /// # Errors
-    /// That it may not be there, or not be who the address says.
+    /// It may not access the virtual host, or not as the URI's user.
     pub(super) fn insider(&self, uri: &AmqpUri) -> Result<Option<Insider>, String> {
         if let Author::Unknown(own) = self
             && uri.vhost != *own
         {
             let there = &uri.vhost;
             return Err(format!(
-                "without a recorded author it reaches virtual host '{own}' only, not '{there}': set it again"
+                "its author is not recorded: it may access virtual host '{own}' only, not '{there}'; set the parameter again"
             ));
         }
         match (&uri.user, &uri.password, self) {
@@ -62,15 +62,15 @@ impl Author {
         }
     }
 
-    /// That it may log in as this user at an address that a connection leads to.
+    /// Checks that it may log in as this user at the address that was resolved.
     ///
     /// # Errors
-    /// That it may not: a broker takes who comes from this machine for one who may be `guest`.
+    /// It may not log in as `guest`: a broker on this machine would accept that from any local client.
     pub(super) fn check_login(&self, user: &[u8], peer: IpAddr) -> Result<(), String> {
         let is_guest_here = user == FIRST_USER.as_bytes() && peer.to_canonical().is_loopback();
         if is_guest_here && !self.may_be_guest() {
             return Err(
-                "guest of a broker on this machine is for what administrators have set: name another user".to_owned()
+                "only shovels and upstreams set by administrators may log in as guest on this machine: name another user".to_owned()
             );
         }
         Ok(())
@@ -90,7 +90,7 @@ mod tests {
         author.insider(&uri(text)).map_err(drop)
     }
 
-    /// Shovels and links of all users had the operator's rights.
+    /// Regression test: shovels and links of all users had the operator's permissions.
     #[test]
     fn an_author_has_the_rights_of_now_and_several_the_least_of_them() {
         let mut model = Model::new(Limits::default());

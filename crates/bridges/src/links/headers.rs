@@ -1,9 +1,9 @@
-//! What is written into the headers of messages on their way.
+//! Edits headers of forwarded messages.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use polylogue_amqp::codec::{Properties, Table, Value, put_with_header};
 
-/// They have been looked through: this cannot fail.
+/// The properties were validated when received, so that this cannot fail.
 pub(crate) fn with_header(raw: Bytes, name: &str, value: Value<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(raw.len() + 64);
     match put_with_header(&raw, name, value, &mut out) {
@@ -12,8 +12,8 @@ pub(crate) fn with_header(raw: Bytes, name: &str, value: Value<'_>) -> Bytes {
     }
 }
 
-/// The properties `raw` with one entry more at the front of the array that `came` has under this name. What is no array there is
-/// no link's history.
+/// Returns the properties `raw` with `entry` prepended to the array that `came` has under this name. A value that is not an array is
+/// replaced.
 pub(crate) fn prepended(came: &Properties, raw: Bytes, name: &str, entry: &Table) -> Bytes {
     let before = came.headers();
     let before = before.as_ref().and_then(|headers| headers.get(name));

@@ -1,4 +1,4 @@
-//! A connection to this broker without a socket: the same protocol, in memory.
+//! A connection to this broker without a socket: AMQP in memory.
 
 use super::Surroundings;
 use bytes::{Buf, Bytes, BytesMut};
@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-/// What is on its way between both ends, in each direction. Bytes.
+/// Capacity of the stream in each direction. Bytes.
 const STREAM_BYTES: usize = 256 << 10;
-/// How much is read at a time. Bytes.
+/// Size of one read. Bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// Connects; `insider` has to prove nothing. Without one the address has a password, and is `guest`'s only where `lets_guest` says so.
+/// Connects. An `insider` is not authenticated; without one the URI has a password, and `guest` may log in only if `lets_guest` is set.
 pub(super) fn connect(around: &Surroundings, insider: Option<Insider>, lets_guest: bool) -> DuplexStream {
     let (client, server) = tokio::io::duplex(STREAM_BYTES);
     let inside = Inside::new(around, insider, lets_guest);
@@ -45,7 +45,7 @@ impl Inside {
         let (directory, catalog, now) = (around.directory.clone(), around.broker.catalog(), around.broker.now());
         let seed = u128::from_le_bytes(seed);
         let connection = Connection::new(around.settings.clone(), directory, catalog, id.0, lets_guest, seed, now);
-        // There are no ports: the number tells listings one from the other.
+        // There are no ports: the number distinguishes connections in lists.
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (local, peer) = (at(0), at(id.0 as u16));
         let connection = connection.between(Ends { peer, local });
@@ -67,7 +67,7 @@ impl Inside {
         }
     }
 
-    /// Until one of both sides has had enough.
+    /// Serves until either side ends.
     async fn serve(mut self, stream: DuplexStream) {
         let (mut reading, mut writing) = tokio::io::split(stream);
         loop {
@@ -90,7 +90,7 @@ impl Inside {
             self.input.reserve(READ_BYTES);
             tokio::select! {
                 () = self.mailbox.arrived() => {}
-                // What takes longer than a turn goes on in pieces: no other connection waits for it.
+                // Work that exceeds a turn continues in slices, so that no other connection waits for it.
                 () = tokio::task::yield_now(), if is_unfinished => {}
                 written = writing.write(to_write), if has_output => match written {
                     Ok(written) if written > 0 => self.written(written),
@@ -114,7 +114,7 @@ impl Inside {
         }
     }
 
-    /// Everything that can be done without waiting for the other side.
+    /// Does what is possible without waiting for the other side.
     async fn turn(&mut self) {
         let mut mail = VecDeque::new();
         self.mailbox.take(&mut mail);
@@ -138,7 +138,7 @@ impl Inside {
                 break;
             }
             self.output.extend(in_memory(chunks).await);
-            // Room in the session may let something go on that it has already.
+            // Free space in the session may let buffered input continue.
             self.connection.on_bytes(&mut self.input, now);
             self.submit();
         }
@@ -161,8 +161,8 @@ impl Drop for Inside {
     }
 }
 
-/// The bytes of these pieces: files are read where waiting for the disk blocks no one. What cannot be read ends the connection, as it
-/// would with a socket: the other side gets fewer bytes than announced.
+/// Reads the chunks into memory; files are read on a thread that may block. A read error ends the connection, as with a socket: the other
+/// side receives fewer bytes than announced.
 async fn in_memory(chunks: Vec<Chunk>) -> Vec<Bytes> {
     let bytes = |chunks: Vec<Chunk>| {
         let bytes = chunks.iter().map(Chunk::to_bytes).collect::<Result<Vec<_>, _>>();

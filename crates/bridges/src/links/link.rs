@@ -25,24 +25,24 @@ use tokio_rustls::TlsConnector;
 
 /// Size of one read. Bytes.
 const READ_BYTES: usize = 64 << 10;
-/// Pieces that are written at a time.
+/// The maximum number of slices of one write.
 const SLICES_MAX: usize = 64;
 /// Reads and writes of a connection before it yields to others.
 const ROUNDS_MAX: usize = 4;
 /// Default connection timeout, if the URI sets none. Milliseconds.
 const CONNECT_MS: u64 = 60_000;
-/// How long a server that lives may take to answer.
+/// Timeout for a reply of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long both ends may take to part.
+/// Timeout for disconnecting.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
-/// How long they may where all was moved: what was written may still be on its way, and closing the socket must not overtake it.
+/// The same after everything was moved: written data may still be in transit, and closing the socket must not discard it.
 pub(crate) const FAREWELL_AT_THE_END: Duration = Duration::from_secs(10);
 /// The user of a URI without one, as in RabbitMQ's clients.
 const GUEST: &str = "guest";
 
 /// The channel for messages.
 pub(crate) const CHANNEL: u16 = 1;
-/// The channel on which it is asked whether something is there: it closes where it is not.
+/// The channel for passive declarations, which the server closes if the object does not exist.
 const ASKING: u16 = 2;
 
 /// Why a link's connection failed.
@@ -76,7 +76,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// See the module.
+/// A client connection.
 pub(crate) struct Link {
     broker: Arc<dyn BrokerHandle>,
     pub(crate) client: Client,
@@ -92,13 +92,13 @@ pub(crate) struct Link {
     is_at_end: bool,
     /// The stream is closed for writing.
     is_broken: bool,
-    /// Where it is.
+    /// The URI that it is connected to.
     pub(crate) address: AmqpUri,
-    /// The same without secrets.
+    /// The URI without secrets.
     pub(crate) uri: String,
 }
 
-/// A session's parameters from an address.
+/// Returns a session's parameters from a URI.
 fn settings(uri: &AmqpUri, name: &str) -> ClientSettings {
     let default = ClientSettings::default();
     let text = |text: &Option<_>| {
@@ -136,17 +136,17 @@ async fn stream(around: &Surroundings, author: &Author, uri: &AmqpUri) -> Result
     };
     let patience = Duration::from_millis(uri.connection_timeout_ms.unwrap_or(CONNECT_MS));
     let connecting = TcpStream::connect((&**host, uri.port));
-    let connected = tokio::time::timeout(patience, connecting).await.map_err(|_| "connecting takes too long")?;
+    let connected = tokio::time::timeout(patience, connecting).await.map_err(|_| "connecting timed out")?;
     let stream = connected.map_err(|error| format!("cannot connect: {error}"))?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
-    // By what the name leads to, and before anything is said.
+    // Checked after name resolution, and before anything is sent.
     let peer = stream.peer_addr().map_err(|error| error.to_string())?;
     author.check_login(uri.user.as_deref().unwrap_or(GUEST).as_bytes(), peer.ip())?;
     match &uri.tls {
         None => Ok(Box::new(stream)),
         Some(tls) => match tokio::time::timeout(patience, secured(stream, host, tls.clone())).await {
             Ok(stream) => stream.map_err(|why| format!("TLS: {why}")),
-            Err(_) => Err("TLS: its handshake takes too long".to_owned()),
+            Err(_) => Err("TLS: the handshake timed out".to_owned()),
         },
     }
 }
@@ -161,11 +161,11 @@ async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn S
         let own = path(&tls.certificate).zip(path(&tls.key));
         trust.config(own.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path())))
     };
-    // Files are read on another thread: this one serves connections.
+    // Reading files may block.
     let config = tokio::task::spawn_blocking(config).await.map_err(|error| error.to_string())?;
     // The author of a URI must not learn which files exist.
     let config = config.map_err(|why| {
-        tracing::warn!("TLS of a shovel or of a link of federation: {why}");
+        tracing::warn!("invalid TLS settings of a shovel or federation link: {why}");
         "cacertfile, certfile or keyfile cannot be used: see the server's log for the reason".to_owned()
     })?;
     let secured = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
@@ -173,15 +173,15 @@ async fn secured(stream: TcpStream, host: &str, tls: UriTls) -> Result<Box<dyn S
 }
 
 impl Link {
-    /// Connects by its author's rights to the first of these addresses that lets it in, and opens [`CHANNEL`]. `name` is what the connection is
-    /// called there.
+    /// Connects with its author's permissions to the first of these URIs that accepts it, and opens [`CHANNEL`]. `name` is the connection
+    /// name.
     pub(crate) async fn connect(
         around: &Surroundings,
         author: &Author,
         uris: &[AmqpUri],
         name: &str,
     ) -> Result<Link, Failure> {
-        let mut why = Failure::Other("there is no address".to_owned());
+        let mut why = Failure::Other("no URI is given".to_owned());
         for uri in uris {
             match Link::connect_to(around, author, uri, name).await {
                 Ok(link) => return Ok(link),
@@ -227,7 +227,7 @@ impl Link {
         self.broker.now().monotonic_ms
     }
 
-    /// Reads and writes as much as is possible now; ready when anything was, or when it is over.
+    /// Reads and writes as much as possible; ready when any progress was made, or on an error.
     pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         let mut moved = false;
         for _ in 0..ROUNDS_MAX {
@@ -242,7 +242,7 @@ impl Link {
             }
         }
         if self.wait_ms() == Some(0) {
-            // Where something can be read at any time, no wait ever ends when it is due. What came was heard above.
+            // A connection that can always be read would otherwise never reach its deadlines. Received data was processed above.
             self.on_deadline()?;
             moved = true;
         }
@@ -250,7 +250,7 @@ impl Link {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
-        // Events may have been taken since: what is there goes first.
+        // Events may have been taken since: process buffered input first.
         let before = self.input.len();
         if before > 0 {
             self.client.on_bytes(&mut self.input, now_ms);
@@ -274,12 +274,12 @@ impl Link {
 
     fn poll_write(&mut self, cx: &mut Context<'_>, now_ms: u64) -> bool {
         if self.output.is_empty() && self.client.poll_output(&mut self.chunks, now_ms) {
-            // A client has no files.
+            // A client's output contains no file chunks.
             self.taken_bytes += self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
             self.output.extend(self.chunks.drain(..).filter_map(|chunk| chunk.to_bytes().ok()));
         }
         if self.is_broken {
-            // It has no receiver, and the client must not wait for it: what the server has said is still to be read.
+            // The output cannot be delivered, and must not block the client: the server's last frames are still to be read.
             self.output.clear();
         }
         if self.output.is_empty() || self.is_at_end {
@@ -291,7 +291,7 @@ impl Link {
         match written {
             Poll::Pending => return false,
             Poll::Ready(Ok(written)) if written > 0 => self.written(written),
-            // What the server has said of it may be there to be read.
+            // The reason that the server sent may still be readable.
             Poll::Ready(_) => {
                 self.output.clear();
                 self.is_broken = true;
@@ -300,12 +300,12 @@ impl Link {
         true
     }
 
-    /// What was to be said so far, written or not. Bytes.
+    /// Returns the total output so far, written or not. Bytes.
     pub(crate) fn said_bytes(&self) -> u64 {
         self.taken_bytes + self.client.output_bytes() as u64
     }
 
-    /// How much of that the stream has taken. Bytes.
+    /// Returns how much of it the stream has accepted. Bytes.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
@@ -334,7 +334,7 @@ impl Link {
         self.client.end().map_or(Ok(()), |end| Err(end.into()))
     }
 
-    /// Waits until something has happened.
+    /// Waits for progress.
     async fn step(&mut self) -> Result<(), Failure> {
         let wait = self.wait_ms().map_or(PATIENCE, Duration::from_millis);
         match tokio::time::timeout(wait, poll_fn(|cx| self.poll_io(cx))).await {
@@ -343,7 +343,7 @@ impl Link {
         }
     }
 
-    /// Shows that it lives, and hears that the server does, until that is no longer so: why.
+    /// Keeps the connection alive by heartbeats until it fails; returns the error.
     pub(crate) async fn idle(&mut self) -> Failure {
         loop {
             if let Err(why) = self.step().await {
@@ -353,11 +353,11 @@ impl Link {
     }
 
     async fn open_channel(&mut self, number: u16) -> Result<(), Failure> {
-        self.client.open_channel(number).map_err(|_| Failure::Other("no channel can be opened".to_owned()))?;
+        self.client.open_channel(number).map_err(|_| Failure::Other("cannot open a channel".to_owned()))?;
         self.answer(number).await.map(drop)
     }
 
-    /// Asks for something on a channel.
+    /// Sends a request on a channel and waits for its reply.
     pub(crate) async fn ask(&mut self, number: u16, method: impl Into<Method>) -> Result<Method, Failure> {
         self.client.ask(number, method).map_err(|_| Failure::Other("the channel cannot be used".to_owned()))?;
         self.answer(number).await
@@ -372,7 +372,7 @@ impl Link {
                     Some(ClientEvent::ChannelClosed { code, text, .. }) => {
                         return Err(Failure::Channel(code, text.to_string()));
                     }
-                    // Whether it takes messages is asked before each; none is on its way before the last answer.
+                    // Flow is checked before each publish; none is in flight before the last reply.
                     Some(_) => {}
                 }
             }
@@ -383,7 +383,7 @@ impl Link {
         }
     }
 
-    /// Asks for something on a channel of its own, which is gone where the answer is no.
+    /// Sends a request on a separate channel, which the server closes if the reply is an error.
     pub(crate) async fn ask_aside(&mut self, method: impl Into<Method>) -> Result<Method, Failure> {
         self.open_channel(ASKING).await?;
         let answer = self.ask(ASKING, method).await?;
@@ -392,7 +392,7 @@ impl Link {
         Ok(answer)
     }
 
-    /// Says what is still to be said, and that it is over, if that is done in time.
+    /// Flushes pending output and closes the connection, within the timeout.
     pub(crate) async fn part(mut self, patience: Duration) {
         let now_ms = self.now_ms();
         self.client.close(now_ms);
@@ -423,7 +423,7 @@ mod tests {
     use std::task::Waker;
     use tokio::io::ReadBuf;
 
-    /// A server that has always something more to say, and what it received.
+    /// A server that always has more to send, and records what it received.
     struct Talker {
         says: Bytes,
         heard: Arc<Mutex<Vec<u8>>>,
@@ -473,9 +473,9 @@ mod tests {
         heard.lock().clear();
         for round in 0..10 {
             fake.advance_ms(31_000);
-            // What is due is said in the first turn, and written in the second one.
+            // The heartbeat is queued in the first turn and written in the second.
             assert_eq!([link.poll_io(&mut cx), link.poll_io(&mut cx)], [Poll::Ready(Ok(())), Poll::Ready(Ok(()))]);
-            assert_eq!(heard.lock().len(), 8 * (round + 1), "a sign of life for each half of a heartbeat");
+            assert_eq!(heard.lock().len(), 8 * (round + 1), "a heartbeat for each half interval");
         }
     }
 }

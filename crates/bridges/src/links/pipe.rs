@@ -1,4 +1,4 @@
-//! Two links, and what is on its way from the one to the other.
+//! Two links and the messages in flight between them.
 
 use super::link::{CHANNEL, Failure, Link};
 use super::unconfirmed::{Moved, Unconfirmed};
@@ -9,22 +9,22 @@ use polylogue_amqp_model::AckMode;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What the end is called that messages come from.
+/// Name of the end that messages come from.
 pub(crate) const SOURCE: &str = "source";
-/// What the end is called that they go to.
+/// Name of the end that messages go to.
 pub(crate) const DESTINATION: &str = "destination";
 
-/// An end cannot be used, in a few words.
+/// Makes an error with this text.
 pub(crate) fn failed(why: impl Into<String>) -> Failure {
     Failure::Other(why.into())
 }
 
-/// Says at which end something went wrong.
+/// Prefixes an error with the name of the end.
 pub(crate) fn of(end: &'static str) -> impl FnOnce(Failure) -> Failure {
     move |why| failed(format!("{end}: {why}"))
 }
 
-/// Does something with one end while the other one, which is called so, stays alive.
+/// Runs `work` at one end while keeping the other end alive.
 pub(crate) async fn beside<T>(
     doing: impl Future<Output = Result<T, Failure>>,
     name: &'static str,
@@ -37,23 +37,23 @@ pub(crate) async fn beside<T>(
     }
 }
 
-/// See the module. Settlements go to the source in the order in which messages came from it.
+/// Settlements are sent to the source in the order of its deliveries.
 pub(crate) struct Pipe {
     pub(crate) source: Link,
     pub(crate) destination: Link,
     ack_mode: AckMode,
-    /// The source does not wait for acknowledgements.
+    /// Whether the source does not expect acknowledgements.
     no_ack: bool,
     unconfirmed: Unconfirmed,
 }
 
 impl Pipe {
-    /// Between two that are connected and prepared. Where `no_ack` is not said the source waits for acknowledgements in each mode.
+    /// Joins two links that are connected and prepared. Without `no_ack` the source expects acknowledgements in each mode.
     pub(crate) fn new(source: Link, destination: Link, ack_mode: AckMode, no_ack: bool) -> Pipe {
         Pipe { source, destination, ack_mode, no_ack, unconfirmed: Unconfirmed::new() }
     }
 
-    /// Reads and writes at both ends as much as is possible now; ready when anything was, or when one of them is over.
+    /// Reads and writes as much as possible at both ends; ready when either made progress or failed.
     pub(crate) fn poll_io(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         let from = self.source.poll_io(cx).map_err(of(SOURCE));
         let to = self.destination.poll_io(cx).map_err(of(DESTINATION));
@@ -64,40 +64,40 @@ impl Pipe {
         }
     }
 
-    /// How long until something is due at one of both ends.
+    /// Returns the time until the next deadline of either end.
     pub(crate) fn wait(&self) -> Duration {
         let wait_ms = [self.source.wait_ms(), self.destination.wait_ms()].into_iter().flatten().min();
         Duration::from_millis(wait_ms.unwrap_or(60_000))
     }
 
-    /// A deadline may have passed.
+    /// Handles deadlines that have passed.
     pub(crate) fn on_deadline(&mut self) -> Result<(), Failure> {
         self.source.on_deadline().map_err(of(SOURCE))?;
         self.destination.on_deadline().map_err(of(DESTINATION))
     }
 
-    /// Whether the destination takes nothing at this time.
+    /// Whether the destination does not accept messages now.
     pub(crate) fn is_blocked(&self) -> bool {
         self.destination.client.is_paused(CHANNEL)
     }
 
-    /// Whether nothing waits for the destination.
+    /// Whether no message waits for the destination.
     pub(crate) fn is_settled(&self) -> bool {
         self.unconfirmed.is_empty()
     }
 
-    /// Tells the source of what the destination has: which messages that are, and whether things can go on. What the destination
-    /// refuses, or cannot put anywhere, must stay where it was: it ends what is between them.
+    /// Acknowledges messages that the destination has; returns them, and whether the pipe can continue. A message that the destination
+    /// rejects or cannot route must stay at the source: it ends the pipe.
     pub(crate) fn settle(&mut self) -> (Option<Moved>, Result<(), Failure>) {
         let mut refused = None;
         while let Some(event) = self.destination.client.poll_event() {
             match event {
                 ClientEvent::Settled { first, last, taken: true, .. } => self.unconfirmed.confirmed(first, last),
                 ClientEvent::Settled { taken: false, .. } => {
-                    refused.get_or_insert(failed("destination: it refused a message (basic.nack)"));
+                    refused.get_or_insert(failed("destination: the server rejected a message (basic.nack)"));
                 }
                 ClientEvent::Returned { why, .. } => {
-                    let why = format!("destination: a message came back: {} {}", why.reply_code, why.reply_text);
+                    let why = format!("destination: a message was returned: {} {}", why.reply_code, why.reply_text);
                     refused.get_or_insert(failed(why));
                 }
                 ClientEvent::ChannelClosed { code, text, .. } => {
@@ -105,17 +105,17 @@ impl Pipe {
                     refused.get_or_insert(failed(format!("destination: {why}")));
                 }
                 ClientEvent::Cancelled { .. } => {
-                    refused.get_or_insert(failed("destination: it cancels a consumer, and has none"));
+                    refused.get_or_insert(failed("destination: unexpected basic.cancel"));
                 }
                 _ => {}
             }
             if refused.is_some() {
-                // A message that came back is confirmed behind that: it must stay where it was.
+                // A returned message is confirmed afterwards: it must stay at the source.
                 break;
             }
         }
         if self.ack_mode != AckMode::OnConfirm {
-            // What waits in memory is lost with this one: it was sent when the destination's socket has it.
+            // Output that is still in memory is lost with the connection: a message counts as sent once the socket has it.
             self.unconfirmed.written(self.destination.written_bytes());
         }
         let moved = self.unconfirmed.take_moved();
@@ -125,12 +125,12 @@ impl Pipe {
         (moved, refused.map_or(Ok(()), Err))
     }
 
-    /// What came from the source, as long as the destination takes it.
+    /// Returns the next event of the source, while the destination accepts messages.
     pub(crate) fn next(&mut self) -> Option<ClientEvent> {
         if self.destination.client.may_publish(CHANNEL) { self.source.client.poll_event() } else { None }
     }
 
-    /// Sends a message on; `offset` is its place in a stream.
+    /// Publishes a message; `offset` is its offset in a stream.
     pub(crate) fn publish(
         &mut self,
         tag: u64,
@@ -145,20 +145,20 @@ impl Pipe {
         Ok(())
     }
 
-    /// Has done with a message that goes nowhere.
+    /// Acknowledges a message that is not forwarded.
     pub(crate) fn drop_message(&mut self, tag: u64) {
         if !self.no_ack {
             self.source.client.ack(CHANNEL, tag, false);
         }
     }
 
-    /// Says what is still to be said, and that it is over, if that is done in time.
+    /// Flushes both ends and closes them, within the timeout.
     pub(crate) async fn part(self, patience: Duration) {
         tokio::join!(self.source.part(patience), self.destination.part(patience));
     }
 }
 
-/// What came from the source and is no message: why it is over, if it is.
+/// Handles an event of the source that is not a delivery; an error ends the pipe.
 pub(crate) fn ended(event: ClientEvent) -> Result<(), Failure> {
     match event {
         ClientEvent::Cancelled { .. } => Err(failed("source: the server cancelled the consumer")),

@@ -1,32 +1,32 @@
-//! Which deliveries of a source wait for the destination, in their order.
+//! Deliveries of a source that wait for the destination's confirms, in order.
 
 use std::collections::VecDeque;
 
-/// Settlements for the source.
+/// A settlement for the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moved {
-    /// Everything up to this delivery is done with.
+    /// The last delivery tag settled; all before it are settled too.
     pub(crate) up_to: u64,
-    /// How many these are.
+    /// Number of messages settled.
     pub(crate) count: u64,
-    /// Where the last one is in its stream.
+    /// The stream offset of the last one.
     pub(crate) offset: Option<u64>,
 }
 
-/// A delivery on its way.
+/// A delivery in flight.
 #[derive(Debug)]
 struct Waiting {
     tag: u64,
     offset: Option<u64>,
-    /// Where it ends in what was said to the destination. Bytes.
+    /// End position of its publish in the output to the destination. Bytes.
     end: u64,
     confirmed: bool,
 }
 
-/// Deliveries by the number of their publish.
+/// Deliveries by the sequence number of their publish.
 #[derive(Debug)]
 pub(crate) struct Unconfirmed {
-    /// The number of the first.
+    /// Sequence number of the first.
     base: u64,
     waiting: VecDeque<Waiting>,
 }
@@ -40,17 +40,17 @@ impl Unconfirmed {
         self.waiting.is_empty()
     }
 
-    /// One more was published, under the next number; `offset` is its place in a stream, `end` that in what is sent to the destination. Bytes.
+    /// Adds a publish under the next number; `offset` is its stream offset, `end` its end position in the output to the destination. Bytes.
     pub(crate) fn published(&mut self, tag: u64, offset: Option<u64>, end: u64) {
         self.waiting.push_back(Waiting { tag, offset, end, confirmed: false });
     }
 
-    /// So much was written of what is sent to the destination, where that is enough. Bytes.
+    /// Counts publishes up to this output position as done, if being written is enough. Bytes.
     pub(crate) fn written(&mut self, bytes: u64) {
         self.waiting.iter_mut().take_while(|waiting| waiting.end <= bytes).for_each(|waiting| waiting.confirmed = true);
     }
 
-    /// The destination has these.
+    /// Marks a range as confirmed.
     pub(crate) fn confirmed(&mut self, first: u64, last: u64) {
         for number in first.max(self.base)..=last {
             let at = usize::try_from(number - self.base).unwrap_or(usize::MAX);
@@ -59,7 +59,7 @@ impl Unconfirmed {
         }
     }
 
-    /// What the source may hear of now: all that is confirmed up to the first that is not, so that one word is enough.
+    /// Returns what the source may be sent: the confirmed prefix, settled by a single acknowledgement.
     pub(crate) fn take_moved(&mut self) -> Option<Moved> {
         let mut moved: Option<Moved> = None;
         while let Some(Waiting { tag, offset, confirmed: true, .. }) = self.waiting.front() {
@@ -81,7 +81,7 @@ mod tests {
         let mut all = Unconfirmed::new();
         (0..5).for_each(|n| all.published(10 + n, Some(n), 0));
         all.confirmed(2, 3);
-        assert_eq!(all.take_moved(), None, "the first one is not there");
+        assert_eq!(all.take_moved(), None, "the first one is unconfirmed");
         all.confirmed(1, 1);
         assert_eq!(all.take_moved(), Some(Moved { up_to: 12, count: 3, offset: Some(2) }));
         all.confirmed(1, 2);

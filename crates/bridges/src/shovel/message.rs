@@ -1,4 +1,4 @@
-//! What becomes of a message on its way: where it goes, and what is written on it.
+//! Rewriting of moved messages: destination, properties and headers.
 
 use crate::links::{prepended, short, with_header};
 use bytes::Bytes;
@@ -7,12 +7,12 @@ use polylogue_amqp::codec::{
 };
 use polylogue_amqp_model::{Shovel, ShovelDestination, SourceOf};
 
-/// Where a message has been.
+/// Header with the shovels that a message passed.
 const SHOVELLED: &str = "x-shovelled";
-/// When. Seconds.
+/// Header with the time of the last move. Seconds.
 const SHOVELLED_TIMESTAMP: &str = "x-shovelled-timestamp";
 
-/// Who moves, as `x-shovelled` says it.
+/// The identity of this broker in `x-shovelled`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mover<'a> {
     pub(super) cluster_name: &'a str,
@@ -22,20 +22,20 @@ pub(super) struct Mover<'a> {
     pub(super) destination_uri: &'a str,
 }
 
-/// What is done to each message.
+/// The changes to each message.
 #[derive(Debug)]
 pub(super) struct Rewrite {
     exchange: Option<ShortStr>,
     key: Option<ShortStr>,
-    /// A message that is in no queue has missed the one that it was for.
+    /// Whether a message must be routed to a queue: with a destination queue, an unroutable message is an error.
     mandatory: bool,
     properties: Vec<(String, serde_json::Value)>,
-    /// The newest entry of `x-shovelled`.
+    /// The entry that is prepended to `x-shovelled`.
     forward: Option<Table>,
     timestamp: bool,
 }
 
-/// The entry of `x-shovelled`, in RabbitMQ's order.
+/// Returns the entry for `x-shovelled`, in RabbitMQ's field order.
 fn forward(shovel: &Shovel, mover: Mover<'_>) -> Table {
     let to = &shovel.destination;
     let from = match &shovel.source.of {
@@ -95,7 +95,7 @@ impl Rewrite {
         }
     }
 
-    /// Where a message goes.
+    /// Returns the publish method for a delivery.
     pub(super) fn publish(&self, deliver: &BasicDeliver) -> BasicPublish {
         BasicPublish {
             exchange: self.exchange.clone().unwrap_or_else(|| deliver.exchange.clone()),
@@ -105,7 +105,7 @@ impl Rewrite {
         }
     }
 
-    /// Its properties as they go over the wire.
+    /// Returns the encoded properties.
     pub(super) fn properties(&self, came: &Properties, now_seconds: u64) -> Bytes {
         let mut raw = came.raw().clone();
         if !self.properties.is_empty() {

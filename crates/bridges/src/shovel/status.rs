@@ -1,4 +1,4 @@
-//! What shovels do at this moment, for the management API and for metrics.
+//! Status of shovels, for the management API and for metrics.
 
 use bytestring::ByteString;
 use parking_lot::Mutex;
@@ -14,31 +14,31 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::Notify;
 
-/// A shovel's name behind its virtual host's.
+/// A shovel's virtual host and name.
 pub(super) type Key = (ByteString, ByteString);
 
-/// Where a shovel is.
+/// The state of a shovel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
     Starting,
-    /// `true` while the destination takes nothing.
+    /// Connected to both ends; `true` while the destination does not accept messages.
     Running {
         blocked: bool,
     },
-    /// Until it begins again, if it does.
+    /// An error, until the next attempt if there is one.
     Terminated(String),
 }
 
-/// One shovel as it is shown. What is in here has no passwords.
+/// The status of a shovel. Contains no passwords.
 #[derive(Clone, Debug)]
 pub struct Shown {
     state: State,
     since_ms: TimestampMs,
-    /// Both addresses, while it runs.
+    /// The URIs of both ends, while it runs.
     uris: Option<(String, String)>,
-    /// What it moves from and to.
+    /// Source and destination.
     ends: Vec<(&'static str, ByteString)>,
-    /// Messages that are still to be moved and to be sent; `None` for all that come.
+    /// Messages still to be moved, and to be sent; `None` without a limit.
     remaining: Option<(u64, u64)>,
     forwarded: u64,
 }
@@ -48,7 +48,7 @@ impl Shown {
         Shown { state: State::Starting, since_ms, uris: None, ends: Vec::new(), remaining: None, forwarded: 0 }
     }
 
-    /// In RabbitMQ's shape.
+    /// Converts it to RabbitMQ's JSON.
     pub fn shape(&self, node: &str, vhost: &str, name: &str) -> Value {
         let at = UNIX_EPOCH + Duration::from_millis(u64::try_from(self.since_ms).unwrap_or_default());
         let at = humantime::format_rfc3339_seconds(at).to_string().replace('T', " ");
@@ -87,7 +87,7 @@ impl Shown {
     }
 }
 
-/// What a shovel moves from and to, under the names that the status has for it.
+/// Returns a shovel's source and destination, under the field names of the status.
 fn ends(shovel: &Shovel) -> Vec<(&'static str, ByteString)> {
     let mut all = match &shovel.source.of {
         SourceOf::Queue(queue) => vec![("src_queue", queue.clone())],
@@ -101,13 +101,13 @@ fn ends(shovel: &Shovel) -> Vec<(&'static str, ByteString)> {
     all
 }
 
-/// See the module. Shared by the supervisor, the workers and the management API.
+/// The status of all shovels. Shared by the supervisor, the workers and the management API.
 #[derive(Debug, Default)]
 pub struct Shovels {
     all: Mutex<HashedMap<Key, Shown>>,
-    /// Those that a user wants to restart.
+    /// Shovels that a user wants to restart.
     restarts: Mutex<Vec<Key>>,
-    /// Workers that have moved what they were to move.
+    /// Workers that have moved all requested messages.
     finished: Mutex<Vec<(Key, u64)>>,
     /// Wakes the supervisor.
     pub(super) knock: Notify,
@@ -116,12 +116,12 @@ pub struct Shovels {
 }
 
 impl Shovels {
-    /// With metrics that the registry knows.
+    /// Creates it with its metrics registered.
     pub fn registered(registry: &mut Registry) -> Arc<Shovels> {
         let shovels: Arc<Shovels> = Arc::default();
         for (name, help, counter) in [
-            ("shovel_messages_moved", "Messages that shovels have moved", &shovels.moved),
-            ("shovel_restarts", "Shovels that began again after an error", &shovels.restarted),
+            ("shovel_messages_moved", "Messages moved by shovels", &shovels.moved),
+            ("shovel_restarts", "Restarts of shovels after an error", &shovels.restarted),
         ] {
             registry.register(name, help, counter.clone());
         }
@@ -129,23 +129,23 @@ impl Shovels {
         shovels
     }
 
-    /// What one does, as far as it has begun.
+    /// Returns a shovel's status, once it has started.
     pub fn shown(&self, vhost: &ByteString, name: &ByteString) -> Option<Shown> {
         self.all.lock().get(&(vhost.clone(), name.clone())).cloned()
     }
 
-    /// One was deleted. What is set under its name later is another one, even where it says the same: its worker ends, whatever the
-    /// supervisor sees when it comes to look.
+    /// A shovel was deleted. One that is set under the same name later is a different one, even with the same definition: this makes the
+    /// supervisor end the worker in any case.
     pub fn deleted(&self, vhost: ByteString, name: ByteString) {
         self.restart(vhost, name);
     }
 
-    /// Whether one is to begin anew.
+    /// Whether a shovel is to be restarted.
     pub(super) fn is_to_restart(&self, key: &Key) -> bool {
         self.restarts.lock().contains(key)
     }
 
-    /// Has one begin anew, at once.
+    /// Restarts a shovel.
     pub fn restart(&self, vhost: ByteString, name: ByteString) {
         let key = (vhost, name);
         let mut restarts = self.restarts.lock();
@@ -160,7 +160,7 @@ impl Shovels {
         std::mem::take(&mut self.restarts.lock())
     }
 
-    /// A worker has moved what it was to move.
+    /// A worker has moved all requested messages.
     pub(super) fn finished(&self, key: Key, worker: u64) {
         self.finished.lock().push((key, worker));
         self.knock.notify_one();
@@ -205,12 +205,12 @@ impl Shovels {
         });
     }
 
-    /// Whether the destination takes nothing.
+    /// Whether the destination does not accept messages.
     pub(super) fn blocked(&self, key: &Key, now_ms: TimestampMs, blocked: bool) {
         self.enter(key, now_ms, State::Running { blocked });
     }
 
-    /// So many more messages were moved; `remaining` are still to be moved and to be sent.
+    /// Counts moved messages; `remaining` are still to be moved, and to be sent.
     pub(super) fn moved(&self, key: &Key, now_ms: TimestampMs, count: u64, remaining: Option<(u64, u64)>) {
         self.moved.inc_by(count);
         self.change(key, now_ms, |shown| {
@@ -225,7 +225,7 @@ impl Shovels {
     }
 }
 
-/// How many there are, on request.
+/// Counts the shovels at scrape time.
 #[derive(Debug)]
 struct Census(Arc<Shovels>);
 

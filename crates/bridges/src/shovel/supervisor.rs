@@ -1,4 +1,4 @@
-//! Keeps one worker for each shovel there is.
+//! Runs one worker for each shovel.
 
 use super::status::{Key, Shovels};
 use super::worker::Worker;
@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// When the broker is asked again that could not answer.
+/// Delay before definitions are read again after the broker could not answer.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a worker may take to part from both ends.
+/// Timeout for a worker to disconnect.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Wake for Shovels {
@@ -24,10 +24,10 @@ impl Wake for Shovels {
     }
 }
 
-/// Starts all shovels. They end with the runtime.
+/// Starts the supervisor. All shovels end with the runtime.
 pub fn start(runtime: &tokio::runtime::Handle, around: Surroundings, shovels: Arc<Shovels>) {
     around.directory.shovel_news().wake(Waker::from(shovels.clone()));
-    // What it has not heard yet.
+    // Initially the definitions are unread.
     shovels.knock.notify_one();
     let supervisor = Supervisor { around, shovels, workers: BTreeMap::new(), last_worker: 0 };
     runtime.spawn(supervisor.run());
@@ -39,9 +39,9 @@ struct Running {
     author: Author,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// Its own, for the life of the process.
+    /// Unique for the life of the process.
     worker: u64,
-    /// It is done, and to be deleted.
+    /// It has moved all requested messages and is to be deleted.
     finished: bool,
 }
 
@@ -63,11 +63,11 @@ impl Supervisor {
         }
     }
 
-    /// Has those run that should.
+    /// Starts and stops workers according to the definitions.
     async fn look(&mut self) -> Result<(), declared::Fault> {
         let view = declared::view(&self.around.broker).await?;
         let mut wanted = wanted(&view);
-        // What is deleted or another by now is not to be deleted for being done.
+        // Workers are stopped before finished ones are cleared: a shovel deleted or redefined meanwhile must not be deleted as finished.
         for key in self.shovels.take_restarts() {
             self.stop(|at, _| *at == key).await;
         }
@@ -77,7 +77,7 @@ impl Supervisor {
         self.stop(|key, running| !is_wanted(key, running)).await;
         let cleared = self.clear_finished().await?;
         if cleared {
-            // They are still there as they were seen above.
+            // `wanted` still has the deleted shovels: read the definitions again.
             self.shovels.knock.notify_one();
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends these, and waits for that: no two of one name run at once.
+    /// Stops workers and waits for them, so that no two with the same key run at once.
     async fn stop(&mut self, which: impl Fn(&Key, &Running) -> bool) {
         let ended: Vec<_> = self.workers.extract_if(.., |key, running| which(key, running)).collect();
         for (_, running) in &ended {
@@ -102,10 +102,10 @@ impl Supervisor {
         }
     }
 
-    /// Deletes those that have nothing more to do. Whether there were any.
+    /// Deletes finished shovels. Returns whether there were any.
     async fn clear_finished(&mut self) -> Result<bool, declared::Fault> {
         for (key, worker) in self.shovels.take_finished() {
-            // One that was set anew meanwhile has another worker.
+            // A shovel that was set again meanwhile has another worker.
             if let Some(running) = self.workers.get_mut(&key).filter(|running| running.worker == worker) {
                 running.finished = true;
             }
@@ -115,7 +115,7 @@ impl Supervisor {
         let any = !finished.is_empty();
         for (key, value) in finished {
             if self.shovels.is_to_restart(&key) {
-                // It was deleted, and what is there now has not run.
+                // It was deleted, and the current definition has not run.
                 continue;
             }
             let (vhost, name) = key.clone();
@@ -124,7 +124,7 @@ impl Supervisor {
                 vhost = &*vhost,
                 "a shovel has moved all the messages it was to move, and is deleted"
             );
-            // What is set meanwhile under its name has not run yet.
+            // Conditional on the value: a definition set meanwhile has not run yet.
             let clear = Command::ClearParameterIf(vhost, SHOVEL.into(), name, value);
             declared::change(&self.around.broker, clear).await?;
             self.workers.remove(&key);
@@ -172,7 +172,7 @@ impl Supervisor {
     }
 }
 
-/// The shovels that there are to be, and by whose rights.
+/// Returns the wanted shovels with their authors.
 fn wanted(view: &View) -> BTreeMap<Key, (Json, Author)> {
     let world = &view.world;
     let all = world.parameters().filter(|(_, component, ..)| *component == SHOVEL);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What a shovel is, and where.
+/// A shovel's definition and what it shares with the supervisor.
 pub(super) struct Worker {
     pub(super) around: Surroundings,
     pub(super) shovels: Arc<Shovels>,
@@ -25,28 +25,28 @@ pub(super) struct Worker {
     pub(super) shovel: Shovel,
     pub(super) author: Author,
     pub(super) cluster_name: String,
-    /// Says true when it is to end.
+    /// True when it is to stop.
     pub(super) stop: watch::Receiver<bool>,
 }
 
-/// What is kept from one life to the next.
+/// Progress that is kept across reconnects.
 #[derive(Clone, Copy)]
 struct Progress {
-    /// Messages that are still to be moved; `None` for all that come.
+    /// Messages still to be moved; `None` without a limit.
     left: Option<u64>,
-    /// Where a stream is to be read on. Its server does not remember what was acknowledged.
+    /// The stream offset to resume from: the server does not store acknowledgements of streams.
     stream_offset: Option<u64>,
 }
 
-/// Where a consumer of a stream begins, and where a message is in it.
+/// The consumer argument with the first offset, and the header with a message's offset.
 const STREAM_OFFSET: &str = "x-stream-offset";
 
-/// Whether the source is read as a stream. What carries an offset may be in any queue: messages keep their headers.
+/// Whether the source is consumed as a stream. A header alone does not show it: messages in any queue may have it.
 fn reads_a_stream(shovel: &Shovel) -> bool {
     shovel.source.consumer_arguments.iter().any(|argument| argument.name == STREAM_OFFSET)
 }
 
-/// Where a message is in its stream.
+/// Returns a message's stream offset.
 fn stream_offset(properties: &Properties) -> Option<u64> {
     match properties.headers()?.get(STREAM_OFFSET)? {
         polylogue_amqp::codec::Value::I64(offset) => u64::try_from(offset).ok(),
@@ -62,7 +62,7 @@ enum Over {
     Stopped,
 }
 
-/// Makes sure that a queue is there. How many messages are ready in it.
+/// Declares a queue if needed. Returns the number of ready messages.
 async fn ensure_queue(link: &mut Link, queue: &str, arguments: &[Argument], predeclared: bool) -> Result<u64, Failure> {
     let look = QueueDeclare { queue: short(queue), passive: true, ..Default::default() };
     let there = match link.ask_aside(look).await {
@@ -90,7 +90,7 @@ impl Worker {
 
     /// Runs until it is finished (true), or stopped.
     pub(super) async fn run(mut self) -> bool {
-        // What was moved before an error counts for a shovel that moves a number of messages.
+        // Messages moved before an error count for a shovel with a limit.
         let left = match self.shovel.source.delete_after {
             DeleteAfter::Messages(count) => Some(count),
             DeleteAfter::QueueLength | DeleteAfter::Never => None,
@@ -121,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// One life: connects both ends, moves messages, and parts from both.
+    /// One run: connects both ends, moves messages, and disconnects.
     async fn once(&mut self, progress: &mut Progress) -> Result<Over, Failure> {
         let mut stop = self.stop.clone();
         let opened = tokio::select! {
@@ -132,17 +132,17 @@ impl Worker {
         let Some(mut moving) = opened else { return Ok(Over::Finished) };
         let over = self.pump(&mut moving).await;
         if matches!(over, Ok(Over::Stopped)) {
-            // What is under way would be moved again by the next worker.
+            // Messages in flight would be moved again by the next worker.
             let _ = tokio::time::timeout(FAREWELL, self.finish(&mut moving)).await;
         }
         *progress = Progress { left: moving.to_confirm, stream_offset: moving.stream_offset };
-        // What the destination has, the source is to hear of, whatever came in between.
+        // Flushes acknowledgements of everything confirmed, whatever ended the run.
         let patience = if matches!(over, Ok(Over::Finished)) { FAREWELL_AT_THE_END } else { FAREWELL };
         moving.pipe.part(patience).await;
         over
     }
 
-    /// Connects both ends and makes what is missing there. Nothing where there is nothing to be moved.
+    /// Connects both ends and declares what is missing there. `None` if there are no messages to move.
     async fn open(&self, progress: Progress) -> Result<Option<Moving>, Failure> {
         let (from, to, name) = (&self.shovel.source, &self.shovel.destination, &format!("Shovel {}", self.key.1));
         let mut source = Link::connect(&self.around, &self.author, &from.uris, name).await.map_err(of(SOURCE))?;
@@ -152,11 +152,11 @@ impl Worker {
             self.prepare(&mut destination).await.map_err(of(DESTINATION))?;
             Ok(destination)
         };
-        // An address that does not answer takes its time, and the next one is to find the other end still there.
+        // Connecting may take long; the source is kept alive meanwhile.
         let mut destination = beside(connecting, SOURCE, &mut source).await?;
         let preparing = async { self.prepare_source(&mut source).await.map_err(of(SOURCE)) };
         let (queue, length) = beside(preparing, DESTINATION, &mut destination).await?;
-        // A stream is as long as before, whatever was moved.
+        // A stream's length does not shrink as messages are moved.
         let is_new = progress.stream_offset.is_none();
         let left = if from.delete_after == DeleteAfter::QueueLength && is_new { Some(length) } else { progress.left };
         if left == Some(0) {
@@ -202,7 +202,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The queue to consume from, and how many messages are ready in it.
+    /// Returns the queue to consume from, and its number of ready messages.
     async fn prepare_source(&self, source: &mut Link) -> Result<(ShortStr, u64), Failure> {
         let from = &self.shovel.source;
         match &from.of {
@@ -234,7 +234,7 @@ impl Worker {
     ) -> Result<(), Failure> {
         let from = &self.shovel.source;
         if !no_ack {
-            // More than are wanted would only come back, as delivered before.
+            // More messages than wanted would be requeued as redelivered.
             let left = progress.left.and_then(|left| u16::try_from(left).ok());
             let prefetch_count = match (from.prefetch, left) {
                 (0, left) => left.unwrap_or(0),
@@ -253,13 +253,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Shows that so many more were moved.
+    /// Updates the status after messages were moved.
     fn tell(&self, moving: &Moving, count: u64) {
         let remaining = moving.to_confirm.map(|left| (left, moving.to_send.unwrap_or(left)));
         self.shovels.moved(&self.key, self.now_ms(), count, remaining);
     }
 
-    /// Waits until what was sent is known to be there, and sends no more.
+    /// Waits until all published messages are confirmed; publishes no more.
     async fn finish(&self, moving: &mut Moving) -> Result<(), Failure> {
         loop {
             let count = moving.settle()?;
@@ -294,36 +294,36 @@ impl Worker {
                 () = polylogue_net::stopped(&mut stop) => return Ok(Over::Stopped),
                 moved = poll_fn(|cx| moving.pipe.poll_io(cx)) => {
                     if let Err(why) = moved {
-                        // What was confirmed before is no reason to move it again.
+                        // Acknowledges what was confirmed, so that it is not moved again.
                         let _ = moving.settle();
                         return Err(why);
                     }
                 }
                 () = sleep => moving.pipe.on_deadline()?,
             }
-            // Both ends may always have more to do: a round, and others have the thread.
+            // Both ends may be ready all the time: yield to other tasks after each round.
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// Both ends and what is on its way between them.
+/// Both ends and the messages in flight between them.
 struct Moving {
     pipe: Pipe,
     rewrite: Rewrite,
-    /// Messages say where they are.
+    /// Whether messages have stream offsets.
     is_stream: bool,
     /// See [`Progress::stream_offset`].
     stream_offset: Option<u64>,
-    /// Messages that are still to be sent; `None` for all that come.
+    /// Messages still to be sent; `None` without a limit.
     to_send: Option<u64>,
-    /// Messages whose move is still to be known.
+    /// Messages still to be confirmed.
     to_confirm: Option<u64>,
     blocked: bool,
 }
 
 impl Moving {
-    /// Tells the source of what the destination has. How many messages that are.
+    /// Acknowledges messages that the destination has. Returns their number.
     fn settle(&mut self) -> Result<u64, Failure> {
         let (moved, settled) = self.pipe.settle();
         let count = moved.map_or(0, |moved| moved.count);
@@ -334,11 +334,11 @@ impl Moving {
         settled.map(|()| count)
     }
 
-    /// Sends what came, as long as the destination takes it.
+    /// Publishes received messages while the destination accepts them.
     fn forward(&mut self, worker: &Worker) -> Result<(), Failure> {
         while let Some(event) = self.pipe.next() {
             match event {
-                // More than was wanted goes back when the channel closes.
+                // Surplus messages are requeued when the channel closes.
                 ClientEvent::Delivered { .. } if self.to_send == Some(0) => {}
                 ClientEvent::Delivered { deliver, properties, body, .. } => {
                     let offset = if self.is_stream { stream_offset(&properties) } else { None };

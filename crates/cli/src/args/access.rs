@@ -5,23 +5,23 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AclCommand {
-    /// List what users are allowed and denied
+    /// List ACLs
     List(ListAclsArgs),
-    /// Allow a user something, or deny it
+    /// Allow or deny operations to a user
     Add(AclArgs),
-    /// Take back what was allowed or denied by `add` with the same arguments
+    /// Delete ACLs that `add` created with the same arguments
     Delete(AclArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListAclsArgs {
-    /// Only what is said of this user by name
+    /// Only ACLs of this user, not of *
     #[arg(long, value_name = "USER")]
     pub(crate) of: Option<String>,
-    /// Only what holds for this topic
+    /// Only ACLs that apply to this topic
     #[arg(long, value_name = "NAME", conflicts_with = "group")]
     pub(crate) topic: Option<String>,
-    /// Only what holds for this group
+    /// Only ACLs that apply to this group
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
     #[command(flatten)]
@@ -30,32 +30,32 @@ pub(crate) struct ListAclsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AclArgs {
-    /// The user, or * for everybody
+    /// The user, or * for all users
     #[arg(value_name = "WHO")]
     pub(crate) who: String,
-    /// What, with commas between: read, write, create, delete, alter, describe, describe-configs, alter-configs,
+    /// Operations, separated by commas: read, write, create, delete, alter, describe, describe-configs, alter-configs,
     /// idempotent-write, cluster-action or all
     #[arg(value_name = "OPERATIONS", value_delimiter = ',', required = true)]
     pub(crate) operations: Vec<String>,
-    /// On this topic, or * for all; may be repeated
+    /// A topic, or * for all; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) topic: Vec<String>,
-    /// On this group, or * for all; may be repeated
+    /// A group, or * for all; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Vec<String>,
-    /// On this transactional id, or * for all; may be repeated
+    /// A transactional id, or * for all; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) transactional_id: Vec<String>,
-    /// On the cluster
+    /// The cluster
     #[arg(long)]
     pub(crate) cluster: bool,
-    /// The names are what names begin with
+    /// Treat the names as prefixes
     #[arg(long)]
     pub(crate) prefixed: bool,
-    /// Deny it, whatever else allows it
+    /// Deny the operations; takes precedence over rules that allow them
     #[arg(long)]
     pub(crate) deny: bool,
-    /// Only from this address
+    /// Client address the rule applies to
     #[arg(long, value_name = "ADDRESS", default_value = "*")]
     pub(crate) host: String,
     #[command(flatten)]

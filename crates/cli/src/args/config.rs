@@ -1,4 +1,4 @@
-//! `polylogue config`, and changing topics.
+//! `polylogue config`, and `polylogue topic alter`.
 
 use super::{ServeArgs, ServerArgs};
 use clap::{Args, Subcommand};
@@ -16,41 +16,41 @@ pub(crate) struct ConfigArgs {
     /// Write the reference of all options as Markdown
     #[arg(long, conflicts_with = "changed")]
     pub(crate) markdown: bool,
-    /// Write the table of what is bounded as Markdown
+    /// Write the table of all limits as Markdown
     #[arg(long, conflicts_with_all = ["changed", "markdown"])]
     pub(crate) limits: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Show what is set at a running server
+    /// Show settings of a running server
     Get(GetArgs),
-    /// Change settings of a running server; they hold at once, and after its next start
+    /// Change settings of a running server; they take effect at once and are kept across restarts
     Set(SetArgs),
 }
 
-/// What settings are for.
+/// The scope of settings.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct ScopeArgs {
-    /// Settings of this node alone, instead of all nodes
+    /// Settings of this node only, instead of all nodes
     #[arg(long)]
     pub(crate) node: bool,
     /// Settings of a consumer group
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
-    /// Settings of a subscription to clients' metrics
+    /// Settings of a client metrics subscription
     #[arg(long, value_name = "NAME")]
     pub(crate) client_metrics: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// Only these settings; all that are set without
+    /// Only these settings; by default all that are set
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
-    /// Also settings that are not set
+    /// Include settings that are not set
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -59,15 +59,15 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {
-    /// What to set
+    /// Settings to set
     #[arg(value_name = "NAME=VALUE", required_unless_present = "delete")]
     pub(crate) set: Vec<String>,
-    /// A setting to forget; may be repeated
+    /// A setting to delete; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) delete: Vec<String>,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
-    /// Only say whether it could be done
+    /// Only validate the request
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -76,18 +76,18 @@ pub(crate) struct SetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AlterArgs {
-    /// Its name
+    /// Name of the topic
     pub(crate) name: String,
     /// A topic config to set; may be repeated
     #[arg(long, value_name = "NAME=VALUE", required_unless_present_any = ["delete", "partitions"])]
     pub(crate) set: Vec<String>,
-    /// A topic config to forget; may be repeated
+    /// A topic config to delete; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) delete: Vec<String>,
-    /// How many partitions it is to have; there is no way back
+    /// New number of partitions; it cannot be reduced later
     #[arg(long, short, value_name = "COUNT")]
     pub(crate) partitions: Option<u32>,
-    /// Only say whether it could be done
+    /// Only validate the request
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What `polylogue group` looks like.
+//! `polylogue group`.
 
 use super::{NameArgs, NamesArgs, ServerArgs};
 use clap::{Args, Subcommand};
@@ -10,7 +10,7 @@ pub(crate) enum GroupCommand {
     List(ServerArgs),
     /// Show a group with its members, offsets and lag
     Describe(NameArgs),
-    /// Move the committed offsets of a group that has no members
+    /// Reset the committed offsets of a group that has no members
     Reset(ResetArgs),
     /// Delete groups without members, with their committed offsets
     Delete(NamesArgs),
@@ -18,14 +18,14 @@ pub(crate) enum GroupCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResetArgs {
-    /// Its name
+    /// Name of the group
     pub(crate) name: String,
-    /// A topic, and which of its partitions: all without; may be repeated
+    /// A topic, optionally with partitions; may be repeated
     #[arg(long, short, required = true, value_name = "TOPIC[:PARTITION[,...]]", value_parser = topic)]
     pub(crate) topic: Vec<ResetTopic>,
     #[command(flatten)]
     pub(crate) to: ResetTarget,
-    /// Only show what would be committed, which is what happens without --execute
+    /// Only show the new offsets (the default without --execute)
     #[arg(long, conflicts_with = "execute")]
     dry_run: bool,
     /// Commit the offsets
@@ -35,29 +35,29 @@ pub(crate) struct ResetArgs {
     pub(crate) at: ServerArgs,
 }
 
-/// Exactly one of them.
+/// Exactly one of these.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ResetTarget {
-    /// To the first message there is
+    /// To the log start offset
     #[arg(long)]
     pub(crate) to_earliest: bool,
-    /// To the end, so that only new messages are read
+    /// To the end of the log, so that only new messages are read
     #[arg(long)]
     pub(crate) to_latest: bool,
-    /// To this offset, or the nearest there is
+    /// To this offset, or the nearest one that exists
     #[arg(long, value_name = "OFFSET", allow_negative_numbers = true)]
     pub(crate) to_offset: Option<i64>,
     /// To the first message at or after this time: 2026-01-31T12:00:00Z, 2026-01-31T14:00:00+02:00, or @MILLISECONDS
     /// since 1970
     #[arg(long, value_name = "TIME")]
     pub(crate) to_time: Option<String>,
-    /// By so many messages from the committed offset, back when negative
+    /// By this number of messages from the committed offset; negative to go back
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     pub(crate) shift_by: Option<i64>,
 }
 
-/// No topic has a colon in its name.
+/// Parses `TOPIC[:PARTITION,...]`; topic names contain no colon.
 fn topic(text: &str) -> Result<ResetTopic, String> {
     let Some((name, numbers)) = text.split_once(':') else {
         return Ok(ResetTopic { topic: text.to_owned(), partitions: None });

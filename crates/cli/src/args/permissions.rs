@@ -5,14 +5,14 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PermissionCommand {
-    /// List what users may do in virtual hosts
+    /// List permissions of users in virtual hosts
     List(ServerArgs),
-    /// Say what a user may do in a virtual host
+    /// Set a user's permissions in a virtual host
     #[command(
-        after_help = "Each is a regular expression for names of queues and exchanges, as with RabbitMQ: ^app- is what begins so, '' is nothing."
+        after_help = "Each pattern is a regular expression for names of queues and exchanges, as in RabbitMQ: ^app- matches a prefix, '' matches nothing."
     )]
     Set(SetPermissionArgs),
-    /// Take away what a user may do in a virtual host
+    /// Delete a user's permissions in a virtual host
     Delete(DeletePermissionArgs),
 }
 
@@ -20,13 +20,13 @@ pub(crate) enum PermissionCommand {
 pub(crate) struct SetPermissionArgs {
     /// The user
     pub(crate) name: String,
-    /// What the user may declare and delete
+    /// Names that the user may declare and delete
     #[arg(long, value_name = "PATTERN", default_value = ".*")]
     pub(crate) configure: String,
-    /// What the user may publish to, and bind
+    /// Names that the user may publish to and bind
     #[arg(long, value_name = "PATTERN", default_value = ".*")]
     pub(crate) write: String,
-    /// What the user may consume, and bind to
+    /// Names that the user may consume from and bind to
     #[arg(long, value_name = "PATTERN", default_value = ".*")]
     pub(crate) read: String,
     #[command(flatten)]

@@ -1,9 +1,9 @@
-//! What `polylogue queue`, `exchange`, `binding` and `vhost` look like.
+//! `polylogue queue`, `exchange`, `binding` and `vhost`.
 
 use super::ServerArgs;
 use clap::{Args, Subcommand, ValueEnum};
 
-/// Which virtual host, and where it is.
+/// The virtual host, and its server.
 #[derive(Debug, Args)]
 pub(crate) struct VhostArgs {
     /// The virtual host
@@ -15,18 +15,18 @@ pub(crate) struct VhostArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List all queues with what they hold
+    /// List all queues with their message counts
     List(VhostArgs),
     /// Declare a queue
     Declare(DeclareQueueArgs),
-    /// Show messages of a queue; they stay in it
-    #[command(after_help = "A body that is not UTF-8 comes in base64, with that word in front of it.")]
+    /// Show messages of a queue, without removing them by default
+    #[command(after_help = "A body that is not UTF-8 is printed in base64, after the word base64.")]
     Get(GetArgs),
-    /// Delete what is ready in queues
+    /// Delete the ready messages of queues
     Purge(InVhostArgs),
-    /// Move what is ready in a queue to another queue, or to an exchange
+    /// Move the ready messages of a queue to another queue, or to an exchange
     Move(MoveArgs),
-    /// Move dead letters back into the queues in which they died
+    /// Move dead-lettered messages back to the queues they came from
     Redrive(RedriveArgs),
     /// Delete queues with all their messages
     Delete(DeleteQueuesArgs),
@@ -51,28 +51,28 @@ impl QueueType {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeclareQueueArgs {
-    /// Its name
+    /// Name of the queue
     pub(crate) name: String,
-    /// Its type; the virtual host decides without
+    /// Type of the queue; by default the virtual host's
     #[arg(long = "type", short = 't', value_enum)]
     pub(crate) kind: Option<QueueType>,
-    /// It does not outlive a restart
+    /// Do not keep the queue across a restart
     #[arg(long)]
     pub(crate) transient: bool,
-    /// It goes with its last consumer
+    /// Delete the queue with its last consumer
     #[arg(long)]
     pub(crate) auto_delete: bool,
-    /// An argument as with RabbitMQ (x-max-length=1000), its value in JSON or a text; may be repeated
+    /// A queue argument as in RabbitMQ (x-max-length=1000), its value as JSON or a string; may be repeated
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) argument: Vec<String>,
     #[command(flatten)]
     pub(crate) within: VhostArgs,
 }
 
-/// Things of a virtual host.
+/// Names of objects in a virtual host.
 #[derive(Debug, Args)]
 pub(crate) struct InVhostArgs {
-    /// Their names
+    /// Names
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
@@ -81,13 +81,13 @@ pub(crate) struct InVhostArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteQueuesArgs {
-    /// Their names
+    /// Names of the queues
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
-    /// Only those without consumers
+    /// Only if they have no consumers
     #[arg(long)]
     pub(crate) if_unused: bool,
-    /// Only those that hold nothing
+    /// Only if they are empty
     #[arg(long)]
     pub(crate) if_empty: bool,
     #[command(flatten)]
@@ -98,13 +98,13 @@ pub(crate) struct DeleteQueuesArgs {
 pub(crate) struct GetArgs {
     /// The queue
     pub(crate) name: String,
-    /// How many messages, at most 1000
+    /// Number of messages, at most 1000
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1)]
     pub(crate) max: u32,
     /// Remove them from the queue
     #[arg(long)]
     pub(crate) remove: bool,
-    /// Write exchange, routing key and properties in front of each body
+    /// Print exchange, routing key and properties before each body
     #[arg(long, short)]
     pub(crate) verbose: bool,
     #[command(flatten)]
@@ -117,36 +117,36 @@ pub(crate) struct MoveArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) to: MoveTarget,
-    /// The routing key for the exchange; each message's own without
+    /// Routing key for the exchange; by default each message's own
     #[arg(long, value_name = "KEY", requires = "to_exchange")]
     pub(crate) routing_key: Option<String>,
-    /// How many messages at the most; those that are ready now without
+    /// Maximum number of messages; by default all that are ready now
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]
     pub(crate) within: VhostArgs,
 }
 
-/// Exactly one of them.
+/// Exactly one of these.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct MoveTarget {
-    /// The queue that they go to
+    /// Target queue
     #[arg(long, value_name = "QUEUE")]
     pub(crate) to: Option<String>,
-    /// The exchange that they go to
+    /// Target exchange
     #[arg(long, value_name = "EXCHANGE")]
     pub(crate) to_exchange: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RedriveArgs {
-    /// The queue of dead letters
+    /// The dead-letter queue
     pub(crate) name: String,
-    /// Into this queue, wherever they died
+    /// Move all messages to this queue instead
     #[arg(long, value_name = "QUEUE")]
     pub(crate) to: Option<String>,
-    /// How many messages at the most; those that are ready now without
+    /// Maximum number of messages; by default all that are ready now
     #[arg(long, short = 'n', value_name = "COUNT")]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]
@@ -165,21 +165,21 @@ pub(crate) enum ExchangeCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeclareExchangeArgs {
-    /// Its name
+    /// Name of the exchange
     pub(crate) name: String,
-    /// Its type: direct, fanout, topic, headers, x-consistent-hash, x-delayed-message
+    /// Type: direct, fanout, topic, headers, x-consistent-hash, x-delayed-message
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "direct")]
     pub(crate) kind: String,
-    /// It does not outlive a restart
+    /// Do not keep the exchange across a restart
     #[arg(long)]
     pub(crate) transient: bool,
-    /// It goes with its last binding
+    /// Delete the exchange with its last binding
     #[arg(long)]
     pub(crate) auto_delete: bool,
-    /// Only other exchanges publish to it
+    /// Allow publishing from other exchanges only
     #[arg(long)]
     pub(crate) internal: bool,
-    /// An argument as with RabbitMQ (alternate-exchange=lost), its value in JSON or a text; may be repeated
+    /// An exchange argument as in RabbitMQ (alternate-exchange=lost), its value as JSON or a string; may be repeated
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) argument: Vec<String>,
     #[command(flatten)]
@@ -188,10 +188,10 @@ pub(crate) struct DeclareExchangeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteExchangesArgs {
-    /// Their names
+    /// Names of the exchanges
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
-    /// Only those from which nothing is bound
+    /// Only if they have no bindings
     #[arg(long)]
     pub(crate) if_unused: bool,
     #[command(flatten)]
@@ -204,23 +204,23 @@ pub(crate) enum BindingCommand {
     List(VhostArgs),
     /// Bind a queue or an exchange to an exchange
     Add(BindingArgs),
-    /// Take a binding away
+    /// Delete a binding
     Delete(BindingArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BindingArgs {
-    /// The exchange that messages come from
+    /// Source exchange
     pub(crate) source: String,
-    /// The queue that they go to
+    /// Destination queue
     pub(crate) destination: String,
-    /// They go to an exchange
+    /// The destination is an exchange
     #[arg(long)]
     pub(crate) to_exchange: bool,
-    /// The routing key, or the pattern
+    /// Routing key, or pattern
     #[arg(long, short, value_name = "KEY", default_value = "")]
     pub(crate) key: String,
-    /// An argument as with RabbitMQ (x-match=any), its value in JSON or a text; may be repeated
+    /// A binding argument as in RabbitMQ (x-match=any), its value as JSON or a string; may be repeated
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) argument: Vec<String>,
     #[command(flatten)]
@@ -233,18 +233,18 @@ pub(crate) enum VhostCommand {
     List(ServerArgs),
     /// Create a virtual host
     Create(CreateVhostArgs),
-    /// Delete virtual hosts with everything in them
+    /// Delete virtual hosts with their queues and exchanges
     Delete(super::NamesArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CreateVhostArgs {
-    /// Its name
+    /// Name of the virtual host
     pub(crate) name: String,
-    /// What it is for
+    /// Description
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
-    /// The type of queues that are declared without one
+    /// Default queue type
     #[arg(long, value_enum)]
     pub(crate) default_queue_type: Option<QueueType>,
     #[command(flatten)]

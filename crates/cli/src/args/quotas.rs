@@ -5,26 +5,26 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuotaCommand {
-    /// List what clients may take
+    /// List quotas
     List(ServerArgs),
-    /// Set what clients may take: what is not given is not limited
+    /// Set the quotas of clients; limits that are not given are removed
     Set(SetQuotaArgs),
-    /// Take a quota away
+    /// Delete the quotas of clients
     Delete(QuotaOfArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct QuotaOfArgs {
-    /// Of this user by name
+    /// A user
     #[arg(long, value_name = "USER", conflicts_with = "other_users")]
     pub(crate) of: Option<String>,
-    /// Of each user that has no quota of its own
+    /// Users that have no quota of their own
     #[arg(long)]
     pub(crate) other_users: bool,
-    /// Of this client id
+    /// A client id
     #[arg(long, value_name = "ID", conflicts_with = "other_client_ids")]
     pub(crate) client_id: Option<String>,
-    /// Of each client id that has no quota of its own
+    /// Client ids that have no quota of their own
     #[arg(long)]
     pub(crate) other_client_ids: bool,
     #[command(flatten)]
@@ -33,10 +33,10 @@ pub(crate) struct QuotaOfArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SetQuotaArgs {
-    /// Bytes of produce requests a second
+    /// Bytes of produce requests per second
     #[arg(long, value_name = "BYTES")]
     pub(crate) produce: Option<f64>,
-    /// Bytes of messages in answers to fetches a second
+    /// Bytes of messages in fetch responses per second
     #[arg(long, value_name = "BYTES")]
     pub(crate) fetch: Option<f64>,
     /// Time of the broker's threads, in percent of one thread

@@ -5,9 +5,9 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// List users with their tags, and how they can log in
+    /// List users with their tags and login mechanisms
     List(ServerArgs),
-    /// Make a user, or change a user's password and tags
+    /// Create a user, or change a user's password and tags
     Set(SetUserArgs),
     /// Delete users with their permissions; their ACLs stay
     Delete(DeleteUsersArgs),
@@ -15,15 +15,15 @@ pub(crate) enum UserCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct SetUserArgs {
-    /// The login name
+    /// User name
     pub(crate) name: String,
-    /// Set a password: asked for at a terminal, else a line of standard input
+    /// Set a password, read from the terminal, or from a line of standard input
     #[arg(long)]
     pub(crate) password: bool,
-    /// A tag; may be repeated, and replaces those that the user has. An administrator may do everything
+    /// A tag; may be repeated, and replaces the user's tags. The tag administrator permits everything
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Vec<String>,
-    /// Take all tags away
+    /// Remove all tags
     #[arg(long, conflicts_with = "tag")]
     pub(crate) no_tags: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(crate) struct SetUserArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteUsersArgs {
-    /// Their names
+    /// Names of the users
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
     #[command(flatten)]

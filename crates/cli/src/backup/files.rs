@@ -1,7 +1,7 @@
-//! A data directory that is being written by a backup or a restore.
+//! Writes a data directory, for a backup or a restore.
 //!
-//! Files are flushed one by one, then the directories. The one that says what the directory is comes last in every case: what is not whole
-//! is refused by a broker.
+//! Files are flushed one by one, then the directories. The identity file is always last: a broker refuses an incomplete
+//! directory.
 
 use polylogue_env::{DiskFile, Env, OpenMode};
 use std::collections::BTreeSet;
@@ -9,23 +9,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is read and written at a time. Bytes.
+/// Size of one read and write. Bytes.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
-/// The file that says what a data directory is.
+/// The file that identifies a data directory.
 pub(crate) const IDENTITY: &str = "IDENTITY";
-/// Zeros of this length are not written: the copy has a hole there, as the file had. Bytes.
+/// Runs of zeros of this length are not written, so that the copy is as sparse as the original. Bytes.
 const HOLE_BYTES: usize = 64 << 10;
 
-/// A directory that is being written.
+/// A directory being written.
 #[derive(Debug)]
 pub(crate) struct NewDir {
     env: Env,
     path: PathBuf,
-    /// All directories that were made or got a file.
+    /// Directories that were created or got a file.
     dirs: BTreeSet<PathBuf>,
 }
 
-/// A file that is being written.
+/// A file being written.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     file: Arc<dyn DiskFile>,
@@ -33,14 +33,14 @@ pub(crate) struct NewFile {
 }
 
 impl NewDir {
-    /// Makes it; it may be there already.
+    /// Creates the directory; it may exist.
     pub(crate) fn make(env: &Env, path: &Path) -> io::Result<NewDir> {
         env.disk.create_dir_all(path)?;
         Ok(NewDir { env: env.clone(), path: path.to_owned(), dirs: BTreeSet::from([path.to_owned()]) })
     }
 
-    /// Begins a file, with `/` between directories. The one that says what the directory is marks it as complete: before it is begun, all
-    /// names so far are durable.
+    /// Starts a file; its name has `/` between directories. The identity file marks the directory as complete: before it is created, all
+    /// names so far are made durable.
     pub(crate) fn file(&mut self, name: &str, len: u64) -> io::Result<NewFile> {
         if name == IDENTITY {
             self.sync()?;
@@ -81,14 +81,14 @@ impl NewFile {
         Ok(())
     }
 
-    /// Makes it durable.
+    /// Flushes it.
     pub(crate) fn finish(self) -> io::Result<()> {
         self.file.set_len(self.len)?;
         self.file.sync_data()
     }
 }
 
-/// The directory in which a path is.
+/// Returns a path's parent directory.
 pub(crate) fn parent_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -104,7 +104,7 @@ mod tests {
     use polylogue_env::Disk;
     use polylogue_env::sim::SimWorld;
 
-    /// The names of all files became durable after the one that marks the directory as complete: a power cut could leave it without the rest.
+    /// Regression test: file names became durable after the identity file, so that a power failure could leave it without the rest.
     #[test]
     fn a_power_cut_never_leaves_the_mark_without_the_rest() {
         let mut marked = 0;

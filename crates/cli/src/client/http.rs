@@ -1,4 +1,4 @@
-//! polylogue's own API, asked from outside.
+//! A client of polylogue's HTTP API.
 
 use super::{ClientError, Login};
 use polylogue_admin::api::{ErrorBody, PREFIX};
@@ -14,30 +14,30 @@ use ureq::http::header::AUTHORIZATION;
 use ureq::http::{HeaderValue, Request};
 use ureq::middleware::MiddlewareNext;
 
-/// How long an answer may take.
+/// Timeout for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a stream may take: longer than any that a server ends by itself.
+/// Timeout for a streaming response: longer than any timeout of the server.
 const STREAM_PATIENCE: Duration = Duration::from_secs(25 * 3_600);
-/// The largest answer. Bytes.
+/// The maximum size of a response. Bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// A server's http listener.
+/// A client of a server's http listener.
 #[derive(Debug)]
 pub struct HttpClient {
     server: String,
-    /// None where no authority is trusted.
+    /// Or the error in the TLS configuration.
     agent: Result<ureq::Agent, ClientError>,
 }
 
 impl HttpClient {
-    /// For the server at `http://HOST:PORT`, or `HOST:PORT`, and with a user where it requires a login. That at
-    /// `https://HOST:PORT` has a certificate that was signed by one in the file `ca`, or by one that the system trusts.
+    /// Creates a client for `http://HOST:PORT`, or `HOST:PORT`, with a login if required. For `https://HOST:PORT` the server's certificate must be
+    /// signed by a CA in the file `ca`, or by one that the system trusts.
     #[must_use]
     pub fn new(server: &str, login: Option<&Login>, ca: Option<&Path>) -> HttpClient {
         let server = server.trim_end_matches('/');
         let server = if server.contains("://") { server.to_owned() } else { format!("http://{server}") };
         let mut config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
-        // What cannot be a header is no name and password of ours either: the server says so.
+        // Credentials that cannot be sent in a header are left out: the server refuses the request.
         let value = login.and_then(|login| HeaderValue::try_from(header_of(&login.user, &login.password)).ok());
         if let Some(value) = value {
             config = config.middleware(move |mut request: Request<SendBody<'_>>, next: MiddlewareNext<'_>| {
@@ -56,12 +56,12 @@ impl HttpClient {
     /// `GET`.
     ///
     /// # Errors
-    /// Without an answer, or with an unexpected one.
+    /// No response, an error response, or one that is not from polylogue.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.read(self.agent()?.get(self.url(path)).call())
     }
 
-    /// The text at a path that is not of the API.
+    /// Returns the body of a path outside of the API, as text.
     ///
     /// # Errors
     /// As [`HttpClient::get`].
@@ -79,7 +79,7 @@ impl HttpClient {
         self.read(self.agent()?.post(self.url(path)).header("content-type", "application/json").send(body))
     }
 
-    /// `POST` without a body, to be answered with a stream.
+    /// `POST` without a body, answered by a stream.
     ///
     /// # Errors
     /// As [`HttpClient::get`].
@@ -95,7 +95,7 @@ impl HttpClient {
         Err(self.refused(status, &text))
     }
 
-    /// `POST` with a JSON body; what the answer has is not looked at.
+    /// `POST` with a JSON body; the response's body is ignored.
     ///
     /// # Errors
     /// As [`HttpClient::get`].
@@ -106,7 +106,7 @@ impl HttpClient {
         if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
     }
 
-    /// `DELETE`; the answer has a body.
+    /// `DELETE`; the response has a body.
     ///
     /// # Errors
     /// As [`HttpClient::get`].
@@ -114,7 +114,7 @@ impl HttpClient {
         self.read(self.agent()?.delete(self.url(path)).call())
     }
 
-    /// `PUT` with a JSON body; what the answer has is not looked at.
+    /// `PUT` with a JSON body; the response's body is ignored.
     ///
     /// # Errors
     /// As [`HttpClient::get`].
@@ -125,7 +125,7 @@ impl HttpClient {
         if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
     }
 
-    /// `PATCH` with a JSON body; the answer has none.
+    /// `PATCH` with a JSON body; the response has no body.
     ///
     /// # Errors
     /// As [`HttpClient::get`].
@@ -136,7 +136,7 @@ impl HttpClient {
         if status < 300 { Ok(()) } else { Err(self.refused(status, &text)) }
     }
 
-    /// `DELETE`; the answer has no body.
+    /// `DELETE`; the response has no body.
     ///
     /// # Errors
     /// As [`HttpClient::get`].
@@ -176,14 +176,14 @@ impl HttpClient {
     }
 
     fn stranger(&self, what: &str) -> ClientError {
-        let text = format!("{} does not answer as polylogue does ({what}); is it the http listener?", self.server);
+        let text = format!("the response of {} is not polylogue's ({what}); is it the http listener?", self.server);
         ClientError::new("internal", text)
     }
 }
 
 type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
-/// A name as a part of a path.
+/// Encodes a name as a path segment.
 #[must_use]
 pub fn segment(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');

@@ -1,4 +1,4 @@
-//! A small Kafka client: one connection, one request at a time. Enough for `produce` and `consume`.
+//! A minimal Kafka client for `produce` and `consume`: one connection, one request at a time.
 
 use super::{ClientError, Login};
 use bytes::Bytes;
@@ -20,52 +20,52 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long a connection may take to be made. Kafka's clients give 10 s as well.
+/// Timeout for connecting, as in Kafka's clients.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long an answer may take, longer than any wait that is asked for.
+/// Timeout for a response; longer than any requested wait.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the broker may take over a write. Milliseconds.
+/// Timeout that a produce request gives the broker. Milliseconds.
 const PRODUCE_MS_MAX: i32 = 30_000;
-/// The largest answer. Bytes.
+/// The maximum size of a response. Bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
-/// How often a topic that is being created is asked for, and how long is waited in between.
+/// Number of metadata requests for a topic being created, and the wait between them.
 const CREATION_TRIES: u32 = 50;
 const CREATION_WAIT: Duration = Duration::from_millis(100);
-/// The versions that name topics by their ids.
+/// The first versions that identify topics by id.
 const PRODUCE_BY_ID: i16 = 13;
 const FETCH_BY_ID: i16 = 13;
-/// The hint where a connection without a login is ended.
+/// Hint added when the server closes a connection without a login.
 const HOW_TO_LOG_IN: &str =
     "; a listener that requires a login closes connections without one: pass --user NAME and set POLYLOGUE_PASSWORD";
-/// How this client calls itself.
+/// The client id.
 const CLIENT: &str = "polylogue-cli";
 
-/// A topic as the broker describes it.
+/// A topic's metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topic {
     /// Its name.
     pub name: String,
-    /// Its incarnation.
+    /// The topic id.
     pub id: TopicId,
-    /// The numbers of its partitions, from 0 on without gaps.
+    /// Number of partitions, which are numbered from 0.
     pub partitions: i32,
 }
 
-/// An idempotent producer's name.
+/// An idempotent producer's identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Producer {
-    /// Its id.
+    /// The producer id.
     pub id: i64,
     /// Its epoch.
     pub epoch: i16,
 }
 
-/// What a fetch brought of one partition.
+/// The fetched records of one partition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetched {
     /// The partition.
     pub partition: i32,
-    /// What went wrong.
+    /// The error code.
     pub error: i16,
     /// Record batches.
     pub records: Bytes,
@@ -78,17 +78,17 @@ pub struct KafkaClient {
     stream: Stream,
     correlation: i32,
     versions: BTreeMap<i16, (i16, i16)>,
-    /// No user was named.
+    /// Whether the client has no user.
     is_anonymous: bool,
 }
 
-/// What a code says, with its name. `None` for no error.
+/// Returns an error code's text and name. `None` for no error.
 #[must_use]
 pub fn error_text(code: i16) -> Option<String> {
     match ErrorCode::from_code(code) {
         Some(ErrorCode::None) => None,
         Some(error) => Some(format!("{} ({})", error.message(), error.name())),
-        None => Some(format!("error {code}")),
+        None => Some(format!("Kafka error {code}")),
     }
 }
 
@@ -100,11 +100,10 @@ fn check(what: &str, code: i16) -> Result<(), ClientError> {
 }
 
 impl KafkaClient {
-    /// Connects to `HOST:PORT`, over TLS where it is said whom to trust, learns what it speaks, and says who it is where there is
-    /// a user.
+    /// Connects to `HOST:PORT`, over TLS if `tls` is set, requests the supported versions, and logs in if there is a user.
     ///
     /// # Errors
-    /// Without an answer from there, or not in Kafka's protocol, or the login is refused.
+    /// No response, one that is not Kafka's, or a refused login.
     pub fn connect(server: &str, login: Option<&Login>, tls: Option<&Trust>) -> Result<KafkaClient, ClientError> {
         let unreachable = |e: std::io::Error| ClientError::unreachable(server, &e);
         let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
@@ -139,15 +138,15 @@ impl KafkaClient {
             client_software_version: env!("CARGO_PKG_VERSION").into(),
         };
         let response = self.call_at(3, &request)?;
-        check("asking for versions", response.error_code)?;
+        check("requesting API versions", response.error_code)?;
         self.versions = response.api_keys.iter().map(|api| (api.api_key, (api.min_version, api.max_version))).collect();
         Ok(())
     }
 
-    /// SASL PLAIN.
+    /// Logs in by SASL PLAIN.
     fn log_in(&mut self, login: &Login) -> Result<(), ClientError> {
         let handshake = self.call_at(1, &SaslHandshakeRequest { mechanism: "PLAIN".into() })?;
-        // A listener without logins has nothing to log in to.
+        // The listener requires no login.
         if handshake.error_code == ErrorCode::IllegalSaslState.code() {
             return Ok(());
         }
@@ -160,10 +159,10 @@ impl KafkaClient {
         }
     }
 
-    /// What the broker says of a topic. One that does not exist is created where the broker does so when `create`.
+    /// Returns a topic's metadata. With `create`, the broker may create an unknown topic.
     ///
     /// # Errors
-    /// As all of these: no answer, or the broker refuses.
+    /// For this and the following functions: no response, or an error of the broker.
     pub fn topic(&mut self, name: &str, create: bool) -> Result<Topic, ClientError> {
         let wanted = MetadataRequestTopic { name: Some(name.into()), ..MetadataRequestTopic::default() };
         let request = MetadataRequest {
@@ -173,10 +172,10 @@ impl KafkaClient {
         };
         for tries_left in (0..CREATION_TRIES).rev() {
             let response = self.call(&request)?;
-            let topic = response.topics.first().ok_or_else(|| self.stranger("no answer about the topic"))?;
+            let topic = response.topics.first().ok_or_else(|| self.stranger("the response has no topic"))?;
             let retriable = ErrorCode::from_code(topic.error_code).is_some_and(ErrorCode::retriable);
             if create && retriable && tries_left > 0 {
-                // It is on its way. Nothing unparks this thread, so that this is a plain wait.
+                // Being created. No thread unparks this one, so that this is a plain wait.
                 std::thread::park_timeout(CREATION_WAIT);
                 continue;
             }
@@ -184,21 +183,21 @@ impl KafkaClient {
             let partitions = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
             return Ok(Topic { name: name.to_owned(), id: topic.topic_id, partitions });
         }
-        Err(self.stranger("no answer about the topic"))
+        Err(self.stranger("the response has no topic"))
     }
 
-    /// A producer id.
+    /// Requests a producer id.
     ///
     /// # Errors
     /// See [`KafkaClient::topic`].
     pub fn producer(&mut self) -> Result<Producer, ClientError> {
         let response =
             self.call(&InitProducerIdRequest { producer_id: -1, producer_epoch: -1, ..Default::default() })?;
-        check("asking for a producer id", response.error_code)?;
+        check("requesting a producer id", response.error_code)?;
         Ok(Producer { id: response.producer_id, epoch: response.producer_epoch })
     }
 
-    /// Writes one batch and gives its base offset; -1 when nothing is waited for (`acks` 0).
+    /// Writes one batch and returns its base offset; -1 with `acks` 0.
     ///
     /// # Errors
     /// See [`KafkaClient::topic`].
@@ -219,7 +218,7 @@ impl KafkaClient {
         }
         let response = self.call_at(version, &request)?;
         let result = response.responses.first().and_then(|topic| topic.partition_responses.first());
-        let result = result.ok_or_else(|| self.stranger("no answer about the partition"))?;
+        let result = result.ok_or_else(|| self.stranger("the response has no partition"))?;
         if let Some(text) = result.error_message.as_deref().filter(|_| result.error_code != 0) {
             let name = ErrorCode::from_code(result.error_code).map_or("error", ErrorCode::name);
             let text = format!("topic {}, partition {partition}: {text} ({name})", topic.name);
@@ -229,8 +228,8 @@ impl KafkaClient {
         Ok(result.base_offset)
     }
 
-    /// The offset at a time (milliseconds), or at one of Kafka's special times: -1 the end, -2 the start. `None` when
-    /// nothing is that late.
+    /// Returns the first offset with this timestamp (milliseconds) or a later one, or one of Kafka's special timestamps: -1 the end, -2 the
+    /// start. `None` if there is none.
     ///
     /// # Errors
     /// See [`KafkaClient::topic`].
@@ -243,12 +242,12 @@ impl KafkaClient {
         };
         let response = self.call(&request)?;
         let found = response.topics.first().and_then(|topic| topic.partitions.first());
-        let found = found.ok_or_else(|| self.stranger("no answer about the partition"))?;
+        let found = found.ok_or_else(|| self.stranger("the response has no partition"))?;
         check(&format!("topic {}, partition {partition}", topic.name), found.error_code)?;
         Ok(Some(found.offset).filter(|offset| *offset >= 0))
     }
 
-    /// Reads from several partitions of a topic, waiting up to `wait_ms` for something to be there.
+    /// Fetches from several partitions of a topic, waiting up to `wait_ms` for messages.
     ///
     /// # Errors
     /// See [`KafkaClient::topic`].
@@ -287,12 +286,14 @@ impl KafkaClient {
         Ok(fetched.collect())
     }
 
-    /// The newest version that both sides speak.
+    /// Returns the newest version that both sides support.
     fn version<R: Request>(&self) -> Result<i16, ClientError> {
         let (min, max) = self.versions.get(&R::API_KEY.code()).copied().unwrap_or((0, -1));
         let version = max.min(*R::VERSIONS.end());
         if version < min.max(*R::VERSIONS.start()) {
-            return Err(self.stranger(&format!("it does not serve {} in a version that is known here", R::NAME)));
+            return Err(
+                self.stranger(&format!("it does not support {} in a version that this client supports", R::NAME))
+            );
         }
         Ok(version)
     }
@@ -308,7 +309,7 @@ impl KafkaClient {
         let unreadable = |e: DecodeError| self.stranger(&e.to_string());
         let (correlation, mut body) = decode_response_header(frame, R::API_KEY, version).map_err(unreadable)?;
         if correlation != self.correlation {
-            return Err(self.stranger("it answers another request"));
+            return Err(self.stranger("the response has an unexpected correlation id"));
         }
         R::Response::decode(&mut body, version).map_err(unreadable)
     }
@@ -338,12 +339,12 @@ impl KafkaClient {
         let ended =
             [std::io::ErrorKind::UnexpectedEof, std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
         let hint = if self.is_anonymous && ended.contains(&e.kind()) { HOW_TO_LOG_IN } else { "" };
-        ClientError::new("unreachable", format!("{} does not answer any more: {e}{hint}", self.server))
+        ClientError::new("unreachable", format!("{} closed the connection or does not respond: {e}{hint}", self.server))
     }
 
     fn stranger(&self, what: &str) -> ClientError {
         let text =
-            format!("{} does not answer as a Kafka broker does ({what}); is it the kafka listener?", self.server);
+            format!("the response of {} is not a Kafka broker's ({what}); is it the kafka listener?", self.server);
         ClientError::new("internal", text)
     }
 }

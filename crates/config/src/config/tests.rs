@@ -21,7 +21,7 @@ fn the_defaults_are_a_loopback_server() {
     assert_eq!(config.kafka.sessions.inflight_requests_max, 16);
 }
 
-/// `server.write_stall_ms_max` says how it goes together with heartbeats, and the bound for one address was above the one for all.
+/// The relation of `server.write_stall_ms_max` to heartbeats is documented, and the limit per address is not above the total.
 #[test]
 fn defaults_go_together() {
     let config = config(&[]).unwrap();
@@ -29,10 +29,10 @@ fn defaults_go_together() {
     assert!(config.http_connections_per_ip_max < config.http_connections_max);
 }
 
-/// Every option must change something: otherwise it is a promise that is not kept.
+/// Every option must change the configuration.
 #[test]
 fn each_option_reaches_the_configuration() {
-    // Of TLS nothing counts where no listener uses it.
+    // TLS options take effect only if a listener uses TLS.
     let secured = [
         ("server.listen", "kafka+tls=127.0.0.1:9092"),
         ("tls.certificate", "server.pem"),
@@ -43,7 +43,7 @@ fn each_option_reaches_the_configuration() {
     for def in t::OPTIONS {
         let base = match def.section {
             t::Section::Tls => &secured[..],
-            // Nor of tokens where they are no logins.
+            // Token options take effect only if tokens are accepted.
             t::Section::OAuth => &[("oauth.jwks", "keys.json")],
             _ => &[],
         };
@@ -66,7 +66,7 @@ fn each_option_reaches_the_configuration() {
     }
 }
 
-/// By default, a listener that can be reached from elsewhere requires a login.
+/// By default, a listener that is not on loopback requires a login.
 #[test]
 fn listeners_that_others_reach_ask_who_somebody_is() {
     for (address, asks) in [
@@ -111,8 +111,8 @@ fn options_that_contradict_each_other_are_refused() {
             "oauth.jwks: keys come over https, or over http from this machine alone",
         ),
         (&[("oauth.jwks", "ftp://localhost/jwks")], "oauth.jwks: expected a file, https://... or http://..."),
-        (&[("server.listen", "")], "server.listen: no listener is left; name at least one"),
-        (&[("server.listen", "kafka+tls=a:1")], "tls.certificate: kafka+tls=a:1 wants one"),
+        (&[("server.listen", "")], "server.listen: at least one listener is required"),
+        (&[("server.listen", "kafka+tls=a:1")], "tls.certificate: kafka+tls=a:1 requires one"),
         (
             &[("server.listen", "kafka=a:1,kafka+tls=a:2"), ("server.advertise", "kafka+tls=b:2,kafka+tls=b:3")],
             "server.advertise: kafka+tls=b:3: there is no kafka+tls listener left for it",
@@ -152,7 +152,7 @@ fn kafkas_names_without_meaning_warn_and_say_where_to_look() {
     assert_eq!(
         warnings,
         [
-            "kafka.super.users (from the command line) has no effect here: it is for a plugin of Kafka's brokers",
+            "kafka.super.users (from the command line) has no effect here: it belongs to a plugin of Kafka brokers",
             "kafka.zookeeper.connect (from the command line) has no effect here: Kafka has removed it",
         ]
     );

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A file in the system's directory for such, gone when dropped.
+/// A file in the temporary directory, deleted when dropped.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -123,7 +123,7 @@ fn a_bad_file_is_told_in_one_line() {
         (
             "kind",
             "[log]\nsync_shards = 1979-05-27\n",
-            "log.sync_shards in FILE: expected a text, a number, a truth value or a list of them",
+            "log.sync_shards in FILE: expected a string, a number, a boolean or a list of them",
         ),
     ] {
         assert_eq!(from_file(name, text).unwrap_err(), error, "{name}");

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Permissions by tag.
 
 use super::Server;
 use super::written::documented;
@@ -8,7 +8,7 @@ use polylogue_admin::http::{Door, Login};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// A server with a user for each tag, of which none may do anything in `other`.
+/// A server with a user for each tag; none has permissions in the virtual host `other`.
 fn server() -> Server {
     let server = Server::start();
     server.put("vhosts/other", &json!({}));
@@ -45,7 +45,7 @@ fn nobody_gets_in_without_a_login_and_a_tag() {
     assert_eq!(refused.failure(), (401, "not_authorised", "Not management user"));
 }
 
-/// A page of another site could do everything here in the browser of the broker's operator: everyone knows the password of `guest`.
+/// Regression test: guest's password is well known, so any site's page could use the API in the browser of the broker's operator.
 #[test]
 fn pages_of_other_sites_do_nothing() {
     let server = server();
@@ -61,7 +61,7 @@ fn pages_of_other_sites_do_nothing() {
         }
         server.send(request.body(Body::from("{}")).unwrap(), local).status
     };
-    assert_eq!(ask("PUT", &[("host", "evil.example:15672")]), 401, "a name that was made to mean this machine");
+    assert_eq!(ask("PUT", &[("host", "evil.example:15672")]), 401, "DNS rebinding");
     assert_eq!(ask("GET", &[("host", "evil.example:15672")]), 401);
     assert_eq!(ask("PUT", &[("host", "localhost:15672"), ("origin", "http://evil.example")]), 401);
     assert_eq!(ask("PUT", &[("host", "localhost:15672"), ("sec-fetch-site", "cross-site")]), 401);
@@ -70,12 +70,12 @@ fn pages_of_other_sites_do_nothing() {
     assert_eq!(
         ask("PUT", &[("host", "broker.example:15672"), other]),
         204,
-        "by way of a proxy, whose password no page knows"
+        "through a proxy, as a user whose password is not well known"
     );
     assert_eq!(ask("PUT", &[("host", "localhost:15672"), ("origin", "http://evil.example"), other]), 401);
 }
 
-/// A user who could set parameters of a virtual host could write to every topic of Kafka, and act as any user.
+/// Regression test: a user allowed to set parameters of a virtual host could write to any Kafka topic, and act as any user.
 #[test]
 fn a_shovel_does_not_do_what_its_maker_may_not() {
     let server = server();
@@ -102,7 +102,7 @@ fn a_shovel_does_not_do_what_its_maker_may_not() {
     }
 }
 
-/// A policymaker read the passwords that an administrator had set.
+/// Regression test: a policymaker could read passwords set by an administrator.
 #[test]
 fn passwords_in_parameters_are_shown_to_administrators_only() {
     let server = server();
@@ -140,7 +140,7 @@ fn passwords_in_parameters_are_shown_to_administrators_only() {
     );
 }
 
-/// cloudamqp/lavinmq#1686, #1687: some paths were open to more tags than RabbitMQ has for them.
+/// cloudamqp/lavinmq#1686, #1687: some paths were open to more tags than in RabbitMQ.
 #[test]
 fn each_tag_opens_what_it_is_for() {
     let server = server();
@@ -213,7 +213,7 @@ fn declarations_go_by_permissions_in_the_virtual_host() {
     assert_eq!(put("management", "queues/%2F/own").status, 201);
     assert_eq!(put("management", "queues/%2F/foreign").failure(), (401, "not_authorised", "Access refused."));
     assert_eq!(put("management", "exchanges/%2F/foreign").status, 401);
-    // an administrator without permissions sees everything, and changes nothing
+    // An administrator without permissions sees everything and changes nothing.
     let refused = put("administrator", "queues/other/own");
     assert_eq!(refused.failure(), (401, "not_authorised", "Access refused."));
     server.put("permissions/%2F/management", &json!({"configure": ".*", "write": "^$", "read": "^$"}));
@@ -227,7 +227,7 @@ fn declarations_go_by_permissions_in_the_virtual_host() {
     assert_eq!(refused.failure(), (401, "not_authorised", reason));
 }
 
-/// What a documented path stands for, of things whose names no other user may learn.
+/// Fills in a documented path with names of objects that other users must not see.
 fn filled(path: &str, node: &str) -> String {
     let part = |part: &str| match part {
         "V" => "other".to_owned(),
@@ -240,7 +240,7 @@ fn filled(path: &str, node: &str) -> String {
     path.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
-/// The parts of paths that say which file serves them.
+/// The first path segments that `dispatch` handles.
 fn served() -> Vec<&'static str> {
     let (_, dispatch) = include_str!("../lib.rs").split_once("async fn dispatch(").unwrap();
     let arms = dispatch.lines().map(str::trim).filter(|line| line.starts_with('"') && line.contains("=>"));
@@ -248,7 +248,7 @@ fn served() -> Vec<&'static str> {
     names.chain(["definitions"]).collect()
 }
 
-/// Every path by every method: no user, a user without a tag, and a user who may use the API and has no right in any virtual host.
+/// Every path and method as: no user, a user without a tag, and a user who may use the API but has no permissions in any virtual host.
 #[test]
 fn no_path_tells_or_changes_anything_for_who_has_no_right() {
     let server = server();

@@ -1,4 +1,4 @@
-//! Connections, channels and consumers, as they are shown and ended.
+//! Listing and closing connections, channels and consumers.
 
 use super::{Server, json_of};
 use bytes::{BufMut, BytesMut};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A client that writes frames and throws away what comes.
+/// A client that writes frames and discards what it receives.
 pub(super) struct Client {
     connection: Connection,
     mailbox: Arc<Mailbox>,
@@ -20,13 +20,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// A connection that is open, with one channel and one consumer of `q`.
+    /// Opens a connection with one channel and one consumer of `q`.
     pub(super) fn open(server: &Server) -> Client {
         let properties = TableBuilder::new().with_text("product", "test").with_text("connection_name", "mine");
         Client::open_as(server, properties.build())
     }
 
-    /// The same of one that says this of itself.
+    /// The same, with these client properties.
     pub(super) fn open_as(server: &Server, client_properties: Table) -> Client {
         let mailbox = Arc::new(Mailbox::default());
         let id = server.broker.new_session();
@@ -66,7 +66,7 @@ impl Client {
         self.pump(server);
     }
 
-    /// Everything that the session says meanwhile.
+    /// Returns everything that the session outputs.
     fn pump(&mut self, server: &Server) -> Vec<u8> {
         let mut said = Vec::new();
         loop {
@@ -199,10 +199,10 @@ fn users_see_and_end_their_own_connections_only() {
     assert_eq!((status("monitoring", "GET"), status("monitoring", "DELETE"), count("monitoring")), (200, 401, 1));
 }
 
-/// Publishes that come in one read.
+/// Publishes in one read.
 const TOGETHER: usize = 100;
 
-/// RabbitMQ shows it so, and tools look for it.
+/// RabbitMQ shows the state `flow`, and tools look for it.
 #[test]
 fn a_client_that_publishes_without_confirms_and_has_no_credit_is_shown_in_flow() {
     let server = Server::start();
@@ -216,7 +216,7 @@ fn a_client_that_publishes_without_confirms_and_has_no_credit_is_shown_in_flow()
     };
     let credit = polylogue_amqp::settings::AmqpSettings::default().publish_credit;
     let publish = frame_of(1, BasicPublish { routing_key: "q".into(), ..BasicPublish::default() });
-    // Class 60, no weight, no body, no properties.
+    // Class 60, weight 0, no body, no properties.
     let header = frame(2, 1, &[0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     for sent in 0..credit / TOGETHER as u64 {
         let mut bytes = BytesMut::from(&[&publish[..], &header].concat().repeat(TOGETHER)[..]);
@@ -225,7 +225,7 @@ fn a_client_that_publishes_without_confirms_and_has_no_credit_is_shown_in_flow()
     }
     assert!(!client.connection.wants_input());
     assert_eq!(states(), (json!("flow"), vec![json!("flow"), json!("running")], 1));
-    // The broker says that the queue keeps up. It was in flow a moment ago.
+    // The broker reports that the queue keeps up; it was in flow before.
     client.pump(&server);
     assert!(client.connection.wants_input());
     assert_eq!(states(), (json!("flow"), vec![json!("flow"), json!("running")], 0));

@@ -1,4 +1,4 @@
-//! Definitions out and in.
+//! Export and import of definitions.
 
 use super::{Server, json_of};
 use axum::body::Body;
@@ -6,7 +6,7 @@ use axum::http::Request as HttpRequest;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// As RabbitMQ 3.13 exports it.
+/// An export of RabbitMQ 3.13.
 fn exported() -> Value {
     json!({
         "rabbit_version": "3.13.7", "rabbitmq_version": "3.13.7", "product_name": "RabbitMQ", "product_version": "3.13.7",
@@ -37,7 +37,7 @@ fn exported() -> Value {
     })
 }
 
-/// Queues of an import whose client hung up had no topics: what was published to them was confirmed and gone.
+/// Regression test: queues of an import whose client disconnected had no topics, and messages to them were confirmed and lost.
 #[test]
 fn an_import_is_done_to_its_end_when_its_client_hangs_up() {
     let server = Server::start();
@@ -46,14 +46,14 @@ fn an_import_is_done_to_its_end_when_its_client_hangs_up() {
     server.put("permissions/shop/guest", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
     let message = json!({"properties": {}, "routing_key": "order.1", "payload": "x", "payload_encoding": "string"});
     assert_eq!(server.post("exchanges/shop/events/publish", &message).body, json!({"routed": true}));
-    assert_eq!(server.get("queues/shop/orders")["messages"], 1, "its topic is there");
+    assert_eq!(server.get("queues/shop/orders")["messages"], 1, "the topic exists");
 }
 
 #[test]
 fn an_export_of_rabbitmq_is_imported_unchanged_and_its_queues_work() {
     let server = Server::start();
     assert_eq!(server.post("definitions", &exported()).status, 204);
-    assert_eq!(server.post("definitions", &exported()).status, 204, "a second time");
+    assert_eq!(server.post("definitions", &exported()).status, 204, "idempotent");
     assert_eq!(server.get("cluster-name"), json!({"name": "rabbit@old"}));
     let queue = server.get("queues/shop/orders");
     let expected = json!({"type": "quorum", "policy": "short", "messages": 0});
@@ -61,11 +61,11 @@ fn an_export_of_rabbitmq_is_imported_unchanged_and_its_queues_work() {
     server.put("permissions/shop/guest", &json!({"configure": ".*", "write": ".*", "read": ".*"}));
     let message = json!({"properties": {}, "routing_key": "order.1", "payload": "x", "payload_encoding": "string"});
     assert_eq!(server.post("exchanges/shop/events/publish", &message).body, json!({"routed": true}));
-    assert_eq!(server.get("queues/shop/orders")["messages"], 1, "its topic is there");
+    assert_eq!(server.get("queues/shop/orders")["messages"], 1, "the topic exists");
     let out = server.get("definitions");
     let again = Server::start();
     assert_eq!(again.post("definitions", &out).status, 204);
-    assert_eq!(again.get("definitions"), out, "out of one and into another");
+    assert_eq!(again.get("definitions"), out, "exported from one and imported into another");
     let user = out["users"].as_array().unwrap().iter().find(|user| user["name"] == "app").unwrap();
     assert_eq!(
         json_of(user, &["password_hash", "tags", "limits"]),
@@ -73,7 +73,7 @@ fn an_export_of_rabbitmq_is_imported_unchanged_and_its_queues_work() {
     );
 }
 
-/// A queue without a topic takes nothing, and messages to it are confirmed all the same.
+/// Regression test: messages to a queue without a topic were confirmed and lost.
 #[test]
 fn queues_whose_topics_were_never_made_get_them_at_a_start() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What is answered to what cannot be.
+//! Error responses.
 
 use super::Server;
 use axum::body::Body;
@@ -144,5 +144,5 @@ fn bodies_are_bounded_and_judged() {
     let long = json!({"value": "v".repeat(100 << 10)}).to_string();
     assert_eq!(send("/api/parameters/c/%2F/p", Body::from(long)).status, 201);
     assert_eq!(send("/nothing", Body::empty()).status, 404);
-    assert_eq!(server.management.bodies.available_permits(), 64 << 20, "what was taken is given back");
+    assert_eq!(server.management.bodies.available_permits(), 64 << 20, "permits are released");
 }

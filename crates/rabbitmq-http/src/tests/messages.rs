@@ -47,7 +47,7 @@ fn what_becomes_of_a_message_is_said_with_the_get() {
         server.post("exchanges/%2F/amq.default/publish", &message("q", text));
     }
     let kept = server.post("queues/%2F/q/get", &get("ack_requeue_true", 2)).body;
-    assert_eq!(payloads(&kept), ["one", "two"], "each once, although all go back");
+    assert_eq!(payloads(&kept), ["one", "two"], "each once, although all are requeued");
     let again = server.post("queues/%2F/q/get", &get("reject_requeue_true", 1)).body;
     assert_eq!((payloads(&again), again[0]["redelivered"].as_bool()), (vec!["one"], Some(true)));
     let dropped = server.post("queues/%2F/q/get", &get("reject_requeue_false", 1)).body;
@@ -113,7 +113,7 @@ fn messages_that_cannot_be_are_refused() {
     assert_eq!(text, expected);
     assert!(publish(json!({"routing_key": "k".repeat(256)})).contains("255 bytes"));
     let refused = server.ask("POST", "exchanges/%2F/amq.rabbitmq.trace/publish", &message("q", "x"));
-    assert_eq!(refused.status, 401, "it is internal");
+    assert_eq!(refused.status, 401, "the exchange is internal");
     for (body, reason) in [
         (json!({"ackmode": "maybe", "count": 1, "encoding": "auto"}), "unknown ackmode maybe"),
         (json!({"count": 1, "encoding": "auto"}), "[{key_missing,ackmode}]"),
@@ -128,7 +128,7 @@ fn messages_that_cannot_be_are_refused() {
     }
 }
 
-/// A get went on when its client had hung up: what it took out of the queue was not received.
+/// Regression test: a get continued after its client had disconnected, and the messages it removed were lost.
 #[test]
 fn what_is_got_by_a_client_that_hangs_up_stays() {
     for mode in ["ack_requeue_false", "reject_requeue_false"] {
@@ -142,11 +142,11 @@ fn what_is_got_by_a_client_that_hangs_up_stays() {
         let got = server.post("queues/%2F/q/get", &get("ack_requeue_true", 3)).body;
         assert_eq!(payloads(&got), ["one", "two", "three"], "{mode}");
         let headers = &got[0]["properties"]["headers"];
-        assert!(!headers.to_string().contains("count"), "{mode}: no one failed at it: {headers}");
+        assert!(!headers.to_string().contains("count"), "{mode}: no failed delivery: {headers}");
     }
 }
 
-/// What was done with by being got was lost when a message behind it could not be.
+/// Regression test: messages that were acknowledged by a get were lost when a later one failed.
 #[test]
 fn what_is_got_before_an_error_stays() {
     let server = Server::start();

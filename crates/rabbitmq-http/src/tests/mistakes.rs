@@ -1,10 +1,10 @@
-//! What other servers of this API got wrong, where no other test here shows it; numbers are of `cloudamqp/lavinmq`.
+//! Bugs of other servers of this API that no other test covers; numbers are issues of `cloudamqp/lavinmq`.
 
 use super::{Server, json_of};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// As careful as a path can be: each byte is escaped.
+/// Percent-encodes every byte.
 fn escaped(name: &str) -> String {
     name.bytes().fold(String::new(), |mut path, byte| {
         let _ = write!(path, "%{byte:02X}");
@@ -12,7 +12,7 @@ fn escaped(name: &str) -> String {
     })
 }
 
-/// #1273: a name with an escape in it was decoded twice, or cut at a slash.
+/// #1273: a name with an escape sequence was decoded twice, or cut at a slash.
 #[test]
 fn names_are_decoded_once() {
     let server = Server::start();
@@ -27,7 +27,7 @@ fn names_are_decoded_once() {
     assert_eq!(server.get("queues"), json!([]));
 }
 
-/// Rabbit-hole had to be changed for it: the default exchange had another name.
+/// Rabbit-hole needed a change for it: the default exchange had a different name.
 #[test]
 fn the_default_exchange_has_no_name() {
     let server = Server::start();

@@ -1,12 +1,12 @@
-//! What tools that watch RabbitMQ look up in the answers, by their own sources: a field that is missing or has another type makes them fail, or
-//! show nothing. Telegraf and KEDA look for themselves (compat/telegraf, compat/keda).
+//! Fields that monitoring tools for RabbitMQ read, according to their sources: a missing field or a wrong type makes them fail or
+//! show nothing. Telegraf and KEDA are tested themselves (compat/telegraf, compat/keda).
 
 use super::Server;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// kbudde/rabbitmq_exporter: what its modules look up in each answer, or in each item of it. What ends in `_len` is the length of an array.
-/// Booleans are numbers to it.
+/// kbudde/rabbitmq_exporter: the fields that its modules read in each response, or in each item of a list. `_len` stands for the length of an
+/// array. The exporter reads booleans as numbers.
 const EXPORTER: [(&str, &[&str]); 5] = [
     (
         "overview",
@@ -91,14 +91,14 @@ const EXPORTER: [(&str, &[&str]); 5] = [
         ],
     ),
 ];
-/// The texts that it takes for labels.
+/// The strings that it uses as labels.
 const LABELS: [(&str, &[&str]); 3] = [
     ("overview", &["node", "rabbitmq_version", "erlang_version", "cluster_name"]),
     ("queues", &["vhost", "name", "state", "node"]),
     ("connections", &["vhost", "node", "peer_host", "user", "state"]),
 ];
 
-/// A quorum queue with a message that says when it was sent, and a connection.
+/// A quorum queue with a message that has a timestamp, and a connection.
 fn watched() -> (Server, super::clients::Client, String) {
     let server = Server::start();
     server.put("queues/%2F/q", &json!({"durable": true}));
@@ -117,7 +117,7 @@ fn at<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
     key.split('.').try_fold(value, |value, part| value.get(part))
 }
 
-/// The item of a list that has the most to tell, or the answer itself.
+/// Returns the item of a list that has the most fields, or the response itself.
 fn item(answer: Value) -> Value {
     match answer {
         Value::Array(items) => items.into_iter().max_by_key(|item| item["name"] == "orders").expect("an item"),
@@ -144,7 +144,7 @@ fn the_exporter_finds_its_numbers_and_labels() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// NServiceBus.RabbitMQ's models. What is `required` there has no default here; its converter of delivery limits takes an integer or
+/// NServiceBus.RabbitMQ's models. A `required` field there has no default here; its converter of delivery limits accepts an integer or
 /// `unlimited`.
 mod nservicebus {
     use super::*;
@@ -216,8 +216,8 @@ mod nservicebus {
     }
 }
 
-/// It found no feature flag `stream_queue` and said that the broker is too old; of a quorum queue's delivery limit it heard nothing and took it
-/// for none.
+/// Regression test: without the feature flag `stream_queue` it reported that the broker is too old; a quorum queue's delivery limit was missing, and
+/// it assumed none.
 #[test]
 fn nservicebus_reads_its_models() {
     use nservicebus::*;
@@ -243,7 +243,7 @@ fn nservicebus_reads_its_models() {
     assert!(matches!(definition, Some(Limit::Number(-1))) && queue.arguments.delivery_limit.is_none());
     assert_eq!(queue.policy.as_deref(), Some("nsb.delivery-limit"));
     assert!(queue.message_stats.is_none_or(|stats| stats.ack.is_none_or(|acks| acks >= 0)));
-    // Its client ends the path with a slash.
+    // Its client adds a trailing slash.
     let queues: Queues = read(&server, "queues/%2F/?page=1&page_size=500");
     assert_eq!((queues.items.len(), queues.page, queues.page_count), (2, 1, 1));
     server.post("bindings/%2F/e/amq.fanout/q/orders", &json!({"routing_key": "k"}));

@@ -1,4 +1,4 @@
-//! What is declared, changed, listed and deleted.
+//! Declaring, changing, listing and deleting objects.
 
 use super::{Server, json_of};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn the_server_says_who_it_and_who_one_is() {
     );
     assert_eq!(overview["object_totals"]["exchanges"], 7);
     assert_eq!(overview["listeners"][0]["port"], 5672);
-    // There were no contexts: tools that show where the API is served found nothing.
+    // Regression: without contexts, tools did not find where the API is served.
     let context = &overview["contexts"][0];
     assert_eq!((&context["node"], &context["port"]), (&overview["node"], &json!("15672")));
     let nodes = server.get("nodes");
@@ -68,7 +68,7 @@ fn virtual_hosts_come_and_go_with_a_permission_of_their_maker() {
     assert_eq!(server.ask("GET", "vhosts/a%20b", &Value::Null).status, 404);
 }
 
-/// There was no such path, and a virtual host whose imported metadata said that it is protected was deleted all the same.
+/// Regression test: the path did not exist, and a virtual host imported with the metadata for protection could be deleted.
 #[test]
 fn a_protected_virtual_host_is_not_deleted() {
     let server = Server::start();
@@ -82,7 +82,7 @@ fn a_protected_virtual_host_is_not_deleted() {
         (&shown["protected_from_deletion"], &shown["metadata"]["protected_from_deletion"]),
         (&json!(true), &json!(true))
     );
-    // Changing something else of it does not take its protection away.
+    // Changing another field keeps the protection.
     assert_eq!(server.put("vhosts/v", &json!({"description": "d", "metadata": {"owner": "me"}})), 204);
     let refused = server.ask("DELETE", "vhosts/v", &Value::Null);
     let text = "Refusing to delete virtual host 'v' because it is protected from deletion";
@@ -90,12 +90,12 @@ fn a_protected_virtual_host_is_not_deleted() {
     assert_eq!(server.delete("vhosts/v/deletion/protection"), 204);
     assert_eq!(server.get("vhosts/v")["protected_from_deletion"], false);
     assert_eq!(server.delete("vhosts/v"), 204);
-    // Definitions say it, too.
+    // Definitions contain it, too.
     let vhost = json!({"vhosts": [{"name": "w", "metadata": {"protected_from_deletion": true}}]});
     assert_eq!(server.post("definitions", &vhost).status, 204);
     assert_eq!(server.delete("vhosts/w"), 412);
     assert_eq!(server.get("definitions")["vhosts"][1]["metadata"]["protected_from_deletion"], true);
-    // And who is no administrator says nothing of it.
+    // A user who is not an administrator may not set it.
     server.put("users/m", &json!({"password": "m", "tags": "management"}));
     assert_eq!(server.ask_as("m", "DELETE", "vhosts/w/deletion/protection", &Value::Null).status, 401);
 }
@@ -114,7 +114,7 @@ fn users_are_made_with_passwords_or_hashes() {
         json!({"password_hash": user["password_hash"], "hashing_algorithm": user["hashing_algorithm"], "tags": ""});
     assert_eq!(server.put("users/same", &hash), 201);
     assert_eq!(server.get("users/same")["password_hash"], user["password_hash"]);
-    // without a password no login succeeds any more
+    // Without a password no login succeeds any more.
     assert_eq!(server.put("users/u", &json!({"tags": "management"})), 204);
     assert_eq!(server.ask_as("u", "GET", "whoami", &Value::Null).status, 401);
     assert_eq!(names(&server.get("users/without-permissions")), ["same", "u"]);
@@ -249,7 +249,7 @@ fn bindings_are_named_by_key_and_arguments() {
         "arguments": {}, "properties_key": "a.%2A%2Fb"
     });
     assert_eq!(one, expected);
-    // decoded only once
+    // Decoded only once.
     assert_eq!(server.get("bindings/%2F/e/x/q/q/a.%2A%2Fb"), expected);
     assert_eq!(server.get(&format!("bindings/%2F/e/x/q/q/{name}"))["arguments"], json!({"k": 1}));
     assert_eq!(server.get("bindings/%2F/e/amq.fanout/e/x/~")["destination_type"], "exchange");
@@ -314,7 +314,7 @@ fn parameters_and_limits_are_kept() {
     assert_eq!(server.get("vhost-limits/%2F"), json!([]));
 }
 
-/// Nothing runs here: what is shown is what was set.
+/// No shovels run in this test: the API returns the parameters.
 #[test]
 fn shovels_are_looked_at_before_they_are_kept() {
     let server = Server::start();
@@ -323,7 +323,7 @@ fn shovels_are_looked_at_before_they_are_kept() {
     };
     let good = json!({"src-uri": "amqp://u:secret@h", "src-queue": "a", "dest-uri": ["amqp://"], "dest-queue": "b"});
     assert_eq!((set("s", &good).status, set("s", &good).status), (201, 204));
-    assert_eq!(server.get("parameters/shovel/%2F/s")["value"], good, "to the one who may set it");
+    assert_eq!(server.get("parameters/shovel/%2F/s")["value"], good, "shown to users who may set it");
     for path in ["shovels", "shovels/%2F"] {
         let all = server.get(path);
         assert_eq!(
@@ -349,7 +349,7 @@ fn shovels_are_looked_at_before_they_are_kept() {
         let refused = set("t", &bad);
         assert_eq!(refused.failure(), (400, "bad_request", &*format!("Validation failed\n\n{reason}\n")));
     }
-    // Definitions of a RabbitMQ come in, whatever else it can.
+    // Imports of definitions accept shovels that are not supported here.
     let ten = json!({"src-protocol": "amqp10", "src-address": "a", "src-uri": "amqps://h", "dest-uri": "amqp://", "dest-queue": "b"});
     let parameter =
         |name: &str, value: &Value| json!({"component": "shovel", "vhost": "/", "name": name, "value": value});
@@ -395,7 +395,7 @@ fn checks_say_whether_all_is_well() {
         (400, "bad_request", "Invalid port")
     );
     assert_eq!(server.get("aliveness-test/%2F"), json!({"status": "ok"}));
-    assert_eq!(server.get("aliveness-test/%2F"), json!({"status": "ok"}), "a second time");
+    assert_eq!(server.get("aliveness-test/%2F"), json!({"status": "ok"}), "repeated");
     assert_eq!(server.get("healthchecks/node"), json!({"status": "ok"}));
 }
 
@@ -437,7 +437,7 @@ fn memory_that_runs_short_is_an_alarm_too() {
     );
 }
 
-/// Only users who may see all virtual hosts see the totals of all of them.
+/// Only users who may see all virtual hosts see the totals.
 #[test]
 fn the_overview_tells_how_many_messages_come_and_how_fast() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Messages of queues, with a broker on a simulated disk.
+//! Tests of polylogue's own API for queues, on a simulated disk.
 
 use crate::tests::server::{Answered, Server};
 use axum::body::Body;
@@ -14,7 +14,7 @@ use polylogue_net::kafka::KafkaShared;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The API before a broker.
+/// The API with its broker.
 struct Api(Server, axum::Router);
 
 impl Api {
@@ -70,7 +70,7 @@ fn bodies(messages: &[Value]) -> Vec<&str> {
     messages.iter().map(|message| message["body"].as_str().unwrap()).collect()
 }
 
-/// A get went on when its client had hung up: what it removed was not received.
+/// Regression test: a get continued after its client had disconnected, and the messages it removed were lost.
 #[test]
 fn what_is_got_by_a_client_that_hangs_up_stays() {
     let api = Api::start();
@@ -81,10 +81,10 @@ fn what_is_got_by_a_client_that_hangs_up_stays() {
     api.0.send_and_hang_up(api.1.clone(), get);
     let got = api.messages("q", false);
     assert_eq!(bodies(&got), ["one", "two", "three"]);
-    assert_eq!(got[0]["properties"]["headers"], Value::Null, "no one failed at it");
+    assert_eq!(got[0]["properties"]["headers"], Value::Null, "no failed delivery");
 }
 
-/// A look that ended with an error counted as a failed delivery: repeated, it made dead letters of what stood in front.
+/// Regression test: a get without acknowledgement that failed counted as a failed delivery; repeated, it dead-lettered the messages at the head.
 #[test]
 fn what_is_got_before_an_error_stays_and_counts_as_untried() {
     let api = Api::start();
@@ -97,7 +97,7 @@ fn what_is_got_before_an_error_stays_and_counts_as_untried() {
     assert_eq!(got[0]["properties"]["headers"], Value::Null);
 }
 
-/// One answer that did not come in time made all messages stay, those that were confirmed as well: they were there twice.
+/// Regression test: one confirmation that did not arrive in time made all messages stay, confirmed ones too, as duplicates.
 #[test]
 fn what_is_confirmed_is_moved_although_an_answer_does_not_come() {
     let api = Api::start();
@@ -107,11 +107,11 @@ fn what_is_confirmed_is_moved_although_an_answer_does_not_come() {
     let large = "x".repeat(600 << 10);
     let four = ["1", "2", "3", "4"].map(|number| format!("{number}{large}"));
     api.publish("from", &four.each_ref().map(String::as_str));
-    // Two fit into a request.
+    // Two messages fit into a batch.
     api.0.stepped.hold(1, |request| matches!(request, Request::Publish(_)));
     let wanted = json!({"to": {"queue": "to"}, "limit": 10});
     let moved = api.0.in_no_time(|| api.post("queues/from/move", &wanted));
-    let why = "the broker did not answer in time: it may be there as well";
+    let why = "the broker did not answer in time: it may be in the target as well";
     assert_eq!((moved.status, moved.body), (200, json!({"moved": 2, "stay": 2, "why": why, "done": true})));
     let numbers =
         |queue| bodies(&api.messages(queue, false)).iter().map(|body| body[..1].to_owned()).collect::<Vec<_>>();
@@ -120,7 +120,7 @@ fn what_is_confirmed_is_moved_although_an_answer_does_not_come() {
     assert_eq!(numbers("to"), ["1", "2", "3", "4"], "it took effect later");
 }
 
-/// What a move had on its way was bounded by the move alone, and could fill the log's queue for everybody.
+/// Regression test: a move did not bound its unconfirmed publishes, and could fill the log's queue for all clients.
 #[test]
 fn a_move_has_no_more_on_its_way_than_a_connection() {
     let api = Api::start();
@@ -136,7 +136,7 @@ fn a_move_has_no_more_on_its_way_than_a_connection() {
     assert_eq!(api.messages("to", false).len(), 4);
 }
 
-/// A message that was not taken for any reason was said to be refused by a full queue.
+/// Regression test: any rejection was reported as a full queue.
 #[test]
 fn a_move_says_why_a_message_stays() {
     let api = Api::start();
@@ -146,16 +146,16 @@ fn a_move_says_why_a_message_stays() {
     api.publish("from", &["1"]);
     api.0.stepped.fail(0, |request| matches!(request, Request::Publish(_)));
     let moved = api.post("queues/from/move", &json!({"to": {"queue": "to"}, "limit": 10}));
-    let why = "the outcome is not known: look whether it took effect";
+    let why = "the outcome is unknown: check whether the change took effect";
     assert_eq!(moved.body, json!({"moved": 0, "stay": 1, "why": why, "done": true}));
-    // What waits for room would be there later, when it was said to stay.
+    // A publish that waits for disk space would take effect later, after it was reported as not moved.
     api.0.leave_free(0);
     let moved = api.post("queues/from/move", &json!({"to": {"queue": "to"}, "limit": 10}));
-    assert_eq!((moved.status, &moved.body["error"]["message"]), (503, &json!("there is no room on the disk")));
+    assert_eq!((moved.status, &moved.body["error"]["message"]), (503, &json!("the disk is full")));
     assert_eq!((api.messages("from", false).len(), api.messages("to", false).len()), (1, 0));
 }
 
-/// How often a message came back to a quorum queue went with it to the next queue, as its own headers.
+/// Regression test: a quorum queue's delivery count was moved along as a header of the message.
 #[test]
 fn how_often_a_message_was_looked_at_is_not_moved_with_it() {
     let api = Api::start();

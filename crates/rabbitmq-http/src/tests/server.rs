@@ -29,21 +29,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A request that is held back.
+/// A request that is held.
 type Asked = (Arc<dyn ReplySink>, SessionId, Token, Request);
 
-/// Which requests are held back.
+/// Which requests are held.
 #[derive(Default)]
 struct Holding {
     which: Option<fn(&Request) -> bool>,
-    /// So many of them pass before.
+    /// Number of matching requests that pass first.
     pass: usize,
     held: Vec<Asked>,
-    /// The first one that does not pass is answered with nonsense, and then all pass.
+    /// Whether the first request that does not pass gets an invalid reply, after which all pass.
     fails: bool,
 }
 
-/// A broker that does its work when it is asked.
+/// A broker that is driven by its requests.
 pub(crate) struct Stepped(Broker, Mutex<Holding>);
 
 impl std::fmt::Debug for Stepped {
@@ -53,17 +53,17 @@ impl std::fmt::Debug for Stepped {
 }
 
 impl Stepped {
-    /// Requests of this kind get no answer, but for so many that come first.
+    /// Holds requests of this kind after the first `pass`.
     pub(crate) fn hold(&self, pass: usize, which: fn(&Request) -> bool) {
         *self.1.lock() = Holding { which: Some(which), pass, ..Holding::default() };
     }
 
-    /// The next request of this kind fails, but for so many that come first.
+    /// Makes the next request of this kind fail after the first `pass`.
     pub(crate) fn fail(&self, pass: usize, which: fn(&Request) -> bool) {
         *self.1.lock() = Holding { which: Some(which), pass, fails: true, ..Holding::default() };
     }
 
-    /// Does what was held back, and holds back no more.
+    /// Processes the held requests, and holds no more.
     pub(crate) fn release(&self) {
         let held = std::mem::take(&mut *self.1.lock()).held;
         held.into_iter().for_each(|(from, session, token, request)| self.submit(&from, session, token, request));
@@ -76,7 +76,7 @@ impl Stepped {
             did |= self.0.read_step();
             did | self.0.background_step()
         };
-        // What is carried out in pieces has the next one at a deadline.
+        // Work done in slices continues at a deadline.
         loop {
             self.0.tick();
             if !works() {
@@ -146,13 +146,13 @@ impl BrokerHandle for Stepped {
     }
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
     pub(super) headers: HeaderMap,
     pub(crate) body: Value,
-    /// The same as it was written: values hide some mistakes.
+    /// The body as text: parsing hides some mistakes.
     pub(super) text: String,
 }
 
@@ -161,20 +161,20 @@ impl Answered {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Status, `error` and `reason`.
+    /// Returns the status, `error` and `reason`.
     pub(super) fn failure(&self) -> (u16, &str, &str) {
         let text = |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default();
         (self.status, text("error"), text("reason"))
     }
 }
 
-/// The fields of an object that are named.
+/// Returns an object with these fields only.
 pub(super) fn json_of(value: &Value, fields: &[&str]) -> Value {
     let one = |field: &&str| ((*field).to_owned(), value.get(*field).cloned().unwrap_or(Value::Null));
     Value::Object(fields.iter().map(one).collect())
 }
 
-/// Where requests come from.
+/// The address of clients.
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 50_000);
 
 fn request(user: &str, method: &str, path: &str, body: &Value) -> HttpRequest<Body> {
@@ -184,10 +184,10 @@ fn request(user: &str, method: &str, path: &str, body: &Value) -> HttpRequest<Bo
     request.body(body).unwrap()
 }
 
-/// The API and the broker behind it.
+/// The API and its broker.
 pub(crate) struct Server {
     pub(crate) broker: Arc<dyn BrokerHandle>,
-    /// The same.
+    /// The broker.
     pub(crate) stepped: Arc<Stepped>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) management: Arc<Management>,
@@ -208,7 +208,7 @@ impl Server {
         let machine: Box<dyn StateMachine> = Box::new(machine);
         let broker = Broker::open(env.clone(), config, BTreeMap::from([(MachineId::Amqp, machine)])).unwrap();
         let stepped = Arc::new(Stepped(broker, Mutex::default()));
-        // The first user and virtual host are there once the broker has had time.
+        // Creates the first user and virtual host.
         stepped.drive();
         let broker: Arc<dyn BrokerHandle> = stepped.clone();
         let net = Arc::new(Shared {
@@ -236,12 +236,12 @@ impl Server {
         Server { broker, stepped, directory, management: Arc::new(management), runtime, world }
     }
 
-    /// Makes a change, and nothing of what should follow it.
+    /// Applies a change, without its consequences.
     pub(super) fn change(&self, command: polylogue_amqp_model::Command) {
         self.runtime.block_on(crate::ask::change(&self.management, command)).unwrap();
     }
 
-    /// Leaves so many bytes free on the disk, and lets the broker see it.
+    /// Sets the free disk space that the broker sees.
     pub(crate) fn leave_free(&self, bytes: u64) {
         const PLENTY: u64 = 1 << 40;
         self.world.disk.set_capacity(PLENTY);
@@ -250,12 +250,12 @@ impl Server {
         self.world.clock.advance_ms(1_000);
     }
 
-    /// What a start does.
+    /// Creates missing topics, as at the start.
     pub(super) fn make_topics(&self) {
         self.runtime.block_on(crate::make_topics(&self.management)).unwrap();
     }
 
-    /// A request of anybody from anywhere.
+    /// Sends a request from an address.
     pub(super) fn send(&self, request: HttpRequest<Body>, from: SocketAddr) -> Answered {
         let mut request = request;
         let is_local = from.ip().to_canonical().is_loopback();
@@ -263,7 +263,7 @@ impl Server {
         self.send_to(router(self.management.clone()), request)
     }
 
-    /// A request to any API.
+    /// Sends a request to any router.
     pub(crate) fn send_to(&self, router: Router, request: HttpRequest<Body>) -> Answered {
         self.runtime.block_on(async {
             let response = TowerToHyperService::new(router).call(request).await.unwrap();
@@ -275,7 +275,7 @@ impl Server {
         })
     }
 
-    /// Does something whose time passes as soon as nothing else happens.
+    /// Runs something with time advancing when idle.
     pub(crate) fn in_no_time<T>(&self, act: impl FnOnce() -> T) -> T {
         self.runtime.block_on(async { tokio::time::pause() });
         let done = act();
@@ -288,25 +288,24 @@ impl Server {
         self.send(request(user, method, path, body), LOCAL)
     }
 
-    /// A request of the first user, who hangs up as soon as it is sent, and what comes of it once all that is held back
-    /// is done.
+    /// A request of the first user, who disconnects as soon as it is sent; returns when everything held has been processed.
     pub(super) fn ask_and_hang_up(&self, method: &str, path: &str, body: &Value) {
         let mut request = request("guest", method, path, body);
         request.extensions_mut().insert(From { peer: LOCAL, is_local: true });
         self.send_and_hang_up(router(self.management.clone()), request);
     }
 
-    /// The same to any API.
+    /// The same for any router.
     pub(crate) fn send_and_hang_up(&self, router: Router, request: HttpRequest<Body>) {
         self.runtime.block_on(async {
             let service = TowerToHyperService::new(router);
             tokio::select! {
                 biased;
-                response = service.call(request) => panic!("it was done at once: {:?}", response.unwrap().status()),
+                response = service.call(request) => panic!("the request was not held: {:?}", response.unwrap().status()),
                 () = std::future::ready(()) => {}
             }
             self.stepped.release();
-            // What goes on without the client has its turns.
+            // Lets the tasks run that continue without the client.
             for _ in 0..1_000 {
                 tokio::task::yield_now().await;
             }
@@ -318,14 +317,14 @@ impl Server {
         self.ask_as("guest", method, path, body)
     }
 
-    /// What is at a path, which must be there.
+    /// Gets a path, which must exist.
     pub(crate) fn get(&self, path: &str) -> Value {
         let answered = self.ask("GET", path, &Value::Null);
         assert_eq!(answered.status, 200, "{path}: {answered:?}");
         answered.body
     }
 
-    /// Puts something there; gives the status, which must be one of success.
+    /// Puts an object; returns the status, which must be a success.
     pub(crate) fn put(&self, path: &str, body: &Value) -> u16 {
         let answered = self.ask("PUT", path, body);
         assert!(answered.status < 300, "{path}: {answered:?}");

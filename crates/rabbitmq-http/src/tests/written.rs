@@ -1,4 +1,4 @@
-//! What is written, byte for byte: no object has a field twice, and no number is missing or none. Clients of other languages stumble over
+//! The JSON text of responses: no object has a duplicate field, and no number is null or not finite. Clients in other languages fail at
 //! both, and a parsed value shows neither.
 
 use super::Server;
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Fields that are null where RabbitMQ has nothing to say. None of them is a number that tools add up.
+/// Fields that are null, as in RabbitMQ. None is a number that tools add up.
 const NULL: [&str; 7] = [
     "policy",
     "operator_policy",
@@ -18,11 +18,11 @@ const NULL: [&str; 7] = [
     "single_active_consumer_tag",
     "head_message_timestamp",
     "consumer_timeout",
-    // An argument or a property of a client that is `void`.
+    // An argument or a client property of type `void`.
     "nothing",
 ];
 
-/// Reads JSON and throws it away, unless an object has a field twice or one is null that must not be.
+/// Parses JSON and discards it; rejects duplicate fields and unexpected nulls.
 struct Strict;
 
 impl<'de> serde::Deserialize<'de> for Strict {
@@ -35,7 +35,7 @@ impl<'de> Visitor<'de> for Strict {
     type Value = Strict;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("what JSON has")
+        f.write_str("JSON")
     }
 
     fn visit_bool<E: Error>(self, _: bool) -> Result<Strict, E> {
@@ -51,7 +51,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Strict, E> {
-        if value.is_finite() { Ok(Strict) } else { Err(E::custom("a number that is none")) }
+        if value.is_finite() { Ok(Strict) } else { Err(E::custom("the number is not finite")) }
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<Strict, E> {
@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for Strict {
                 fields.next_value::<Strict>().map_err(inside)?;
             }
             if names.contains(&name) {
-                return Err(A::Error::custom(format!("the field {name} is there twice")));
+                return Err(A::Error::custom(format!("duplicate field {name}")));
             }
             names.insert(name);
         }
@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// What is wrong with an answer.
+/// Returns the error in a response.
 fn wrong(what: &str, answered: &Answered) -> Option<String> {
     if answered.status != 200 {
         return Some(format!("{what}: {}", answered.status));
@@ -94,7 +94,7 @@ fn wrong(what: &str, answered: &Answered) -> Option<String> {
     Some(format!("{what}: {why}\n    {}", answered.text))
 }
 
-/// A world that has some of everything.
+/// Fills a server with objects of every kind.
 fn world(server: &Server) -> Client {
     let dead = json!({"x-dead-letter-exchange": "", "x-max-length": 5, "x-max-priority": 3});
     for (name, kind, arguments) in [
@@ -153,7 +153,7 @@ fn world(server: &Server) -> Client {
     client
 }
 
-/// All that can be got, by the world above.
+/// All paths that can be read, for the objects of [`world`].
 fn paths(node: &str) -> Vec<String> {
     let (channel, binding) = (format!("{PATH}%20%281%29"), "bindings/%2F/e/x-topic/e/x-direct/a.%2523");
     let paths = "overview version whoami extensions auth nodes nodes/NODE nodes/NODE/memory nodes/NODE/memory/relative cluster-name vhosts vhosts/%2F vhosts/v \
@@ -179,7 +179,7 @@ fn paths(node: &str) -> Vec<String> {
     paths.split_whitespace().map(named).collect()
 }
 
-/// How lists may be asked for.
+/// Query strings of lists.
 const QUERIES: [&str; 6] = [
     "",
     "?page=1&page_size=10&name=q",
@@ -209,7 +209,7 @@ fn no_field_is_there_twice_and_no_number_is_missing() {
     assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
-/// What is written in the documentation, with what stands in brackets and without: `queues[/V[/Q]]` is three paths.
+/// Expands a documented path: `queues[/V[/Q]]` is three paths.
 fn expanded(pattern: &str) -> Vec<String> {
     let Some((before, rest)) = pattern.split_once('[') else { return vec![pattern.to_owned()] };
     let (inside, after) = rest.rsplit_once(']').unwrap();
@@ -217,7 +217,7 @@ fn expanded(pattern: &str) -> Vec<String> {
     std::iter::once(format!("{before}{after}")).chain(longer).collect()
 }
 
-/// Whether a path is one of those that a documented one stands for.
+/// Whether a path matches a documented one.
 fn is_for(documented: &str, path: &str) -> bool {
     let (documented, path): (Vec<_>, Vec<_>) = (documented.split('/').collect(), path.split('/').collect());
     let same = |(name, part): (&&str, &&str)| name == part || name.chars().all(|c| c.is_ascii_uppercase());
@@ -227,17 +227,17 @@ fn is_for(documented: &str, path: &str) -> bool {
     }
 }
 
-/// Documented with a method that these do not take: only what is above them is got.
+/// Documented only with methods other than GET.
 const NOT_GOT: [&str; 3] = ["topic-permissions/V/U/X", "vhost-limits/V/NAME", "user-limits/U/NAME"];
 
-/// All paths that are documented, with the row that says so: names of things in capital letters, and dots at the end for more than one.
+/// All documented paths with their table rows: object names in capitals, a trailing `...` for more segments.
 pub(super) fn documented() -> Vec<(String, &'static str)> {
     let text = include_str!("../../../../docs/protocols/rabbitmq-http.md");
     let mut all = Vec::new();
     for row in text.lines().filter(|line| line.starts_with("| `")) {
         let mut above = String::new();
         for part in row.split('|').nth(1).unwrap().split(',').map(|part| part.trim().trim_matches('`')) {
-            // Of several parts of one path only the first has what is before it.
+            // With several optional parts only the first has the prefix.
             let part = match above.rsplit_once('/') {
                 Some((above, _)) if !part.contains('/') => format!("{above}/{part}"),
                 _ => part.to_owned(),
@@ -249,7 +249,7 @@ pub(super) fn documented() -> Vec<(String, &'static str)> {
     all
 }
 
-/// A path that is added to the documentation is looked at here, too.
+/// Every documented path must be read by these tests.
 #[test]
 fn every_documented_path_is_looked_at() {
     let paths = paths("NODE");
@@ -261,14 +261,14 @@ fn every_documented_path_is_looked_at() {
     assert!(got.len() > 50, "only {} paths are documented", got.len());
 }
 
-/// The reader itself.
+/// Tests the parser itself.
 #[test]
 fn what_is_wrong_is_found() {
     let read = |text: &str| serde_json::from_str::<Strict>(text).map(|_| ()).map_err(|e| e.to_string());
     assert_eq!(read(r#"{"a": [1, 2.5, {"policy": null}], "b": true}"#), Ok(()));
     for (text, why) in [
-        (r#"[{"a": {"b": 1, "c": 2, "b": 1}}]"#, "a: the field b is there twice"),
-        (r#"{"policy": null, "policy": null}"#, "the field policy is there twice"),
+        (r#"[{"a": {"b": 1, "c": 2, "b": 1}}]"#, "a: duplicate field b"),
+        (r#"{"policy": null, "policy": null}"#, "duplicate field policy"),
         (r#"{"rate": null}"#, "rate: null"),
         (r#"{"rate": NaN}"#, "expected"),
         (r#"{"rate": 1e999}"#, "number out of range"),

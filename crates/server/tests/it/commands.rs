@@ -23,7 +23,7 @@ fn topics_from_creation_to_deletion() {
     let dir = TempDir::new();
     let server = Server::start(&dir.0, &["--set", "kafka.num.partitions=3"]);
     assert_eq!(server.ok(&["topic", "list"]), "no topics\n");
-    assert_eq!(server.ok(&["topic", "create", "a", "--dry-run"]), "topic a could be created\n");
+    assert_eq!(server.ok(&["topic", "create", "a", "--dry-run"]), "topic a can be created\n");
     assert_eq!(server.ok(&["topic", "create", "a"]), "created topic a with 3 partitions\n");
     let config = ["-c", "retention.ms=1000", "-c", "polylogue.durability=async", "-c", "segment.bytes=1048576"];
     server.ok(&[&["topic", "create", "b", "-p", "1"][..], &config].concat());

@@ -109,7 +109,7 @@ fn queues_from_declaration_to_deletion() {
         server.ok(&["queue", "purge", "orders", "brief"]),
         "purged 1 message of queue orders\npurged 0 messages of queue brief\n"
     );
-    assert_eq!(server.ok(&["queue", "get", "orders"]), "nothing is ready in queue orders\n");
+    assert_eq!(server.ok(&["queue", "get", "orders"]), "queue orders has no ready messages\n");
     publish(amqp(&server), "", "a b/c", &["x"]);
     for (args, code, text) in [
         (&["queue", "get", "nope"][..], 1, "there is no queue nope"),
@@ -118,7 +118,7 @@ fn queues_from_declaration_to_deletion() {
         (&["queue", "list", "--vhost", "nope"], 1, "there is no virtual host nope"),
         (&["queue", "get", "orders", "-n", "1001"], 1, "must be from 1 to 1000"),
         (&["queue", "declare", "orders"], 1, "inequivalent arg 'x-max-length' for queue 'orders' in vhost '/'"),
-        (&["queue", "declare", "amq.mine"], 1, "amq.mine begins as the names that the broker gives"),
+        (&["queue", "declare", "amq.mine"], 1, "amq.mine has the prefix of names that the broker generates"),
         (&["queue", "declare", "x", "-a", "x-expires=0"], 1, "invalid arg 'x-expires'"),
         (&["queue", "declare", "x", "-a", "novalue"], 2, "expected NAME=VALUE"),
         (&["queue", "declare", "x", "-t", "quorum", "-a", "x-queue-type=classic"], 1, "are both there"),
@@ -141,7 +141,7 @@ fn permissions_of_users_in_virtual_hosts() {
     server.ok(&["user", "set", "alice"]);
     server.ok(&["vhost", "create", "shop"]);
     let set = ["permission", "set", "alice", "--vhost", "shop", "--configure", "", "--write", "^orders$"];
-    assert_eq!(server.ok(&set), "set what alice may do in virtual host shop\n");
+    assert_eq!(server.ok(&set), "set the permissions of alice in virtual host shop\n");
     let all = json(&server.ok(&["permission", "list", "--json"]));
     let hers: Vec<_> = all["permissions"].as_array().unwrap().iter().filter(|one| one["user"] == "alice").collect();
     assert_eq!(hers, [&json!({"user": "alice", "vhost": "shop", "configure": "", "write": "^orders$", "read": ".*"})]);
@@ -151,7 +151,7 @@ fn permissions_of_users_in_virtual_hosts() {
     refused(&server, &["permission", "set", "alice", "--vhost", "nope"], 1, "there is no virtual host nope");
     refused(&server, &["permission", "set", "alice", "--read", "("], 1, "");
     let delete = ["permission", "delete", "alice", "--vhost", "shop"];
-    assert_eq!(server.ok(&delete), "alice may do nothing more in virtual host shop\n");
+    assert_eq!(server.ok(&delete), "deleted the permissions of alice in virtual host shop\n");
     refused(&server, &delete, 1, "alice has no permissions in the virtual host shop");
 }
 
@@ -286,7 +286,7 @@ fn a_queue_is_moved_to_an_exchange_as_far_as_that_goes() {
         &server,
         &["queue", "move", "from", "--to-exchange", "colours"],
         1,
-        "2 messages stay in queue from: no queue takes it there",
+        "2 messages stay in queue from: it is unroutable there",
     );
     assert_eq!(
         (bodies(&server, "from"), bodies(&server, "red")),

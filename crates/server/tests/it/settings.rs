@@ -33,7 +33,7 @@ fn topics_change_and_stay_changed() {
     server.ok_with(&["produce", "t", "-p", "1"], b"before\n");
     let alter =
         ["topic", "alter", "t", "--set", "retention.ms=60000", "--delete", "segment.bytes", "--partitions", "4"];
-    assert_eq!(server.ok(&[&alter[..], &["--dry-run"]].concat()), "topic t could be changed\n");
+    assert_eq!(server.ok(&[&alter[..], &["--dry-run"]].concat()), "topic t can be changed\n");
     assert_eq!(config(&server, "t", "retention.ms"), ("604800000".to_owned(), "default".to_owned()));
     assert_eq!(server.ok(&alter), "changed topic t\n");
     server.ok_with(&["produce", "t", "-p", "3"], b"after\n");
@@ -95,7 +95,7 @@ fn groups_and_subscriptions_have_settings_too() {
     let group = server.ok(&["config", "get", "--group", "g/1"]);
     assert!(group.contains("50000") && group.contains("DYNAMIC_GROUP_CONFIG"), "{group}");
     assert!(server.ok(&["config", "get", "--client-metrics", "m"]).contains("1000"));
-    assert_eq!(server.ok(&["config", "get", "--group", "other"]), "nothing is set\n");
+    assert_eq!(server.ok(&["config", "get", "--group", "other"]), "no settings are set\n");
     let all = json(&server.ok(&["config", "get", "--group", "other", "--all", "--json"]));
     assert_eq!(all["settings"].as_array().unwrap().len(), 17);
 }

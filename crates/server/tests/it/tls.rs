@@ -314,9 +314,9 @@ fn a_start_says_what_is_missing() {
         refused.err
     };
     let reported = start(&[]);
-    assert!(reported.contains("tls.certificate: kafka+tls=127.0.0.1:0 wants one"), "{reported}");
+    assert!(reported.contains("tls.certificate: kafka+tls=127.0.0.1:0 requires one"), "{reported}");
     let reported = start(&[format!("tls.certificate={certificate}")]);
-    assert!(reported.contains("tls.key: kafka+tls=127.0.0.1:0 wants one"), "{reported}");
+    assert!(reported.contains("tls.key: kafka+tls=127.0.0.1:0 requires one"), "{reported}");
     let reported = start(&[format!("tls.certificate={key}"), format!("tls.key={key}")]);
     assert!(reported.contains("has no certificate (PEM)"), "{reported}");
     let reported = start(&[format!("tls.certificate={certificate}"), format!("tls.key={certificate}")]);
@@ -326,7 +326,7 @@ fn a_start_says_what_is_missing() {
         format!("tls.key={key}"),
         "tls.client_auth=require".to_owned(),
     ]);
-    assert!(reported.contains("tls.client_ca: tls.client_auth wants one"), "{reported}");
+    assert!(reported.contains("tls.client_ca: tls.client_auth requires one"), "{reported}");
     assert!(!dir.join("data").exists(), "nothing was touched");
 }
 

@@ -1,4 +1,4 @@
-//! Every path of polylogue's own API, as its description has them, by who has not logged in and by who is no administrator.
+//! Every path of polylogue's own API, as described by OpenAPI, requested without a login and by a user who is not an administrator.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::common;
@@ -100,7 +100,7 @@ fn no_path_tells_or_changes_anything_for_who_is_no_administrator() {
                 "{method} {path}: {reported}"
             );
             let (status, reported) = ask(at, &method, &path, Some(CLERK));
-            let is_refused = status == 403 && reported.contains("clerk is no administrator");
+            let is_refused = status == 403 && reported.contains("clerk is not an administrator");
             assert!(is_refused && !reported.contains("hidden"), "{method} {path}: {reported}");
             count += 1;
         }

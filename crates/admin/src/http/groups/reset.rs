@@ -26,9 +26,9 @@ const COMMIT_VERSION: i16 = 10;
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 
-/// The topics of a reset with the numbers of their partitions, by name.
+/// The partitions to reset, by topic name.
 type Places = BTreeMap<String, (Arc<TopicInfo>, BTreeSet<i32>)>;
-/// An offset of each partition that has one.
+/// Offsets by topic and partition.
 type Offsets = BTreeMap<(String, i32), i64>;
 
 pub(in crate::http) async fn reset(
@@ -72,7 +72,7 @@ fn places(app: &App, wanted: &[ResetTopic]) -> Result<Places, Failure> {
     Ok(places)
 }
 
-/// An unknown group may be reset, too: it begins with these offsets.
+/// An unknown group may be reset too: the reset creates it.
 fn must_be_inactive(name: &str, found: GroupState) -> Result<(), Failure> {
     match found {
         GroupState::Empty | GroupState::Dead => Ok(()),
@@ -107,7 +107,7 @@ async fn committed(app: &App, name: &str, places: &Places) -> Result<Offsets, Fa
     Ok(offsets)
 }
 
-/// The offsets at a time, or at an end. Partitions without a message at or after the time are left out.
+/// Returns the offsets at a timestamp, or at an end. Partitions without a message at or after the timestamp are left out.
 async fn find(app: &App, places: &Places, timestamp: i64) -> Result<Offsets, Failure> {
     let partition =
         |number: &i32| ListOffsetsPartition { partition_index: *number, current_leader_epoch: -1, timestamp };
@@ -157,7 +157,9 @@ async fn plan(app: &App, to: ResetTo, places: &Places, before: &Offsets) -> Resu
                 ResetTo::TimeMs(_) => match at_time.get(&place) {
                     Some(offset) => (*offset, None),
                     None => {
-                        let text = format!("{name}-{number} has no message at or after that time: its end is taken");
+                        let text = format!(
+                            "{name}-{number} has no message at or after that time: the end of the partition is used"
+                        );
                         (end, Some(text))
                     }
                 },
@@ -176,7 +178,7 @@ async fn plan(app: &App, to: ResetTo, places: &Places, before: &Offsets) -> Resu
     Ok(offsets)
 }
 
-/// The offset, or the end of the partition that is nearer to it.
+/// Clamps the offset to the partition, with a note if it was changed.
 fn within(offset: i64, first: i64, end: i64, (name, number): &(String, i32)) -> (i64, Option<String>) {
     let note = |what: &str, value: i64| {
         let at = format!("for topic partition {name}-{number}. Value will be set to {value}");
@@ -201,7 +203,7 @@ async fn commit(app: &App, name: &str, places: &Places, offsets: &[ResetOffset])
             committed_metadata: Some("".into()),
         };
         let partitions = offsets.iter().filter(|offset| offset.topic == *topic_name).map(partition).collect();
-        // by id: a topic that has been created anew meanwhile is another one
+        // By id: a topic that was deleted and created again meanwhile is a different one.
         topics.push(OffsetCommitRequestTopic { topic_id: topic.id, partitions, ..OffsetCommitRequestTopic::default() });
     }
     let request = OffsetCommitRequest {
@@ -212,7 +214,7 @@ async fn commit(app: &App, name: &str, places: &Places, offsets: &[ResetOffset])
     };
     let response = ask::kafka(app, COMMIT_VERSION, &request).await?;
     for partition in response.topics.iter().flat_map(|topic| &topic.partitions) {
-        // what a group with members says to a client that is no member
+        // The error that a group with members returns to a client that is not a member.
         if partition.error_code == ErrorCode::UnknownMemberId.code() {
             must_be_inactive(name, state_of(app, name).await?)?;
             return Err(Failure::group_not_empty(format!("Group '{name}' had members a moment ago. Try again.")));

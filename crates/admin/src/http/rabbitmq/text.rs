@@ -1,11 +1,11 @@
-//! Prometheus' text format, which every scraper reads: RabbitMQ answers in it, whatever is asked for.
+//! Prometheus' text format: like RabbitMQ, the exporter ignores the `Accept` header.
 
 use std::fmt::{Display, Write as _};
 
-/// What is said of the answer.
+/// The content type.
 pub(super) const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a family is.
+/// The type of a family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Counter,
@@ -25,10 +25,10 @@ impl Kind {
     }
 }
 
-/// Labels and their values.
+/// Label names and values.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// Families, one after the other.
+/// The text of an exposition.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
@@ -40,14 +40,13 @@ pub(super) struct Series<'a> {
 }
 
 impl Text {
-    /// Begins a family.
+    /// Starts a family.
     pub(super) fn family<'a>(&'a mut self, kind: Kind, name: &'a str, help: &str) -> Series<'a> {
-        // Writing to a string does not fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
         Series { out: &mut self.0, name }
     }
 
-    /// A family with one series that has no labels.
+    /// Writes a family with one series that has no labels.
     pub(super) fn one(&mut self, kind: Kind, name: &str, help: &str, value: impl Display) {
         self.family(kind, name, help).with(&[], value);
     }
@@ -58,12 +57,12 @@ impl Text {
 }
 
 impl Series<'_> {
-    /// One of them.
+    /// Writes a series.
     pub(super) fn with(&mut self, labels: Labels<'_>, value: impl Display) {
         self.part("", labels, value);
     }
 
-    /// A part of one of a histogram.
+    /// Writes a series of a histogram, with the suffix of its name.
     pub(super) fn part(&mut self, suffix: &str, labels: Labels<'_>, value: impl Display) {
         let _ = write!(self.out, "{}{suffix}", self.name);
         for (at, (label, text)) in labels.iter().enumerate() {
