@@ -1,12 +1,12 @@
-//! The AMQP driver: as little client as there can be, so that what is measured is the broker; the same for every broker.
+//! The AMQP driver: a minimal client, so that the broker is measured; the same for every broker.
 //!
 //! ```text
 //!   thread "bench-produce"                                thread "bench-read"
 //!   schedule -> template, stamped -> socket               socket -> deliveries -> stamps verified, ages taken
-//!          <- confirms -> latencies                       -> acknowledgements, so many at once
+//!          <- confirms -> latencies                       -> acknowledgements, in batches
 //! ```
 //!
-//! A message goes as three frames in one buffer: method, header, body.
+//! A message is sent as three frames in one buffer: method, header, body.
 //!
 //! ```text
 //!   +------------------------------+----------------------------+-------------------------------+
@@ -15,8 +15,8 @@
 //!                                                                       ^ written for each message
 //! ```
 //!
-//! [`load`] is what queues are measured under; [`wire`] prepares a connection; [`input`] cuts frames; [`publisher`] and
-//! [`consumer`] are the two halves; [`template`] is a message that can be sent again and again.
+//! [`load`] has the parameters of queues; [`wire`] prepares a connection; [`input`] splits frames; [`publisher`] and
+//! [`consumer`] are the two halves; [`template`] is a reusable message.
 
 pub mod consumer;
 pub mod input;
@@ -29,15 +29,15 @@ use crate::contract::Spec;
 use crate::error::{BenchError, Result};
 use load::QueueLoad;
 
-/// What a spec says of queues.
+/// Returns a spec's queue parameters.
 ///
 /// # Errors
-/// When it says nothing: it is for another driver.
+/// It has none: it is for another driver.
 pub fn queues(spec: &Spec) -> Result<QueueLoad> {
     spec.queues.ok_or_else(|| BenchError::new(format!("the spec for topic {} says nothing of queues", spec.topic)))
 }
 
-/// The name of the queue of this number: what a partition is to Kafka's drivers.
+/// Returns the name of a queue, which is used like a partition of Kafka's drivers.
 #[must_use]
 pub fn queue_name(topic: &str, number: u32) -> String {
     format!("{topic}-{number}")
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(confirms.count(), 0, "there was nothing to wait for");
     }
 
-    /// The publisher's connection just went, and `RabbitMQ` had not routed all of it: its consumer was waited for until the run was given up.
+    /// Regression test: the publisher's connection was closed before `RabbitMQ` had routed everything, and its consumer was waited for until the timeout.
     #[test]
     fn messages_that_nobody_confirms_are_with_the_broker_when_their_publisher_goes() {
         let weak = QueueLoad { confirms: false, ack_every: 0, prefetch: 0, ..LOAD };
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!((done.out_of_order, done.lost, done.duplicated), (4, 0, 0), "{done:?}");
     }
 
-    /// As many are doubled, so that the run ends and is not waited for.
+    /// As many are duplicated, so that the run ends without a timeout.
     #[test]
     fn what_a_broker_loses_is_found() {
         let done = done(Faults { lose: 999, double: 998, ..Faults::default() }, |_| ());

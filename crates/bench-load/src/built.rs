@@ -1,5 +1,5 @@
-//! What programs a line was measured with. A commit does not tell: it is that of the checkout while the bench runs, and what runs was built
-//! before it.
+//! The programs that a line was measured with. The commit alone does not identify them: it is that of the checkout during the run, and programs may
+//! have been built before it.
 
 use crate::peers::about::about;
 use crate::target::{Programs, Target};
@@ -10,25 +10,25 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const READ_BYTES: usize = 1 << 20;
-/// What stands for a program that is not there.
+/// Stands for a missing program.
 const NONE: &str = "none";
 
-/// Programs by what is in them; those of a line and of now are the same when all of it is.
+/// Digests of the programs; two builds are equal if all digests are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Built {
-    /// This very bench.
+    /// The bench itself.
     pub bench: String,
     /// polylogue.
     pub polylogue: String,
-    /// The workers in other languages, without their jars: their poms are in the bench's checkout.
+    /// The workers in other languages, without their jars, which the bench's pom files determine.
     pub workers: String,
-    /// The version of the peer; empty of what has none.
+    /// The version of the peer; empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub peer: String,
 }
 
 impl Built {
-    /// What is there now; of no peer yet.
+    /// Returns the current programs, without a peer.
     #[must_use]
     pub fn now(programs: &Programs) -> Built {
         let mut workers = classes(&programs.java);
@@ -41,14 +41,14 @@ impl Built {
         }
     }
 
-    /// The same with the peer that a target is.
+    /// Adds the peer of a target.
     #[must_use]
     pub fn with_peer(&self, target: &Target, programs: &Programs) -> Built {
         Built { peer: about(target, programs).version.unwrap_or_default(), ..self.clone() }
     }
 }
 
-/// The compiled Java workers, in their order.
+/// Returns the compiled classes of the Java workers, in order.
 fn classes(java: &Path) -> Vec<PathBuf> {
     let list = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =
@@ -57,14 +57,14 @@ fn classes(java: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What is in these files, as one number; those that are not there are left out.
+/// Returns a digest of files; missing ones are left out.
 fn sum(files: &[PathBuf]) -> String {
     let (mut hasher, mut found) = (DefaultHasher::new(), false);
     let mut read = vec![0; READ_BYTES];
     for file in files {
         let Ok(mut open) = File::open(file) else { continue };
         found = true;
-        // Where one file ends and the next begins is a part of it.
+        // Lengths are included, so that file boundaries matter.
         let mut length = 0_u64;
         while let Ok(count @ 1..) = open.read(&mut read) {
             hasher.write(read.get(..count).unwrap_or_default());

@@ -1,10 +1,10 @@
-//! How busy a client was. One that can do no more hides what a broker could.
+//! How busy a client was. A saturated client hides the broker's limit.
 //!
 //! ```text
 //!   raw driver           one thread for each role: its processor time over the time of its run
-//!   AMQP driver          the same, and both roles at the same time: two threads
-//!   librdkafka, Java     two for each role, that of the application and that of the network, as far as there are cores for the client
-//!   perf-test            another program's process: /proc/PID/task/TID/stat, the thread that did most
+//!   AMQP driver          the same, with both roles concurrently: two threads
+//!   librdkafka, Java     two for each role, application and network, limited by the client's cores
+//!   perf-test            another program's process: /proc/PID/task/TID/stat, the busiest thread
 //! ```
 
 use crate::clock::{monotonic_ns, seconds};
@@ -14,13 +14,13 @@ use crate::sample::parse_stat;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// A client that is at least so busy is what limits its run. A share of what it can use.
+/// A client at least this busy is the limit of its run. A share of what it can use.
 pub const BOUND_SHARE: f64 = 0.85;
-/// What a JVM does at its start is not what it does later. Seconds.
+/// Time after the start of a JVM that is not representative. Seconds.
 const START_S: f64 = 2.0;
 
-/// How many threads of a client work for one role (to write, or to read) at a time; `None`: not shown by its processor time, which is
-/// looked at from outside.
+/// Returns the number of threads of a client that work for one role (write or read) concurrently; `None` if that is observed from
+/// outside.
 #[must_use]
 pub fn threads(driver: Driver) -> Option<usize> {
     match driver {
@@ -30,20 +30,20 @@ pub fn threads(driver: Driver) -> Option<usize> {
     }
 }
 
-/// The threads of a process at one moment.
+/// A sample of a process's threads.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Threads {
-    /// When. Seconds of the monotonic clock.
+    /// Time of the sample. Seconds of the monotonic clock.
     pub at_s: f64,
-    /// User and system time of each since it began, by its id. Seconds.
+    /// User and system time of each thread since its start, by id. Seconds.
     pub cpu_s: BTreeMap<u32, f64>,
 }
 
 impl Threads {
-    /// Looks at the threads of a process.
+    /// Samples the threads of a process.
     ///
     /// # Errors
-    /// When it is gone or belongs to another user.
+    /// It has ended or belongs to another user.
     pub fn take(pid: u32) -> Result<Threads> {
         let folder = format!("/proc/{pid}/task");
         let mut cpu_s = BTreeMap::new();
@@ -59,13 +59,13 @@ impl Threads {
     }
 }
 
-/// The share of a core that the busiest thread used, its process's first seconds left out; `None` of a process that ran for less.
+/// Returns the share of a core used by the busiest thread, without the process's first seconds; `None` if it ran for less.
 #[must_use]
 pub fn busiest(samples: &[Threads]) -> Option<f64> {
     let began_s = samples.first()?.at_s + START_S;
     let mut rest = samples.iter().skip_while(|sample| sample.at_s < began_s);
     let first = rest.next()?;
-    // A thread that ends takes its time with it: each counts to where it was last seen.
+    // A thread counts up to the sample in which it was last seen.
     let mut last: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     for sample in rest {
         last.extend(sample.cpu_s.iter().map(|(id, cpu_s)| (*id, (sample.at_s, *cpu_s))));

@@ -1,51 +1,51 @@
-//! The same memory for every broker: a control group, where this machine lets us have one.
+//! The same memory limit for every broker: a control group, if this machine permits one.
 //!
 //! ```text
-//!   /sys/fs/cgroup/<our own group>/polylogue-bench-PID-NAME/       one for each lane of a smoke run
+//!   /sys/fs/cgroup/<own group>/polylogue-bench-PID-NAME/           one for each lane of a smoke run
 //!        memory.max           limit, page cache included          "cold" means that the backlog does not fit
 //!        memory.swap.max      0
-//!        memory.stat          anon, file                          what of it is page cache
-//!        cgroup.procs         the broker and what it starts
+//!        memory.stat          anon, file                          the page cache
+//!        cgroup.procs         the broker and its children
 //! ```
 //!
-//! With version 1 the same files have other names: memory.limit_in_bytes, and `cache` in memory.stat. Where there is none (or a group that
-//! is not ours to divide) the backlog is instead four times what the machine has free.
+//! With version 1 the files have other names: memory.limit_in_bytes, and `cache` in memory.stat. Without a control group the backlog is instead
+//! four times the machine's available memory.
 
 use crate::error::{BenchError, Context, Result};
 use crate::host::available_bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where control groups are.
+/// Mount point of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
-/// How much larger than the page cache that a broker may have a backlog must be to be cold.
+/// Size of a cold backlog in multiples of the page cache that a broker may have.
 pub const COLD_FACTOR: u64 = 4;
 
-/// A group for one broker; it is removed when this value goes, after the broker.
+/// A group for one broker; removed when dropped, after the broker has ended.
 #[derive(Debug)]
 pub struct MemoryGroup {
     folder: PathBuf,
 }
 
 impl MemoryGroup {
-    /// The folder in which groups of ours may be made; `None`: the machine has none for us.
+    /// Returns the directory in which groups can be created; `None` if there is none.
     #[must_use]
     pub fn place() -> Option<PathBuf> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         place_in(Path::new(ROOT), &own).or_else(|| place_of_version_1(Path::new(ROOT), &own))
     }
 
-    /// Makes one in `place` that may use so many bytes. A process has one of a `name` at a time.
+    /// Creates a group in `place` with a limit. A process has one of a `name` at a time.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// The system refuses.
     pub fn create(place: &Path, name: &str, limit_bytes: u64) -> Result<MemoryGroup> {
         let folder = place.join(format!("polylogue-bench-{}-{name}", std::process::id()));
         let refused = || format!("cannot make the control group {}", folder.display());
         if !folder.is_dir() {
             fs::create_dir(&folder).context(refused)?;
         }
-        // Of version 1, when it is one.
+        // Version 1, if it exists.
         let old = folder.join("memory.limit_in_bytes");
         let limit = if old.exists() { old } else { folder.join("memory.max") };
         fs::write(limit, limit_bytes.to_string()).context(refused)?;
@@ -54,13 +54,13 @@ impl MemoryGroup {
         Ok(MemoryGroup { folder })
     }
 
-    /// The file into which a process writes its id to belong to it.
+    /// Returns the file to which a process writes its id to join the group.
     #[must_use]
     pub fn procs(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }
 
-    /// What tells its page cache.
+    /// Returns the file with the page cache.
     #[must_use]
     pub fn stat(&self) -> PathBuf {
         self.folder.join("memory.stat")
@@ -69,14 +69,14 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // A group in which something still runs stays; the next one takes its place.
+        // A group with running processes stays; the next one has another name.
         let _ = fs::remove_dir(&self.folder);
     }
 }
 
-/// Our own group below `root`, when it hands memory on to groups below it and lets us make some.
+/// Returns this process's group below `root`, if it delegates memory and is writable.
 fn place_in(root: &Path, own: &str) -> Option<PathBuf> {
-    // "0::/path" is version 2; with version 1 there are lines of other numbers, and memory is usually one of those.
+    // "0::/path" is version 2; version 1 has lines with other numbers, usually with memory among them.
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let folder = root.join(path);
     let handed_on = fs::read_to_string(folder.join("cgroup.subtree_control")).ok()?;
@@ -85,7 +85,7 @@ fn place_in(root: &Path, own: &str) -> Option<PathBuf> {
     ours.then_some(folder)
 }
 
-/// Our own group of memory's hierarchy below `root`, when it is of version 1 and lets us make some below it.
+/// Returns this process's group in the memory hierarchy below `root`, if it is of version 1 and writable.
 fn place_of_version_1(root: &Path, own: &str) -> Option<PathBuf> {
     let memory = |line: &str| {
         let (_, rest) = line.split_once(':')?;
@@ -93,13 +93,13 @@ fn place_of_version_1(root: &Path, own: &str) -> Option<PathBuf> {
         controllers.split(',').any(|controller| controller == "memory").then(|| path.to_owned())
     };
     let folder = root.join("memory").join(own.lines().find_map(memory)?);
-    // What is not charged to the groups above would not be bounded by them.
+    // Without hierarchical accounting the limits of parent groups would not apply.
     let counts = fs::read_to_string(folder.join("memory.use_hierarchy")).is_ok_and(|text| text.trim() == "1");
     let ours = counts && rustix::fs::access(&folder, rustix::fs::Access::WRITE_OK).is_ok();
     ours.then_some(folder)
 }
 
-/// The page cache of a group, of its memory.stat. Bytes.
+/// Returns the page cache of a group, from its memory.stat. Bytes.
 #[must_use]
 pub fn page_cache_bytes(stat: &Path) -> Option<u64> {
     parse_file(&fs::read_to_string(stat).ok()?)
@@ -110,20 +110,20 @@ fn parse_file(stat: &str) -> Option<u64> {
     of("file ").or_else(|| of("cache "))
 }
 
-/// What the limit of a broker's memory is like.
+/// The memory limit of a broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Room {
-    /// Its own group, with a limit. Bytes.
+    /// A group's limit. Bytes.
     Group(u64),
-    /// The machine's, of which so much was available. Bytes.
+    /// No group: the machine's available memory. Bytes.
     Machine(u64),
 }
 
 impl Room {
-    /// What a broker may use when it should get `limit_bytes`.
+    /// Returns the limit for a broker that should have `limit_bytes`.
     ///
     /// # Errors
-    /// When the machine does not tell what it has.
+    /// The machine's memory is unknown.
     pub fn of(limit_bytes: u64) -> Result<Room> {
         match MemoryGroup::place() {
             Some(_) => Ok(Room::Group(limit_bytes)),
@@ -131,7 +131,7 @@ impl Room {
         }
     }
 
-    /// The page cache that a broker may have at the most.
+    /// Returns the maximum page cache of a broker.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
@@ -139,16 +139,16 @@ impl Room {
         }
     }
 
-    /// The smallest backlog that is cold. Bytes.
+    /// Returns the minimum size of a cold backlog. Bytes.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {
         self.bytes().saturating_mul(COLD_FACTOR)
     }
 
-    /// Whether a backlog is too small, and what is wrong with it.
+    /// Checks the size of a backlog.
     ///
     /// # Errors
-    /// With what it should be.
+    /// It is too small, with the required size.
     pub fn check(&self, backlog_bytes: u64) -> Result<()> {
         if backlog_bytes >= self.backlog_bytes() {
             return Ok(());
@@ -195,13 +195,13 @@ mod tests {
         fs::write(group.stat(), "anon 5\nfile_mapped 6\nfile 4096\n").expect("a file");
         assert_eq!(page_cache_bytes(&group.stat()), Some(4_096));
 
-        // Two lanes of a smoke run had each other's limit.
+        // Regression: two lanes of a smoke run had each other's limit.
         let second = MemoryGroup::create(&own, "lane-1", 1 << 30).expect("another one");
         assert_ne!(group.procs(), second.procs());
         assert_eq!(fs::read_to_string(limit).expect("a limit"), (2_u64 << 30).to_string(), "as it was");
     }
 
-    /// Such machines were said to have no control groups, and would have needed a backlog of four times all of their memory.
+    /// Regression test: such machines were treated as without control groups, and would have needed a backlog of four times their memory.
     #[test]
     fn a_group_of_version_1_is_divided_too() {
         let root = root("v1");
@@ -212,7 +212,7 @@ mod tests {
         fs::write(own.join("memory.use_hierarchy"), "1\n").expect("a file");
         assert_eq!(place_of_version_1(root.path(), stated), Some(own.clone()));
         assert_eq!(place_of_version_1(root.path(), "0::/ours\n"), None, "version 2");
-        // The kernel makes the files; here the test does.
+        // Normally created by the kernel.
         let folder = own.join(format!("polylogue-bench-{}-run", std::process::id()));
         fs::create_dir(&folder).expect("a folder");
         fs::write(folder.join("memory.limit_in_bytes"), "").expect("a file");

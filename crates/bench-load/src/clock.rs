@@ -1,7 +1,7 @@
 //! The clocks of a measurement.
 //!
-//! Messages carry the wall time at which they should have been sent, so that another process can tell their age. Wall time
-//! may be set while a run goes on, so each process reads it once and counts on from there with the monotonic clock.
+//! Messages carry the wall time at which they should have been sent, so that another process can compute their age. Wall time
+//! may be adjusted during a run, so each process reads it once and continues with the monotonic clock.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::num::NonZeroU64;
@@ -18,13 +18,13 @@ fn nanoseconds(time: Timespec) -> u64 {
     seconds.saturating_mul(SECOND_NS).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Nanoseconds since an arbitrary moment; never goes back.
+/// Nanoseconds since an arbitrary moment; never decreases.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// Nanoseconds since the Unix epoch, as if the wall clock had not been set since the process began.
+/// Nanoseconds since the Unix epoch, ignoring adjustments of the clock since the process started.
 #[must_use]
 pub fn unix_ns() -> u64 {
     static EPOCH: OnceLock<u64> = OnceLock::new();
@@ -50,7 +50,7 @@ pub fn seconds(ns: u64) -> f64 {
     Duration::from_nanos(ns).as_secs_f64()
 }
 
-/// A time span for `poll`.
+/// Converts a duration for `poll`.
 #[must_use]
 pub fn timespec(ns: u64) -> Timespec {
     let part = |value: u64| value.try_into().unwrap_or(0);
@@ -65,8 +65,8 @@ pub fn wait_until(at_ns: u64) {
     }
 }
 
-/// Lets this thread be woken when its wait is over and not up to 50 microseconds later, which is the kernel's habit. A kernel
-/// that refuses leaves it at that: the slack is then part of every latency, on all sides alike.
+/// Reduces this thread's timer slack, which is 50 microseconds by default. If the kernel
+/// refuses, the slack is part of every latency, on all sides alike.
 pub fn wake_sharply() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }

@@ -1,4 +1,4 @@
-//! A worker's input and output: the same for every driver in every language.
+//! The protocol between the bench and a worker, the same for every driver in every language.
 //!
 //! ```text
 //!   polylogue-bench                                    worker (a process: `polylogue-bench worker`, Java, librdkafka)
@@ -7,47 +7,47 @@
 //!        |                                 {"ready":true} |
 //!        | <------------------ stdout ------------------- |
 //!        |   {"start_ns":1763...}\n                       |   Unix nanoseconds, a little ahead
-//!        |------------------- stdin --------------------> |   waits for it, then sends and reads
+//!        |   {"start_ns":1763...}\n                       |   Unix nanoseconds, slightly ahead
 //!        |           {"second":{"second":0,"sent":10000,..|   one line a second
 //!        |           {"second":{"second":1,...}}          |
-//!        | <--------------------------------------------- |   all that was sent is answered and read, or time is up
-//!        |           {"done":{...}}                       |   the last line; the worker ends with 0
+//!        | <--------------------------------------------- |   everything sent is answered and read, or timeout
+//!        |           {"done":{...}}                       |   the last line; the worker exits with 0
 //! ```
 //!
 //! ```text
 //!   start        start + warmup_ms               start + warmup_ms + window_ms
 //!     |--------------|---------------------------------|----------- drain -----------|
-//!       thrown away    latencies of what is due in here   answers and readers come to an end
+//!       discarded      latencies of messages due here     responses and readers reach their end
 //! ```
 //!
-//! With `open_warmup` the bench says when what is measured begins, because how long a warm-up takes is found out while it goes on:
+//! With `open_warmup` the bench sends the start of the window, because the length of a warm-up is determined while it runs:
 //!
 //! ```text
 //!   polylogue-bench                                              worker
 //!        |   {"start_ns":1763...}\n                                |   sends and reads; all of it is warm-up
 //!        | <-------------------------- {"second":{...}} ----------- |
-//!        |   {"measure_ns":1763...,"window_ms":60000}\n             |   one more line, a little ahead of `measure_ns`
-//!        |------------------------- stdin ------------------------> |   measures from then on, and ends a window later
+//!        |   {"measure_ns":1763...,"window_ms":60000}\n             |   one more line, slightly ahead of `measure_ns`
+//!        |------------------------- stdin ------------------------> |   measures from then on, and ends after the window
 //!
 //!   start             measure_ns              measure_ns + window_ms
 //!     |------------------|---------------------------------|----------- drain -----------|
 //! ```
 //!
-//! Its rules for a worker in any language:
-//! - After the start it goes on to read standard input, on a thread of its own: the line may come at any time, or never.
-//! - Until it comes, what is measured begins `warmup_ms` after the start and takes `window_ms`, as without `open_warmup`.
-//! - When it comes, both times of the run are moved to what it says: latencies count of what is due from `measure_ns` on, no message is due
-//!   from `measure_ns + window_ms` on, and the run must be over [`DRAIN_MS_MAX`] after that. Due times themselves do not move, and
-//!   the seconds go on to be counted from the start.
-//! - Only the first such line counts. One that is no good ends the run as a failed one; the end of the input is none.
-//! - Without `open_warmup` nothing follows the start, and a worker need not read on.
+//! Rules for a worker in any language:
+//! - After the start it continues to read standard input, on a separate thread: the line may arrive at any time, or never.
+//! - Until it arrives, the window starts `warmup_ms` after the start and lasts `window_ms`, as without `open_warmup`.
+//! - When it arrives, both times are replaced: latencies count for messages due from `measure_ns` on, no message is due
+//!   from `measure_ns + window_ms` on, and the run must be over [`DRAIN_MS_MAX`] after that. Due times do not move, and
+//!   seconds are still counted from the start.
+//! - Only the first such line counts. An invalid one fails the run; the end of the input does not.
+//! - Without `open_warmup` nothing follows the start, and a worker need not continue to read.
 //!
 //! With `messages` the run ends after that many instead of after its window, and every latency counts from `warmup_ms` on.
-//! A message is due by [`crate::schedule`] when there is a rate; without one it is due when it is handed to the client.
+//! A message is due by [`crate::schedule`] if there is a rate; otherwise when it is passed to the client.
 //! Its content is that of [`crate::stamp`]: sequences count from 0 for each producer and partition.
 //!
-//! A producer stays with a partition until it has written `batch_bytes` to it, then goes on to the next: what Kafka's producer
-//! does with messages without a key (KIP-794). The raw driver goes on after each batch, so it touches more partitions.
+//! A producer keeps a partition until it has written `batch_bytes` to it, then uses the next one, as Kafka's producer
+//! does for messages without a key (KIP-794). The raw driver changes after each batch, so it uses more partitions.
 
 mod shape;
 
@@ -60,23 +60,23 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::str::FromStr;
 
-/// The longest line that is read from a worker. Bytes; two histograms make up most of it.
+/// The maximum length of a worker's line. Bytes; two histograms make up most of it.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
-/// How long a worker may take to send, be answered and read to the end after its time is over. Milliseconds.
+/// Time for a worker to send, be answered and read to the end after its window. Milliseconds.
 pub const DRAIN_MS_MAX: u64 = 60_000;
 
 /// Where readers start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum From {
-    /// At the first message that there is.
+    /// At the first message.
     #[default]
     Beginning,
-    /// After the last message there is when the worker says that it is ready.
+    /// After the last message at the time when the worker is ready.
     End,
 }
 
-/// Which client the Java worker takes.
+/// The client of the Java worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
@@ -96,11 +96,11 @@ pub enum System {
 }
 
 impl System {
-    /// All of them.
+    /// All systems.
     pub const ALL: [System; 6] =
         [System::Kafka, System::Rabbitmq, System::RabbitmqStream, System::Pulsar, System::Rocketmq, System::Tubemq];
 
-    /// The name in a spec and on the command line.
+    /// Returns the name in a spec and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -113,8 +113,8 @@ impl System {
         }
     }
 
-    /// Whether messages that one producer has sent to one partition, several at a time, are there in the order in which they were
-    /// sent. `RocketMQ` and `TubeMQ` promise that only to a producer that waits for each answer: with them disorder is reported, and is no
+    /// Whether pipelined messages of one producer to one partition are stored in the order in which they were
+    /// sent. `RocketMQ` and `TubeMQ` guarantee that only for a producer that waits for each response: for them disorder is reported, and is not a
     /// failure.
     #[must_use]
     pub fn keeps_order_of_pipelined(self) -> bool {
@@ -138,7 +138,7 @@ impl FromStr for System {
     }
 }
 
-/// How often readers tell the broker how far they are, by default: what Kafka's and `RocketMQ`'s clients do by themselves.
+/// Interval at which readers commit their positions by default: that of Kafka's and `RocketMQ`'s clients.
 pub const COMMIT_MS: u64 = 5_000;
 
 fn commit_ms() -> u64 {
@@ -153,9 +153,9 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// What a worker does.
+/// The load of a worker.
 ///
-/// What the fields become with the official Java clients, each applied as nearly the same as the client allows:
+/// Meaning of the fields for the official Java clients, each as similar as the client allows:
 ///
 /// | | `batch_bytes` | `linger_us` | `in_flight` | `commit_ms` |
 /// |---|---|---|---|---|
@@ -172,74 +172,74 @@ fn is_false(value: &bool) -> bool {
 pub struct Spec {
     /// The broker, `HOST:PORT`.
     pub bootstrap: String,
-    /// The topic; it exists, or is made (`create`).
+    /// The topic; it exists, or is created (`create`).
     pub topic: String,
     /// Its partitions.
     pub partitions: u32,
-    /// Producers, each with a connection of its own. 0: only reads.
+    /// Producers, each with its own connection. 0: only reads.
     pub producers: u32,
-    /// The number of the first producer. Those of a topic's runs differ.
+    /// The number of the first producer; differs between runs on a topic.
     pub producer_base: u32,
-    /// Readers of each group, each with a connection of its own; they share the partitions between them.
+    /// Readers of each group, each with its own connection; they share the partitions.
     pub consumers: u32,
     /// Groups, each of which reads everything. 0: only writes.
     pub groups: u32,
     /// Bytes of a message's value; at least [`crate::stamp::STAMP_BYTES`].
     pub message_bytes: u32,
-    /// Messages a second over all producers; 0: as fast as it goes.
+    /// Messages per second over all producers; 0: unlimited.
     pub rate: u64,
-    /// Ends after so many messages over all producers; 0: after its time.
+    /// Ends after this many messages over all producers; 0: by time.
     pub messages: u64,
-    /// What is thrown away at the start; with `open_warmup` the most that is. Milliseconds.
+    /// Discarded time at the start; with `open_warmup` its maximum. Milliseconds.
     pub warmup_ms: u64,
-    /// What is measured. Milliseconds; with `messages` the longest time that the run may take.
+    /// Measured time. Milliseconds; with `messages` the timeout of the run.
     pub window_ms: u64,
-    /// The most that a batch holds. Bytes; smaller than a message: one message a batch.
+    /// The maximum size of a batch. Bytes; smaller than a message: one message per batch.
     pub batch_bytes: u32,
     /// How long a message may wait for others. Microseconds.
     pub linger_us: u64,
-    /// Batches that the raw driver puts into a request, each for another partition; the others decide for themselves.
+    /// Batches per request of the raw driver, each for another partition; other drivers decide themselves.
     pub batches_per_request: u32,
-    /// Unanswered requests of a producer at a time.
+    /// Requests in flight per producer.
     pub in_flight: u32,
     /// Where readers start.
     pub from: From,
-    /// How many messages a group should find, when none of its producers is in this worker; else 0.
+    /// Number of messages that a group should find if none of its producers is in this worker; otherwise 0.
     pub expect: u64,
-    /// The fastest that all readers together may read. Bytes a second; 0: as fast as it goes.
+    /// The maximum rate of all readers together. Bytes per second; 0: unlimited.
     pub read_bytes_per_s_max: u64,
-    /// Whether its worker gets a core only while it is otherwise idle; see [`Load::reader_gives_way`](crate::matrix::Load::reader_gives_way).
-    /// Its starter sets that: the worker does not know.
+    /// Whether the worker has idle priority; see [`Load::reader_gives_way`](crate::matrix::Load::reader_gives_way).
+    /// Set by its starter: the worker does not know.
     #[serde(skip)]
     pub gives_way: bool,
-    /// Whether what is read is verified. Off only against a broker that answers with canned messages.
+    /// Whether read messages are verified. Off only for a broker that returns canned messages.
     pub verify: bool,
-    /// For the AMQP driver: partitions are queues, and `in_flight` counts messages that are not confirmed. Other drivers are not
-    /// shown it.
+    /// For the AMQP driver: partitions are queues, and `in_flight` counts unconfirmed messages. Not sent to other
+    /// drivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<QueueLoad>,
-    /// Whether the bench says while the worker runs when what is measured begins ([`Measure`]).
+    /// Whether the bench sends the start of the window while the worker runs ([`Measure`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_warmup: bool,
-    /// Whatever else the load is like.
+    /// Further properties of the load.
     #[serde(default, skip_serializing_if = "Shape::is_plain")]
     pub shape: Shape,
-    /// Which client the Java worker takes.
+    /// The client of the Java worker.
     #[serde(default, skip_serializing_if = "System::is_kafka")]
     pub system: System,
-    /// Whether the Java worker makes the topic with its partitions, unless it is there, before it is ready.
+    /// Whether the Java worker creates the topic with its partitions, unless it exists, before it is ready.
     #[serde(default, skip_serializing_if = "is_false")]
     pub create: bool,
-    /// Where a system is administered whose topics are made somewhere else than where messages go, `HOST:PORT`; without, they must be there.
+    /// Administration address of a system that creates topics elsewhere, `HOST:PORT`; without it they must exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
-    /// How often the readers of the Java worker tell the broker how far they are. Milliseconds.
+    /// Interval at which the readers of the Java worker commit their positions. Milliseconds.
     #[serde(default = "commit_ms", skip_serializing_if = "is_commit_ms")]
     pub commit_ms: u64,
 }
 
 impl Spec {
-    /// Whether a worker can do that.
+    /// Checks that a worker can run it.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -270,7 +270,7 @@ impl Spec {
         self.shape.wrong(self.groups).map_or(Ok(()), |what| wrong(&what))
     }
 
-    /// Partitions of all topics together.
+    /// Total number of partitions of all topics.
     #[must_use]
     pub fn places(&self) -> u32 {
         self.partitions.saturating_mul(self.shape.topics)
@@ -282,14 +282,14 @@ impl Spec {
         topic_name(&self.topic, self.shape.topics, number)
     }
 
-    /// How many places a group reads: the first ones.
+    /// Returns how many places a group reads: the first ones.
     #[must_use]
     pub fn places_of(&self, group: u32) -> u32 {
         let topics = self.shape.filters(group, self.groups).map_or(self.shape.topics, |filter| filter.topics);
         self.partitions.saturating_mul(topics)
     }
 
-    /// How many messages of this size a batch holds, at least one. What frames them is not counted.
+    /// Returns how many messages of this size fit into a batch, at least one. Framing is not counted.
     #[must_use]
     pub fn records_per_batch(&self) -> usize {
         (self.batch_bytes / self.message_bytes.max(1)).max(1) as usize
@@ -298,7 +298,7 @@ impl Spec {
 
 #[cfg(any(test, feature = "testing"))]
 impl Spec {
-    /// One that can be run.
+    /// A valid spec.
     pub fn example() -> Spec {
         Spec {
             bootstrap: "127.0.0.1:1".to_owned(),
@@ -344,39 +344,39 @@ pub struct Start {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// When what is measured begins. Unix nanoseconds.
+    /// When the window starts. Unix nanoseconds.
     pub measure_ns: u64,
-    /// How long it takes. Milliseconds.
+    /// Length of the window. Milliseconds.
     pub window_ms: u64,
 }
 
-/// The seconds of a run that are wholly in its window; none of a short one.
+/// Returns the seconds of a run that are wholly in its window; none for a short one.
 pub fn whole_seconds(warmup_ms: u64, window_ms: u64) -> Range<u64> {
     warmup_ms.div_ceil(1_000)..(warmup_ms + window_ms) / 1_000
 }
 
-/// What happened in one second.
+/// The report of one second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Second {
-    /// Counted from the start.
+    /// Number of the second, from the start.
     pub second: u64,
-    /// Messages handed to the client.
+    /// Messages passed to the client.
     pub sent: u64,
     /// Messages acknowledged.
     pub acked: u64,
     /// Messages read, over all groups.
     pub received: u64,
-    /// The longest publish latency. Nanoseconds.
+    /// The maximum publish latency. Nanoseconds.
     pub publish_max_ns: u64,
     /// Its 99th percentile. Nanoseconds; absent with too few samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish_p99_ns: Option<u64>,
-    /// The longest end-to-end latency. Nanoseconds.
+    /// The maximum end-to-end latency. Nanoseconds.
     pub end_to_end_max_ns: u64,
     /// Its 99th percentile. Nanoseconds; absent with too few samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_to_end_p99_ns: Option<u64>,
-    /// All latencies of the second, where they were asked for ([`Shape::histograms`]): HdrHistogram V2, compressed, base64.
+    /// All latencies of the second, if requested ([`Shape::histograms`]): HdrHistogram V2, compressed, base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish: Option<String>,
     /// Likewise.
@@ -384,27 +384,27 @@ pub struct Second {
     pub end_to_end: Option<String>,
 }
 
-/// What became of the run.
+/// The final report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Done {
-    /// Messages handed to the client.
+    /// Messages passed to the client.
     pub sent: u64,
     /// Messages acknowledged.
     pub acked: u64,
-    /// Messages due in the window that count as acknowledged, where nothing is and so no latency of publishing says how many: they count
+    /// Messages due in the window that count as acknowledged without confirms, when there is no publish latency: they count
     /// when the socket has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_acked: Option<u64>,
-    /// Messages refused or never answered.
+    /// Messages refused or not answered.
     pub errors: u64,
-    /// The first thing that went wrong.
+    /// The first error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Different messages read, over all groups.
+    /// Distinct messages read, over all groups.
     pub received: u64,
-    /// Messages that were acknowledged, or that later ones followed, and that were not read, over all groups.
+    /// Messages that were acknowledged, or followed by later ones, and not read, over all groups.
     pub lost: u64,
-    /// Of these the ones that later ones followed: they are lost, however many are still to be read.
+    /// Those followed by later ones: they are lost, however many are still to be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holes: Option<u64>,
     /// Messages read again.
@@ -419,17 +419,17 @@ pub struct Done {
     pub read_s: f64,
     /// Bytes of values read.
     pub read_bytes: u64,
-    /// From due to acknowledged, of messages due in the window: HdrHistogram V2, compressed, base64; nanoseconds.
+    /// Latency from due to acknowledged, of messages due in the window: HdrHistogram V2, compressed, base64; nanoseconds.
     pub publish: String,
-    /// From due to read, likewise.
+    /// Latency from due to read, likewise.
     pub end_to_end: String,
 }
 
 impl Done {
-    /// Messages due in the window that were acknowledged, or counted for it.
+    /// Returns the number of messages due in the window that were acknowledged, or count as such.
     ///
     /// # Errors
-    /// When the histogram of publishing is none.
+    /// The publish histogram is invalid.
     pub fn acked_in_window(&self) -> Result<u64> {
         match self.window_acked {
             Some(count) => Ok(count),
@@ -438,23 +438,23 @@ impl Done {
     }
 }
 
-/// A line that a worker writes.
+/// A line of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// It can start.
+    /// The worker is ready to start.
     Ready(bool),
-    /// A second has passed.
+    /// The report of a second.
     Second(Second),
-    /// It has ended.
+    /// The final report.
     Done(Box<Done>),
 }
 
 impl Line {
-    /// Reads a line of a worker.
+    /// Parses a line of a worker.
     ///
     /// # Errors
-    /// When it is not one.
+    /// It is invalid.
     pub fn parse(text: &str) -> Result<Line> {
         if text.len() > LINE_BYTES_MAX {
             return Err(BenchError::new(format!(
@@ -466,16 +466,16 @@ impl Line {
             .context(|| format!("a worker wrote {:?}, which is no line of the contract", shorten(text)))
     }
 
-    /// The line, without its end.
+    /// Returns the line, without its end.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
+    /// It cannot be encoded as JSON.
     pub fn to_text(&self) -> Result<String> {
         serde_json::to_string(self).context(|| "cannot write a line".to_owned())
     }
 }
 
-/// What is shown of a text that is no good. Characters.
+/// Length at which an invalid text is truncated in errors. Characters.
 const SHOWN_MAX: usize = 200;
 
 fn shorten(text: &str) -> String {
@@ -531,7 +531,7 @@ mod tests {
         assert!("nats".parse::<System>().is_err());
     }
 
-    /// Workers that were built before these fields existed refuse what they do not know.
+    /// Workers built before these fields existed refuse unknown ones.
     #[test]
     fn what_is_as_always_is_not_told() {
         let text = serde_json::to_string(&Spec::example()).expect("JSON");

@@ -1,4 +1,4 @@
-//! Starting workers, whatever they are written in, and listening to them.
+//! Starts workers in any language, and reads their reports.
 
 use crate::clock::{MS_NS, unix_ns};
 use crate::contract::{DRAIN_MS_MAX, Done, Line, Measure, Second, Spec, Start, System};
@@ -14,17 +14,17 @@ use std::process::{ChildStdin, Command};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a worker may take until it is ready: a JVM that makes a topic and joins ten groups takes a while.
+/// Timeout until a worker is ready: a JVM that creates a topic and joins ten groups takes a while.
 pub const READY_PATIENCE: Duration = Duration::from_secs(240);
-/// A worker says something every second; it may be held up.
+/// Timeout for a worker's next line. It sends one every second, but may be delayed.
 pub const LINE_PATIENCE: Duration = Duration::from_millis(2 * DRAIN_MS_MAX);
-/// How long a worker may tell of seconds after the drain of its run should be over: a client that does not come to its end must not keep
+/// How long a worker may continue to report seconds after the drain of its run should be over: a client that never ends must not block
 /// the run. Milliseconds.
 pub const OVERDUE_MS_MAX: u64 = 60_000;
-/// From the word to the first message: every worker has heard it by then. Nanoseconds.
+/// Time from the start command to the first message: every worker has received it by then. Nanoseconds.
 pub const START_AFTER_NS: u64 = 300 * MS_NS;
-/// What a client's JVM gets: memory enough, Kafka's own collector settings, and the quick compiler alone. With the other one, compiling took
-/// most of a core for minutes: of 13 s of CPU for 13 s at 1,000 messages a second 7 were its, and no latency could be compared.
+/// JVM options of clients: enough memory, Kafka's own collector settings, and only the quick compiler. The other one used
+/// most of a core for minutes: 7 of 13 s of CPU for 13 s at 1,000 messages per second, and no latency could be compared.
 const CLIENT_JVM: [&str; 5] =
     ["-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:TieredStopAtLevel=1"];
 
@@ -44,7 +44,7 @@ pub enum Driver {
 }
 
 impl Driver {
-    /// The name in results and on the command line.
+    /// Returns the name in results and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,16 +56,16 @@ impl Driver {
         }
     }
 
-    /// Whether it is a program of the machine's own instructions: one that a JVM does not stop now and then.
+    /// Whether it is a native program, without the pauses of a JVM.
     #[must_use]
     pub fn is_native(self) -> bool {
         matches!(self, Driver::Raw | Driver::Amqp | Driver::Librdkafka)
     }
 
-    /// The command of the worker.
+    /// Returns the command of the worker.
     ///
     /// # Errors
-    /// When this client is no worker.
+    /// This client is not a worker.
     pub fn command(self, programs: &Programs, system: System, place: &Path) -> Result<Command> {
         match self {
             Driver::Raw | Driver::Amqp => {
@@ -110,56 +110,56 @@ impl FromStr for Driver {
     }
 }
 
-/// What a worker has reported.
+/// The reports of a worker.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WorkerReport {
-    /// What became of its run.
+    /// The final report.
     pub done: Done,
-    /// Second by second.
+    /// The reports of each second.
     pub seconds: Vec<Second>,
 }
 
-/// Who goes along with the workers of a run.
+/// Observes the workers of a run.
 pub trait Watch {
-    /// All workers, with these process ids, have been instructed to start at `start_ns` (Unix nanoseconds), which is a little ahead.
+    /// All workers, with these process ids, were sent the start at `start_ns` (Unix nanoseconds), which is slightly ahead.
     ///
     /// # Errors
-    /// What makes the run useless.
+    /// The run cannot be used.
     fn started(&mut self, pids: &[u32], start_ns: u64) -> Result<()> {
         let _ = (pids, start_ns);
         Ok(())
     }
 
-    /// The first worker has reported a second. Gives what ends an open warm-up, once; it goes to all workers.
+    /// The first worker has reported a second. Returns the end of an open warm-up, once; it is sent to all workers.
     fn second(&mut self, second: &Second) -> Option<Measure>;
 
-    /// Whether the workers are to be ended now: then what the first one has reported so far is all that there will be.
+    /// Whether the workers must be ended now: then the reports of the first one so far are all there are.
     fn stops(&self) -> bool {
         false
     }
 }
 
-/// Until when the workers of a run must have come to their end. Unix nanoseconds.
+/// Deadline for the workers of a run. Unix nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Bound(u64);
 
 impl Bound {
-    /// `after_ms` after the window of the longest of these, which start at `start_ns`.
+    /// Returns `after_ms` after the longest window of these specs, which start at `start_ns`.
     pub fn of(specs: &[Spec], start_ns: u64, after_ms: u64) -> Bound {
         let longest_ms = specs.iter().map(|spec| spec.warmup_ms.saturating_add(spec.window_ms)).max().unwrap_or(0);
         Bound(start_ns.saturating_add(longest_ms.saturating_add(after_ms).saturating_mul(MS_NS)))
     }
 
-    /// A warm-up has ended: what is measured may end later than it was said to.
+    /// A warm-up has ended: the window may end later than planned.
     fn measure(&mut self, stated: &Measure, after_ms: u64) {
         let end_ns = stated.measure_ns.saturating_add(stated.window_ms.saturating_add(after_ms).saturating_mul(MS_NS));
         self.0 = self.0.max(end_ns);
     }
 
-    /// Goes on, or not.
+    /// Checks the deadline.
     ///
     /// # Errors
-    /// When time is over.
+    /// It has passed.
     pub fn check(self, driver: Driver) -> Result<()> {
         if unix_ns() <= self.0 {
             return Ok(());
@@ -170,7 +170,7 @@ impl Bound {
     }
 }
 
-/// Who only listens.
+/// An observer that only listens.
 struct Listener<'a>(&'a mut dyn FnMut(&Second));
 
 impl Watch for Listener<'_> {
@@ -180,10 +180,10 @@ impl Watch for Listener<'_> {
     }
 }
 
-/// Runs one worker for each spec, all at the same time, and returns what each has reported. `each_second` hears the first one.
+/// Runs one worker for each spec concurrently, and returns their reports. `each_second` is called with those of the first one.
 ///
 /// # Errors
-/// When a worker fails, says nothing, or the user wants to stop.
+/// A worker fails or does not respond, or the user interrupts.
 pub fn drive(
     driver: Driver,
     specs: &[Spec],
@@ -276,7 +276,7 @@ fn drive_bounded(
     Ok(all)
 }
 
-/// Writes a line to every worker.
+/// Sends a line to every worker.
 fn tell_all<T: Serialize>(workers: &[Process], inputs: &mut [ChildStdin], what: &T) -> Result<()> {
     let line = serde_json::to_string(what).context(|| "cannot write a line".to_owned())?;
     for (worker, input) in workers.iter().zip(inputs) {
@@ -292,7 +292,7 @@ mod tests {
     use crate::process::Folder;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A client that sat in a call for ever kept its worker telling of empty seconds, and the comparison with it.
+    /// Regression test: a client blocked in a call kept its worker reporting empty seconds, and blocked the comparison.
     #[test]
     fn a_worker_that_never_comes_to_its_end_is_ended() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-endless-{}", std::process::id()));

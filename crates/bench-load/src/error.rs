@@ -1,4 +1,4 @@
-//! Errors of a benchmark, for people: one text.
+//! Errors of the bench: a text.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchError(String);
 
-/// What may go wrong.
+/// A result with such an error.
 pub type Result<T> = std::result::Result<T, BenchError>;
 
 impl BenchError {
@@ -24,12 +24,12 @@ impl fmt::Display for BenchError {
 
 impl std::error::Error for BenchError {}
 
-/// Says what was being done when something failed.
+/// Adds what was being done to an error.
 pub trait Context<T> {
-    /// The value, or an error of `what` and the cause.
+    /// Returns the value, or an error of `what` and the cause.
     ///
     /// # Errors
-    /// When there is no value.
+    /// There is no value.
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

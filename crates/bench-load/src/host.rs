@@ -1,47 +1,47 @@
-//! What the machine says of a run beside what the broker's process says: the device, the page cache, connections, the network.
+//! The machine's figures during a run, in addition to the broker's process: the device, the page cache, connections, the network.
 //!
 //! ```text
-//!   /proc/diskstats    the line of the device that holds the data folder     operations, bytes, time with work to do
+//!   /proc/diskstats    the line of the device with the data directory        operations, bytes, busy time
 //!   /proc/meminfo      Cached - Shmem                                        page cache of the machine; brokers run one at a time
-//!   /proc/net/dev      the line "lo"                                         what went over the loopback, clients and broker together
+//!   /proc/net/dev      the line "lo"                                         loopback traffic of clients and broker
 //!   /proc/net/tcp, tcp6    established ones with the broker's local port     connections
-//!   /proc/net/sockstat, sockstat6    TCP sockets in use                      whether they have changed
+//!   /proc/net/sockstat, sockstat6    TCP sockets in use                      whether connections have changed
 //! ```
 //!
-//! Each is one small file, but for the connections: their list takes the system 3 ms, twice, however few there are (it goes through a table that
-//! is sized by the machine's memory), in which nothing else has that core. So it is looked at when the number of sockets has changed, and with
-//! many of them every tenth time only.
+//! Each is a small file, except for the connections: the kernel takes 3 ms for their list, twice, however few there are (it scans a table
+//! sized by the machine's memory), and occupies a core. So it is read only after the number of sockets has changed, and with
+//! many of them every tenth time.
 
 use crate::error::{BenchError, Context, Result};
 use rustix::fs::{major, minor};
 use std::fs;
 use std::path::Path;
 
-/// Sectors of /proc/diskstats are of this size, whatever those of the device are. Bytes.
+/// The sector size of /proc/diskstats, whatever the device's is. Bytes.
 const SECTOR_BYTES: u64 = 512;
-/// With more sockets than this on the machine connections are looked at every [`SELDOM`]th time: their list grows with them.
+/// With more sockets than this on the machine connections are read every [`SELDOM`]th time: the time for their list grows with them.
 const SOCKETS_MAX: u64 = 2_000;
 /// See [`SOCKETS_MAX`].
 const SELDOM: u64 = 10;
-/// An established connection, as /proc/net/tcp says it.
+/// The state of an established connection in /proc/net/tcp.
 const ESTABLISHED: &str = "01";
-/// Where it stands: place of the state in a line, after the number, the local and the remote address.
+/// Index of the state in a line, after the number, the local and the remote address.
 const STATE: usize = 3;
 
-/// What a device has done since the machine was started.
+/// A device's counters since the machine was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Device {
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Operations: reads, writes and flushes that it has ended.
+    /// Completed operations: reads, writes and flushes.
     pub operations: u64,
-    /// Time in which it had something to do. Milliseconds.
+    /// Busy time. Milliseconds.
     pub busy_ms: u64,
 }
 
-/// Which device holds a folder: its numbers, where it is one of its own.
+/// The device of a directory, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceId {
     major: u32,
@@ -49,16 +49,16 @@ pub struct DeviceId {
 }
 
 impl DeviceId {
-    /// The device of a folder. A file system that is on no device of its own (in memory, or in layers) has none in /proc/diskstats.
+    /// Returns the device of a directory. A file system without a device (in memory, or an overlay) is not in /proc/diskstats.
     ///
     /// # Errors
-    /// When the folder is not there.
+    /// The directory does not exist.
     pub fn of(folder: &Path) -> Result<DeviceId> {
         let found = rustix::fs::stat(folder).context(|| format!("cannot look at {}", folder.display()))?;
         Ok(DeviceId { major: major(found.st_dev), minor: minor(found.st_dev) })
     }
 
-    /// What it has done; `None` when the system does not count it.
+    /// Returns its counters; `None` if the system has none.
     #[must_use]
     pub fn take(self) -> Option<Device> {
         parse_diskstats(&fs::read_to_string("/proc/diskstats").ok()?, self)
@@ -82,7 +82,7 @@ fn parse_diskstats(text: &str, id: DeviceId) -> Option<Device> {
     })
 }
 
-/// What the page cache of the machine holds, without what is shared memory. Bytes.
+/// Returns the page cache of the machine, without shared memory. Bytes.
 #[must_use]
 pub fn page_cache_bytes() -> Option<u64> {
     parse_page_cache(&fs::read_to_string("/proc/meminfo").ok()?)
@@ -93,24 +93,24 @@ fn parse_page_cache(text: &str) -> Option<u64> {
     Some(kib("Cached")?.saturating_sub(kib("Shmem").unwrap_or(0)).saturating_mul(1_024))
 }
 
-/// Unused memory: what is free, and the page cache as far as it can be given up. Bytes.
+/// Returns the available memory: free, and reclaimable page cache. Bytes.
 ///
 /// # Errors
-/// When the machine does not tell.
+/// It is unknown.
 pub fn available_bytes() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo").context(|| "cannot read /proc/meminfo".to_owned())?;
     let kib = crate::sample::field(&text, "MemAvailable");
     kib.map(|kib| kib.saturating_mul(1_024)).ok_or_else(|| BenchError::new("/proc/meminfo tells no MemAvailable"))
 }
 
-/// Bytes that have gone over the loopback since the machine was started.
+/// Returns the bytes sent over the loopback since the machine was started.
 #[must_use]
 pub fn loopback_bytes() -> Option<u64> {
     parse_loopback(&fs::read_to_string("/proc/net/dev").ok()?)
 }
 
 fn parse_loopback(text: &str) -> Option<u64> {
-    // What is sent on it is received on it: one of both is all.
+    // Sent and received bytes are the same.
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
@@ -120,19 +120,19 @@ fn parse_loopback(text: &str) -> Option<u64> {
 pub struct Connections {
     port: u16,
     looks: u64,
-    /// The sockets of the machine when they were counted.
+    /// Number of sockets of the machine at the last count.
     sockets: Option<u64>,
     last: Option<u64>,
 }
 
 impl Connections {
-    /// Of this local port.
+    /// Counts connections of this local port.
     #[must_use]
     pub fn of(port: u16) -> Connections {
         Connections { port, looks: 0, sockets: None, last: None }
     }
 
-    /// How many there are; with many sockets on the machine, how many there were a moment ago.
+    /// Returns their number; with many sockets on the machine, a recent one.
     pub fn take(&mut self) -> Option<u64> {
         let texts =
             ["/proc/net/sockstat", "/proc/net/sockstat6"].map(|path| fs::read_to_string(path).unwrap_or_default());
@@ -146,7 +146,7 @@ impl Connections {
         self.last
     }
 
-    /// Whether they are to be counted again, when the machine has so many sockets.
+    /// Whether they must be counted again, given the number of sockets.
     fn is_stale(&self, sockets: Option<u64>) -> bool {
         let skipped = sockets > Some(SOCKETS_MAX) && !self.looks.is_multiple_of(SELDOM);
         let same = sockets.is_some() && sockets == self.sockets;
@@ -154,7 +154,7 @@ impl Connections {
     }
 }
 
-/// TCP sockets of both kinds; `None` when the system does not tell.
+/// Returns the number of TCP sockets of both kinds; `None` if unknown.
 fn sockets_in_use(texts: &[String]) -> Option<u64> {
     let of = |line: &str| {
         let stated = line.strip_prefix("TCP: inuse ").or_else(|| line.strip_prefix("TCP6: inuse "))?;
@@ -197,13 +197,13 @@ mod tests {
         assert_eq!(parse_diskstats(older, DeviceId { major: 8, minor: 1 }).map(|d| d.operations), Some(130));
     }
 
-    /// What this very process has written and flushed, and no other process less, is on the device.
+    /// At least what this process has written and flushed is counted for the device.
     #[test]
     fn what_is_flushed_is_seen_on_the_device() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-device-{}", std::process::id()));
         let folder = Folder::create(&place).expect("a folder");
         let id = DeviceId::of(folder.path()).expect("it is there");
-        // A machine whose temporary folder is in memory has nothing to see.
+        // If the temporary directory is in memory there is nothing to see.
         let Some(before) = id.take() else { return };
         let bytes = 16 << 20;
         let mut file = fs::File::create(folder.path().join("written")).expect("a file");
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(Connections::of(address.port()).take(), Some(held.len() as u64));
     }
 
-    /// Their list was read each second, which took the client's core from it for 3 ms, twice: it was seen in p99.9 of every broker.
+    /// Regression test: the list was read each second, which took the client's core for 3 ms, twice: visible in p99.9 of every broker.
     #[test]
     fn connections_are_counted_again_when_sockets_have_changed() {
         let mut connections = Connections::of(1);

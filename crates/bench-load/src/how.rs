@@ -1,32 +1,32 @@
-//! How a load is measured: what is the same for every target, and stands in the conditions.
+//! How a load is measured: the same for every target, and part of the conditions.
 
 use crate::cgroup::{MemoryGroup, Room};
 use crate::ladder::Ladder;
 use crate::pin::Split;
 use crate::steady::Steadiness;
 
-/// When a warm-up is over.
+/// When a warm-up ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WarmUp {
-    /// When its time is.
+    /// After its time.
     #[default]
     Fixed,
-    /// When nothing changes any more; its time is then the longest that it may take.
+    /// When the run is steady; its time is then the maximum.
     Steady(Steadiness),
 }
 
-/// Which cores broker and client have.
+/// The cores of broker and client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pinning {
-    /// All of them, both.
+    /// All cores for both.
     #[default]
     Unpinned,
-    /// Cores of their own ([`Split`]).
+    /// Separate cores ([`Split`]).
     Split,
 }
 
 impl Pinning {
-    /// The split of this machine, where one is asked for and there are cores enough.
+    /// Returns the split for this machine, if wanted and there are enough cores.
     #[must_use]
     pub fn split(self) -> Option<Split> {
         match self {
@@ -35,41 +35,41 @@ impl Pinning {
         }
     }
 
-    /// For people.
+    /// Describes it.
     #[must_use]
     pub fn describe(self) -> String {
         self.split().map_or_else(unpinned, |split| split.describe())
     }
 }
 
-/// What is said where nothing is pinned.
+/// Returns the text for no pinning.
 #[must_use]
 pub fn unpinned() -> String {
     "unpinned".to_owned()
 }
 
-/// How it is measured.
+/// How a load is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct How {
-    /// When the warm-up of a run by time is over.
+    /// The end of the warm-up of a run by time.
     pub warm_up: WarmUp,
-    /// Which cores broker and client have.
+    /// The cores of broker and client.
     pub pinning: Pinning,
-    /// Whether a short run of its own counts the broker's flushes.
+    /// Whether a short separate run counts the broker's flushes.
     pub trace_flushes: bool,
-    /// How long each flush of the broker is held before it starts. Milliseconds; then the run itself counts them.
+    /// Delay of each flush of the broker. Milliseconds; then the run itself counts them.
     pub flush_delay_ms: u64,
-    /// What the broker may use, page cache included, where the machine has a control group for it. Bytes; 0: everything.
+    /// Memory limit of the broker, page cache included, if the machine permits a control group. Bytes; 0: unlimited.
     pub memory_limit_bytes: u64,
-    /// The warm-up of the further rounds of a broker's life, where it stays up for all rounds of its cell; 0: each round has a broker of
-    /// its own. Milliseconds.
+    /// Warm-up of the further rounds if a broker stays up for all rounds of its cell; 0: each round has its own
+    /// broker. Milliseconds.
     pub again_warmup_ms: u64,
-    /// The rates that are stepped, for such a cell.
+    /// The rates of a ladder cell.
     pub ladder: Option<Ladder>,
 }
 
 impl How {
-    /// How a run by time is warmed up, when its warm-up takes at most so long; empty: for that time.
+    /// Describes the warm-up of a run by time with this maximum; empty if it is fixed.
     #[must_use]
     pub fn warm_up(&self, warmup_ms: u64) -> String {
         match self.warm_up {
@@ -84,7 +84,7 @@ impl How {
         }
     }
 
-    /// What the broker may use; empty: everything.
+    /// Describes the memory limit; empty if unlimited.
     #[must_use]
     pub fn memory(&self) -> String {
         let room = MemoryGroup::place().map(|_| Room::Group(self.memory_limit_bytes));

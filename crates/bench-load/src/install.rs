@@ -1,4 +1,4 @@
-//! Fetching and building what is not part of the workspace: Kafka, and the workers in other languages.
+//! Fetches and builds what is not part of the workspace: Kafka, and the workers in other languages.
 
 use crate::contract::System;
 use crate::error::{Context, Result};
@@ -7,17 +7,17 @@ use crate::target::Programs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds the Java worker for a system into the folder `to`, which has one for each system: its jars from Maven, its classes by
-/// javac. Clients of different systems do not get along on one class path.
+/// Builds the Java worker for a system into a directory below `to`: its jars by Maven, its classes by
+/// javac. Clients of different systems conflict on one class path.
 ///
 /// # Errors
-/// When there is no JDK or no Maven, or one of them fails.
+/// JDK or Maven is missing or fails.
 pub fn java_worker(source: &Path, to: &Path, client: &str) -> Result<()> {
     let own = source.join(client);
     let (jars, classes) = (to.join(client).join("lib"), to.join(client).join("classes"));
     let pom = own.join("pom.xml");
     let read = |file: &Path| std::fs::read_to_string(file).context(|| format!("cannot read {}", file.display()));
-    // A pom that has changed asks for other jars.
+    // A changed pom requires other jars.
     let fetched = jars.join("pom.xml");
     if std::fs::read_to_string(&fetched).ok() != Some(read(&pom)?) {
         if jars.exists() {
@@ -41,7 +41,7 @@ pub fn java_worker(source: &Path, to: &Path, client: &str) -> Result<()> {
     succeed(&mut command, "install a JDK of version 17 or later").map(drop)
 }
 
-/// The folder of the Java worker that has the client of a system.
+/// Returns the directory of the Java worker with a system's client.
 #[must_use]
 pub fn java_client(system: System) -> &'static str {
     match system {
@@ -53,11 +53,11 @@ pub fn java_client(system: System) -> &'static str {
     }
 }
 
-/// Builds the librdkafka worker, with the librdkafka that its crate brings along, into the folder `to`; with TLS where the machine has OpenSSL
-/// to build with.
+/// Builds the librdkafka worker with its crate's librdkafka into the directory `to`; with TLS if OpenSSL is installed
+/// for building.
 ///
 /// # Errors
-/// When cargo or the C compiler fails.
+/// cargo or the C compiler fails.
 pub fn librdkafka_worker(source: &Path, to: &Path) -> Result<()> {
     let mut command = Command::new("cargo");
     command.args(["build", "--release", "--locked", "--quiet"]);
@@ -69,10 +69,10 @@ pub fn librdkafka_worker(source: &Path, to: &Path) -> Result<()> {
     succeed(&mut command, "it builds the librdkafka worker, with a C compiler").map(drop)
 }
 
-/// Where everything is, in a checkout whose root is `root` and with what is built in `build`.
+/// Returns the paths of all programs, for a checkout at `root` and a build directory `build`.
 ///
 /// # Errors
-/// When this very binary cannot be found.
+/// This binary cannot be found.
 pub fn programs(root: &Path, build: &Path, polylogue: Option<PathBuf>) -> Result<Programs> {
     let bench = std::env::current_exe().context(|| "where is this binary".to_owned())?;
     let absolute = |path: PathBuf| std::path::absolute(&path).context(|| format!("where is {}", path.display()));

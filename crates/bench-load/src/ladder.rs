@@ -1,49 +1,49 @@
-//! Rates that are stepped, and the highest that holds.
+//! Increasing rates, and the highest one that is met.
 //!
 //! ```text
-//!   published     10,000     50,000    100,000    200,000    500,000        x 0.5: the machine is smaller, and says so
-//!   stepped        5,000 ok  25,000 ok  50,000 ok 100,000 no                one broker life, each step as long as the others
-//!   searched                                75,000 ok   87,500 no           so many halvings between the last that held and the first
-//!                                                                           that did not
-//!   confirmed                               75,000 ok                       a run of full length; else the search goes on below it, or the
-//!                                                                           next lower one that held is confirmed
+//!   published     10,000     50,000    100,000    200,000    500,000        x 0.5: the machine is smaller
+//!   stepped        5,000 ok  25,000 ok  50,000 ok 100,000 no                one broker, all steps of the same length
+//!   searched                                75,000 ok   87,500 no           bisection between the last rate met and the first one
+//!                                                                           missed
+//!   confirmed                               75,000 ok                       a run of full length; otherwise the search continues below it, or the
+//!                                                                           next lower rate that was met is confirmed
 //! ```
 //!
-//! Held means: at least 99 % of the target acknowledged in time, no growing backlog, no errors. Of a rate that was not held no latency
-//! is given.
+//! A rate is met if at least 99 % of it is acknowledged in time, the backlog does not grow, and there are no errors. No latency is given for a
+//! rate that was missed.
 
 use crate::contract::{Done, Second, whole_seconds};
 use std::fmt;
 
-/// A rate is held when this share of the messages was acknowledged by so many seconds after the last one was due.
+/// A rate is met if this share of the messages was acknowledged within [`HELD_S`] after the last one was due.
 pub const HELD_SHARE: f64 = 0.99;
 /// See [`HELD_SHARE`].
 pub const HELD_S: f64 = 1.0;
-/// A backlog that has grown by less than the messages of such a time has not grown: seconds are not cut between messages.
+/// A backlog that has grown by less than this time's messages counts as constant: seconds are not cut between messages.
 const GROWN_S_MIN: f64 = 0.1;
-/// How often a searched maximum that does not hold is given up for the next lower one.
+/// How often a searched maximum that is missed in its full run is replaced by the next lower one.
 const CONFIRMS_MAX: usize = 3;
-/// A search ends when its bounds are this close to each other. A share of the upper one.
+/// The search ends when its bounds are this close. A share of the upper one.
 const CLOSE_SHARE: f64 = 0.02;
 const PER_MILLE: u64 = 1_000;
 
-/// Which rates are stepped, and how.
+/// The rates of a ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ladder {
-    /// The published rates, rising. Messages a second.
+    /// The published rates, ascending. Messages per second.
     pub published: &'static [u64],
-    /// What they are scaled by. Thousandths.
+    /// Their scale. Thousandths.
     pub scale_per_mille: u64,
-    /// How long a step takes. Milliseconds.
+    /// Length of a step. Milliseconds.
     pub step_ms: u64,
-    /// What is thrown away of it at its beginning. Milliseconds.
+    /// Discarded time at its start. Milliseconds.
     pub step_warmup_ms: u64,
-    /// How often the bounds of the maximum are halved; 0: it is not searched for.
+    /// Number of bisections for the maximum; 0: none.
     pub search_steps: u32,
 }
 
 impl Ladder {
-    /// The rates that are run, each once.
+    /// Returns the rates to run, each once.
     #[must_use]
     pub fn rates(&self) -> Vec<u64> {
         let scaled = |rate: &u64| (rate.saturating_mul(self.scale_per_mille) / PER_MILLE).max(1);
@@ -62,22 +62,22 @@ impl fmt::Display for Ladder {
     }
 }
 
-/// What is run next.
+/// The next run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A rate, for as long as a step takes.
+    /// A rate, for the length of a step.
     Try(u64),
-    /// A rate, for as long as what is measured takes.
+    /// A rate, for the length of the window.
     Confirm(u64),
 }
 
-/// How far a climb has come.
+/// The progress on a ladder.
 #[derive(Debug, Clone)]
 pub struct Climb {
-    /// The rates that are still to be stepped, the lowest last.
+    /// The remaining rates, the lowest last.
     left: Vec<u64>,
     held: Vec<u64>,
-    /// The lowest that did not hold.
+    /// The lowest one that was missed.
     missed: Option<u64>,
     halvings: u32,
     searches: bool,
@@ -86,7 +86,7 @@ pub struct Climb {
 }
 
 impl Climb {
-    /// One that begins.
+    /// Starts on a ladder.
     #[must_use]
     pub fn new(ladder: &Ladder) -> Climb {
         let mut left = ladder.rates();
@@ -102,7 +102,7 @@ impl Climb {
         }
     }
 
-    /// What is run next; `None`: nothing.
+    /// Returns the next run, if any.
     #[must_use]
     pub fn next(&self) -> Option<Step> {
         match (self.missed, self.left.last()) {
@@ -120,11 +120,11 @@ impl Climb {
         self.highest().filter(|_| open).map(Step::Confirm)
     }
 
-    /// Takes what became of it.
+    /// Records the result of a run.
     pub fn stated(&mut self, step: Step, held: bool) {
         match step {
             Step::Try(rate) => {
-                // A rate of the ladder is taken off it; one that was searched for is not on it.
+                // A rate of the ladder is removed; a searched rate is not in the list.
                 self.left.pop_if(|next| *next == rate);
                 if self.missed.is_some() {
                     self.halvings = self.halvings.saturating_sub(1);
@@ -137,7 +137,7 @@ impl Climb {
             }
             Step::Confirm(rate) if held => self.confirmed = Some(rate),
             Step::Confirm(rate) => {
-                // Of halvings that are left, the search goes on below it: the next step of the ladder may be half of it.
+                // With bisections left the search continues below: the next rate of the ladder may be half of it.
                 self.held.retain(|kept| *kept != rate);
                 self.missed = Some(self.missed.map_or(rate, |missed| missed.min(rate)));
                 self.refused += 1;
@@ -149,53 +149,53 @@ impl Climb {
         self.held.iter().copied().max()
     }
 
-    /// Whether what counts is the ladder's highest rate: the broker may hold more.
+    /// Whether the result is the ladder's highest rate: the broker may reach more.
     #[must_use]
     pub fn ends_at(&self, ladder: &Ladder) -> bool {
         self.maximum().is_some_and(|maximum| ladder.rates().last() == Some(&maximum))
     }
 
-    /// The highest rate that counts: with a search the one that was confirmed, without one the highest step that held.
+    /// Returns the highest rate met: with a search the confirmed one, without one the highest step.
     #[must_use]
     pub fn maximum(&self) -> Option<u64> {
         if self.searches { self.confirmed } else { self.highest() }
     }
 }
 
-/// What is known of a run at a fixed rate.
+/// The results of a run at a fixed rate.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran<'a> {
-    /// Messages a second that were asked for.
+    /// The target rate. Messages per second.
     pub rate: u64,
     /// Groups that read everything.
     pub groups: u32,
-    /// From the start to the window. Milliseconds.
+    /// Time from the start to the window. Milliseconds.
     pub warmup_ms: u64,
     /// The window. Milliseconds.
     pub window_ms: u64,
     /// Messages due in the window that were acknowledged.
     pub acked: u64,
-    /// What became of it.
+    /// The final report.
     pub done: &'a Done,
-    /// Second by second.
+    /// The reports of each second.
     pub seconds: &'a [Second],
 }
 
 impl Ran<'_> {
-    /// The share of what was due in the window that was acknowledged.
+    /// Returns the acknowledged share of messages due in the window.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.acked as f64 / (self.rate as f64 * self.window_ms as f64 / 1e3)
     }
 
-    /// How long after the last message was due the last acknowledgement came. Seconds.
+    /// Returns how long after the last message was due the last acknowledgement arrived. Seconds.
     #[must_use]
     pub fn late_s(&self) -> f64 {
         self.done.publish_s - (self.warmup_ms + self.window_ms) as f64 / 1e3
     }
 
-    /// By how much a backlog grows in the window: what was due and is not acknowledged, or what was sent and a group has not read, whichever
-    /// grows faster. Messages a second.
+    /// Returns the growth of the backlog in the window: due and unacknowledged messages, or sent and unread ones of a group, whichever
+    /// grows faster. Messages per second.
     #[must_use]
     pub fn growth_per_s(&self) -> f64 {
         let mut acked = 0;
@@ -212,17 +212,17 @@ impl Ran<'_> {
         self.slope(&unread).max(self.slope(&unacked))
     }
 
-    /// The slope of a value of each second, in the window.
+    /// Returns the slope of a per-second value in the window.
     fn slope(&self, values: &[f64]) -> f64 {
         let whole = whole_seconds(self.warmup_ms, self.window_ms);
         let points = (0_u64..).zip(values).filter(|(second, _)| whole.contains(second));
         slope(points.map(|(second, value)| (second as f64, *value)))
     }
 
-    /// Whether the rate was held; otherwise why not.
+    /// Checks whether the rate was met.
     ///
     /// # Errors
-    /// What was wrong.
+    /// Why it was missed.
     pub fn held(&self) -> Result<(), String> {
         if self.done.errors > 0 {
             return Err(format!("{} messages not acknowledged", self.done.errors));
@@ -239,20 +239,20 @@ impl Ran<'_> {
         Ok(())
     }
 
-    /// Whether the readers of a run as fast as it goes did not keep up with what was written.
+    /// Whether the readers of a run at an unlimited rate fell behind.
     #[must_use]
     pub fn fell_behind(&self) -> bool {
         self.grows(self.acked as f64 / (self.window_ms as f64 / 1e3))
     }
 
-    /// Whether the backlog grows by more than chance where so many messages a second are written.
+    /// Whether the backlog grows significantly, given the write rate.
     fn grows(&self, rate: f64) -> bool {
         let growth = self.growth_per_s();
         growth > (1.0 - HELD_SHARE) * rate && growth * self.window_ms as f64 / 1e3 / rate > GROWN_S_MIN
     }
 }
 
-/// What a group had not read yet at the end of each second: sent less received; nothing without groups.
+/// Returns a group's unread messages at the end of each second: sent minus received; empty without groups.
 #[must_use]
 pub fn backlogs(seconds: &[Second], groups: u32) -> Vec<u64> {
     let Some(groups) = std::num::NonZeroU64::new(groups.into()) else { return Vec::new() };
@@ -265,7 +265,7 @@ pub fn backlogs(seconds: &[Second], groups: u32) -> Vec<u64> {
     seconds.iter().map(left).collect()
 }
 
-/// The slope of the line that is nearest to the points; 0 of fewer than two.
+/// Returns the slope of the linear regression; 0 for fewer than two points.
 fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
     let count = points.clone().count() as f64;
     let mean = |of: fn((f64, f64)) -> f64| points.clone().map(of).sum::<f64>() / count;
@@ -288,7 +288,7 @@ mod tests {
         search_steps: 3,
     };
 
-    /// Climbs over a broker of which `holds` says what it does; gives the steps and the maximum.
+    /// Runs a ladder with a broker defined by `holds`; returns the steps and the maximum.
     fn climb(ladder: &Ladder, holds: impl Fn(Step) -> bool) -> (Vec<Step>, Option<u64>) {
         let (mut climb, mut steps) = (Climb::new(ladder), Vec::new());
         while let Some(step) = climb.next() {
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(maximum, None, "nothing counts that no fixed rate holds");
     }
 
-    /// A peer whose highest step did not hold for long was recorded as holding the step below, which was half of it.
+    /// Regression test: a peer whose highest step was missed in the full run was recorded with the step below, half of it.
     #[test]
     fn below_a_step_that_does_not_hold_for_long_is_searched() {
         let weak = |step| match step {

@@ -1,4 +1,4 @@
-//! Latencies: histograms that keep three digits from a nanosecond to ten minutes, and when a percentile may be given.
+//! Latency histograms with three digits from a nanosecond to ten minutes, and the rule for giving percentiles.
 
 use crate::contract::Done;
 use crate::error::{BenchError, Context, Result};
@@ -9,18 +9,18 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The longest latency that is distinguished; longer ones count as this long. Nanoseconds: ten minutes.
+/// The maximum latency; longer ones are clamped. Nanoseconds: ten minutes.
 pub const LATENCY_NS_MAX: u64 = 600_000_000_000;
 /// Significant decimal digits of each value.
 pub const DIGITS: u8 = 3;
-/// A percentile is given only when so many samples lie beyond it: fewer are chance.
+/// The minimum number of samples beyond a percentile: fewer are not significant.
 pub const SAMPLES_BEYOND_MIN: f64 = 100.0;
-/// Points of a whole curve for each half of what is left.
+/// Points of a full curve for each halving of the rest.
 const CURVE_TICKS: u32 = 5;
-/// Points of a curve in each half of what the half before has left, and how many halves there are at most.
+/// Points of a curve in each halving of the rest, and the maximum number of halvings.
 const CURVE_STEPS: u32 = 4;
 const CURVE_HALVES_MAX: u32 = 18;
-/// The longest text of a histogram that is taken from a worker. Bytes; a full one of three digits takes a tenth of it.
+/// The maximum length of a worker's encoded histogram. Bytes; a full one of three digits takes a tenth of it.
 pub const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Latencies in nanoseconds.
@@ -40,7 +40,7 @@ impl fmt::Debug for Latency {
 }
 
 impl Latency {
-    /// None yet.
+    /// Empty.
     #[must_use]
     #[allow(
         clippy::expect_used,
@@ -62,11 +62,11 @@ impl Latency {
 
     /// Adds all samples of `other`.
     pub fn add(&mut self, other: &Latency) {
-        // Only ranges that differ are refused, and all are alike.
+        // Only differing ranges are refused, and all are the same.
         let _ = self.0.add(&other.0);
     }
 
-    /// Forgets all samples.
+    /// Removes all samples.
     pub fn clear(&mut self) {
         self.0.reset();
     }
@@ -77,7 +77,7 @@ impl Latency {
         self.0.len()
     }
 
-    /// The longest one, 0 without any. Nanoseconds.
+    /// The maximum, 0 without samples. Nanoseconds.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.0.max()
@@ -95,21 +95,21 @@ impl Latency {
         (self.count() > 0).then(|| self.0.value_at_quantile(0.5))
     }
 
-    /// The percentile, in nanoseconds; `None` when fewer than [`SAMPLES_BEYOND_MIN`] samples lie beyond it.
+    /// Returns a percentile; `None` if fewer than [`SAMPLES_BEYOND_MIN`] samples are beyond it. Nanoseconds.
     #[must_use]
     pub fn percentile(&self, percentile: f64) -> Option<u64> {
         let beyond = self.0.len() as f64 * (100.0 - percentile) / 100.0;
-        // What is lost in the division must not hide a percentile that has exactly enough.
+        // A rounding error must not hide a percentile with exactly enough samples.
         (beyond + 1e-6 >= SAMPLES_BEYOND_MIN).then(|| self.0.value_at_quantile(percentile / 100.0))
     }
 
-    /// A percentile, however few samples lie beyond it, for files of others; 0 without any. Nanoseconds.
+    /// Returns a percentile, however few samples are beyond it, for result files of other tools; 0 without samples. Nanoseconds.
     #[must_use]
     pub fn at(&self, percentile: f64) -> u64 {
         if self.count() == 0 { 0 } else { self.0.value_at_quantile(percentile / 100.0) }
     }
 
-    /// Percentiles and what they are, as the histogram has them: closer together the further out. Nanoseconds.
+    /// Returns percentiles with values, as the histogram has them: denser towards the tail. Nanoseconds.
     #[must_use]
     pub fn curve_all(&self) -> Vec<(f64, u64)> {
         let point = |value: hdrhistogram::iterators::IterationValue<u64>| {
@@ -118,11 +118,11 @@ impl Latency {
         self.0.iter_quantiles(CURVE_TICKS).map(point).collect()
     }
 
-    /// Percentiles and their milliseconds, closer together the further out they are, as far as enough samples lie beyond them.
+    /// Returns percentiles with milliseconds, denser towards the tail, if enough samples are beyond them.
     #[must_use]
     pub fn curve_ms(&self) -> Vec<(f64, f64)> {
         let halves = (0..CURVE_HALVES_MAX).flat_map(|half| (0..CURVE_STEPS).map(move |step| (half, step)));
-        // Half of what is left each time, in equal steps; and those that everybody names.
+        // Equal steps within each halving of the rest, and the usual percentiles.
         let mut percentiles: Vec<f64> = halves
             .map(|(half, step)| {
                 let left = 100.0 / f64::from(1_u32 << half);
@@ -131,27 +131,27 @@ impl Latency {
             .chain([90.0, 99.0, 99.9, 99.99, 99.999])
             .collect();
         percentiles.sort_by(f64::total_cmp);
-        // Microseconds, and percentiles of four digits after the point, are as fine as a picture can be.
+        // A chart needs no more than microseconds, and percentiles with four decimals.
         let rounded = |percentile: f64| (percentile * 1e4).round() / 1e4;
         let stated =
             |percentile: f64| Some((rounded(percentile), (self.percentile(percentile)? as f64 / 1e3).round() / 1e3));
         percentiles.into_iter().map_while(stated).collect()
     }
 
-    /// The histogram in HdrHistogram's own form: V2, compressed, base64.
+    /// Returns the histogram in HdrHistogram's encoding: V2, compressed, base64.
     ///
     /// # Errors
-    /// When it cannot be compressed.
+    /// It cannot be compressed.
     pub fn to_text(&self) -> Result<String> {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new().serialize(&self.0, &mut bytes).context(|| "cannot write a histogram".to_owned())?;
         Ok(STANDARD.encode(bytes))
     }
 
-    /// Reads what [`Latency::to_text`], or another implementation of HdrHistogram, has written.
+    /// Decodes a histogram of [`Latency::to_text`], or of another implementation of HdrHistogram.
     ///
     /// # Errors
-    /// When it is not that, or its range is not that of [`LATENCY_NS_MAX`].
+    /// It is invalid, or its range differs from [`LATENCY_NS_MAX`].
     pub fn from_text(text: &str) -> Result<Latency> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(BenchError::new(format!(
@@ -168,7 +168,7 @@ impl Latency {
     }
 }
 
-/// Latency by percentile: more of them than the figures of a result hold, each with its milliseconds.
+/// Latency by percentile, more of them than in a result's figures, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Curves {
     /// From when a message was due to its acknowledgement.
@@ -180,10 +180,10 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// The curves of what a worker has seen.
+    /// Returns the curves of a worker's report.
     ///
     /// # Errors
-    /// When its histograms cannot be read.
+    /// Its histograms are invalid.
     pub fn of(done: &Done) -> Result<Curves> {
         let curve = |text: &str| Ok(Latency::from_text(text)?.curve_ms());
         Ok(Curves { publish: curve(&done.publish)?, end_to_end: curve(&done.end_to_end)? })

@@ -1,7 +1,6 @@
-//! What is measured, and what loads it: targets and their installation, drivers and the contract between a driver and its measurer, and the
-//! lines that hold the results.
+//! Targets and their installation, drivers and the contract between a driver and the bench, and the lines of results.
 //!
-//! It knows neither which cells a comparison has nor how a report is drawn.
+//! Knows neither the cells of a comparison nor the form of a report.
 #![allow(
     clippy::disallowed_methods,
     reason = "a benchmark is a program of its own: it is never simulated, and measures with the real clock on real files"

@@ -1,10 +1,10 @@
-//! The matrix: which cells there are, what each runs on its sides, and how each is called. Here those beside Kafka; [`queues`] has those
-//! beside RabbitMQ.
+//! The matrix: its cells, the load of each on its sides, and their names. Here the cells against Kafka; [`queues`] has those
+//! against RabbitMQ.
 //!
 //! ```text
 //!   cell   latency/rate=10000/partitions=100/client=raw
 //!            round 1:   polylogue-sync   kafka   null        each on an empty data directory
-//!            round 2:   null   kafka   polylogue-sync        the other way round: A B B A, against drift
+//!            round 2:   null   kafka   polylogue-sync        in reverse order: A B B A, against drift
 //! ```
 
 pub mod queues;
@@ -22,70 +22,70 @@ pub(crate) const DEFAULT_BATCH: Batching =
     Batching { name: "default", bytes: 16_384, linger_us: 5_000, per_request: 32 };
 /// Batching for throughput.
 pub const LARGE_BATCH: Batching = Batching { name: "1MB-10ms", bytes: 1_000_000, linger_us: 10_000, per_request: 1 };
-/// Batching where latency is compared.
+/// Batching for comparisons of latency.
 pub const LATENCY_BATCH: Batching = Batching { name: "128KiB-1ms", bytes: 128 << 10, linger_us: 1_000, per_request: 1 };
 /// No batching.
 pub const NO_BATCH: Batching = Batching { name: "none", bytes: 1, linger_us: 0, per_request: 1 };
-/// Batching of messages of all sizes, one after the other without waiting for answers.
+/// Batching of messages of all sizes, pipelined.
 pub const PIPELINED: Batching = Batching { name: "128KiB-0ms", bytes: 128 << 10, linger_us: 0, per_request: 1 };
-/// The message of most cells. Bytes.
+/// Message size of most cells. Bytes.
 pub(crate) const KIB: u32 = 1_024;
-/// What a cold reader reads a second. Bytes.
+/// Rate of a cold reader. Bytes per second.
 const COLD_BYTES_PER_S: u64 = 200_000_000;
-/// The longest that warm-up and window of a run may take together: what the disk must hold for a cold reader grows with it.
+/// The maximum of warm-up and window together: the disk space for a cold reader grows with it.
 /// Milliseconds.
 const TIME_MS_MAX: u64 = 60 * 60 * 1_000;
 
-/// How messages become batches.
+/// The batching of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batching {
-    /// The name in the cell.
+    /// Its name in cells.
     pub name: &'static str,
-    /// The most that a batch holds. Bytes.
+    /// The maximum size of a batch. Bytes.
     pub bytes: u32,
     /// How long a message may wait for others. Microseconds.
     pub linger_us: u64,
-    /// Batches that the raw driver puts into a request, where there are as many partitions.
+    /// Batches per request of the raw driver, if there are as many partitions.
     pub per_request: u32,
 }
 
 impl Batching {
-    /// Whether it is what Kafka's producer does by default.
+    /// Whether it is the default of Kafka's producer.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == DEFAULT_BATCH
     }
 }
 
-/// What is measured.
+/// What a cell measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Processor time for a million messages, written and read.
+    /// Processor time per million messages, written and read.
     Cost,
-    /// Messages a second.
+    /// Messages per second.
     Throughput,
     /// Latency at a fixed rate.
     Latency,
-    /// Rates that are stepped, and the highest that holds.
+    /// Increasing rates, and the highest one that is met.
     Ladder,
-    /// Messages a second and latency of messages of a size, one by one or pipelined.
+    /// Messages per second and latency by message size, sequential or pipelined.
     Size,
-    /// Latency while a consumer reads old messages from the disk.
+    /// Latency while a consumer reads old messages from disk.
     Cold,
-    /// The same with messages that the page cache may still have: how long until the reader has caught up.
+    /// The same with messages that may be in the page cache: the time until the reader has caught up.
     Drain,
-    /// The broker is killed under load, and starts again.
+    /// The broker is killed under load, and restarted.
     Kill,
-    /// Memory of connections that do nothing.
+    /// Memory of idle connections.
     Connections,
-    /// How long a start takes that finds many queues.
+    /// Duration of a start with many queues.
     Start,
     /// The machine's bare loops.
     Bare,
 }
 
 impl Kind {
-    /// The first part of a cell's name.
+    /// Returns the first part of a cell's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -104,17 +104,17 @@ impl Kind {
     }
 }
 
-/// Of what a load has more than one.
+/// Multiple topics, producers, consumers and filters of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Many {
     /// Topics, each with the load's partitions.
     pub topics: u32,
-    /// Producers, each with a connection of its own.
+    /// Producers, each with its own connection.
     pub producers: u32,
     /// Readers of each group, likewise.
     pub consumers: u32,
-    /// Groups that want few of the messages.
+    /// Filtering groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filter>,
 }
@@ -126,13 +126,13 @@ impl Default for Many {
 }
 
 impl Many {
-    /// Whether there is one of everything.
+    /// Whether there is one of each.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Many::default()
     }
 
-    /// For people; empty when there is one of everything.
+    /// Describes it; empty if there is one of each.
     #[must_use]
     pub fn describe(&self) -> String {
         if self.is_plain() {
@@ -152,55 +152,55 @@ impl Many {
     }
 }
 
-/// What is put on a broker.
+/// The load on a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Bytes of a message.
     pub message_bytes: u32,
     /// Partitions of the topic.
     pub partitions: u32,
-    /// Groups of one reader each.
+    /// Number of groups with one reader each.
     pub groups: u32,
-    /// Messages a second; 0: as fast as it goes.
+    /// Messages per second; 0: unlimited.
     pub rate: u64,
-    /// Messages of a run by count, and of the run before it that warms up; 0 for a run by time.
+    /// Messages of a run by count, and of its warm-up run; 0 for a run by time.
     pub messages: u64,
     /// See `messages`.
     pub warm_messages: u64,
-    /// What is thrown away of a run by time, 0 for a run by count. Milliseconds.
+    /// Discarded time of a run by time, 0 for a run by count. Milliseconds.
     pub warmup_ms: u64,
-    /// What is measured of a run by time, likewise.
+    /// Measured time of a run by time, likewise.
     pub window_ms: u64,
-    /// How messages become batches.
+    /// The batching of messages.
     pub batching: Batching,
-    /// Unanswered requests at a time.
+    /// Requests in flight.
     pub in_flight: u32,
-    /// Messages that lie there from before, and whether they are read during the run, at so many bytes a second (0: not).
+    /// Messages of the backlog, and the rate at which they are read during the run (0: not read). Bytes per second.
     pub backlog: u64,
     /// See `backlog`.
     pub cold_bytes_per_s: u64,
-    /// For queues: how messages go through them; partitions are queues then.
+    /// The queue parameters; partitions are queues then.
     pub queue: Option<QueueLoad>,
-    /// Whether RabbitMQ's streams are used, by their own client.
+    /// Whether RabbitMQ's streams are used, with their own client.
     pub stream: bool,
-    /// Connections that do nothing.
+    /// Idle connections.
     pub connections: u32,
-    /// Of what there is more than one.
+    /// Multiple topics, producers, consumers and filters.
     pub many: Many,
     /// How it is measured.
     pub how: How,
 }
 
 impl Load {
-    /// Whether the reader that is far behind gives way to the client beside it, whose latency is what is asked about: it has a reader at the
-    /// tail. They share the client's cores, and the one far behind reads in bursts. Without such a reader it is asked how fast the backlog
-    /// is read.
+    /// Whether the lagging reader has idle priority, because the latency of the client beside it, which has a reader at the end of the log, is the
+    /// question. They share the client's cores, and the lagging reader reads in bursts. Without a reader at the end, the question is how fast the
+    /// backlog is read.
     #[must_use]
     pub fn reader_gives_way(&self) -> bool {
         self.cold_bytes_per_s > 0 && self.groups > 0
     }
 
-    /// The load in such a round of a broker's life: in the first one it is warmed until it is steady, in the others it has been.
+    /// Returns the load in a round of a broker's life: in the first one it is warmed until it is steady, in the others it is warm.
     #[must_use]
     pub fn in_round_of_life(self, round: u32) -> Load {
         match (round, self.how.again_warmup_ms) {
@@ -213,7 +213,7 @@ impl Load {
 /// One side of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// What it is called in this cell.
+    /// Its label in the cell.
     pub label: String,
     /// The broker.
     pub target: Target,
@@ -224,40 +224,40 @@ pub struct Side {
 /// A row of the matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
-    /// Its name; there is no other with it.
+    /// Its unique name.
     pub name: String,
     /// What is measured.
     pub kind: Kind,
     /// The client, the same on all sides.
     pub driver: Driver,
-    /// What is compared; the first side is ours.
+    /// The sides; the first one is polylogue's.
     pub sides: Vec<Side>,
 }
 
-/// How long and how large runs are.
+/// Lengths and sizes of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// Whether this only shows that every cell runs.
+    /// Whether it is a smoke run.
     pub quick: bool,
     /// Messages of a run by count.
     pub messages: u64,
-    /// Messages of the run before it that warms up.
+    /// Messages of its warm-up run.
     pub warm_messages: u64,
-    /// What is thrown away of a run by time. Milliseconds.
+    /// Discarded time of a run by time. Milliseconds.
     pub warmup_ms: u64,
-    /// What is measured of a run by time. Milliseconds.
+    /// Measured time of a run by time. Milliseconds.
     pub window_ms: u64,
 }
 
 impl Scale {
-    /// The window of figures by default.
+    /// The default, for figures.
     pub const FULL: Scale =
         Scale { quick: false, messages: 3_000_000, warm_messages: 2_000_000, warmup_ms: 30_000, window_ms: 60_000 };
     /// A smoke run.
     pub const QUICK: Scale =
         Scale { quick: true, messages: 20_000, warm_messages: 5_000, warmup_ms: 500, window_ms: 2_000 };
 
-    /// Whether something would be measured.
+    /// Checks that something would be measured.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -313,7 +313,7 @@ fn cell(kind: Kind, driver: Driver, rest: &str, sides: Vec<Side>) -> Cell {
     Cell { name: format!("{}/{rest}/client={driver}", kind.name()), kind, driver, sides }
 }
 
-/// All cells beside Kafka, in the order in which they run.
+/// Returns all cells against Kafka, in the order of their runs.
 #[must_use]
 pub fn cells(scale: Scale) -> Vec<Cell> {
     let mut cells = vec![Cell { name: "bare".to_owned(), kind: Kind::Bare, driver: Driver::Raw, sides: Vec::new() }];
@@ -372,7 +372,7 @@ fn latencies(scale: Scale) -> Vec<Cell> {
     cells
 }
 
-/// What is compared with itself.
+/// Returns the cells that compare polylogue with itself.
 fn own(scale: Scale) -> Vec<Cell> {
     let side = |label: &str, load| Side { label: label.to_owned(), target: Target::PolylogueSync, load };
     let load = |partitions| Load { groups: 1, ..scale.timed(partitions, LATENCY_BATCH, 10_000) };
@@ -404,7 +404,7 @@ fn sizes(scale: Scale) -> Vec<Cell> {
     cells
 }
 
-/// The sides of a round in their order: each second round goes the other way.
+/// Returns the sides of a round in order: every second round is reversed.
 #[must_use]
 pub fn turns(cell: &Cell, round: u32) -> Vec<&Side> {
     let mut sides: Vec<&Side> = cell.sides.iter().collect();

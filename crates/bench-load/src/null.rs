@@ -1,8 +1,8 @@
-//! A broker that answers everything at once and keeps nothing: what a client reaches against it is the client's own floor.
+//! A broker that answers everything at once and stores nothing: it shows the client's own floor.
 //!
-//! It says that every topic exists with as many partitions as were ever asked for, takes every write, and answers a fetch with one
-//! canned batch, whose base offset is the offset that was asked for. [`amqp`] is the same for queues. For tests of the clients it can
-//! keep what is written instead, and lose, double or swap some of it.
+//! It reports every topic with as many partitions as were ever requested, accepts every write, and answers a fetch with one canned batch at the
+//! requested offset. [`amqp`] is the same for queues. For tests of the clients it can store messages instead, and lose, duplicate or reorder some
+//! of them.
 
 pub mod amqp;
 mod log;
@@ -40,36 +40,36 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// The largest request that is taken. Bytes, as Kafka's socket.request.max.bytes.
+/// The maximum size of a request. Bytes, as Kafka's socket.request.max.bytes.
 const REQUEST_BYTES_MAX: usize = 100 << 20;
 /// Connections at a time; further ones are closed.
 const CONNECTIONS_MAX: u64 = 2_000;
-/// Messages in the canned batch: about a MiB, what a consumer gets of a partition at the most.
+/// Size of the canned batch: about a MiB, the maximum for a consumer per partition.
 const CANNED_BYTES: usize = 1 << 20;
-/// ListOffsets' name for the first offset.
+/// ListOffsets' timestamp for the first offset.
 const EARLIEST: i64 = -2;
-/// Offset zero is the first, this one the next.
+/// The reported end offset; the first is zero.
 const NEXT_OFFSET: i64 = 1 << 40;
 
-/// What a null broker does wrong with each message of a number that this divides, so that it is seen whether a client finds it. For one that
-/// speaks Kafka's protocol a message is a batch.
+/// Faults of a null broker, for each message whose number is a multiple, to test that clients find them. With the Kafka protocol a
+/// message is a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// It is acknowledged and not delivered. 0: none is.
+    /// It is acknowledged and not delivered. 0: none.
     pub lose: u64,
-    /// It is delivered twice. 0: none is.
+    /// It is delivered twice. 0: none.
     pub double: u64,
-    /// It is delivered after the next one. 0: none is.
+    /// It is delivered after the next one. 0: none.
     pub swap: u64,
-    /// How long each fetch waits for its answer, whatever there is to read. Microseconds.
+    /// Delay of each fetch response. Microseconds.
     pub fetch_us: u64,
-    /// The last message of a connection without confirms goes with it, unless its channel has ended in order, as `RabbitMQ` may do with many. Of
+    /// The last message of a connection without confirms is lost unless its channel is closed first, as may happen with `RabbitMQ`. For
     /// queues only.
     pub hangs_up: bool,
 }
 
 impl Faults {
-    /// How often the message of this number, from 1 on, is delivered.
+    /// Returns how often the message with this number, from 1 on, is delivered.
     fn times(self, number: u64) -> u32 {
         let is_due = |every: u64| every > 0 && number.is_multiple_of(every);
         if is_due(self.lose) { 0 } else { 1 + u32::from(is_due(self.double)) }
@@ -80,22 +80,22 @@ impl Faults {
     }
 }
 
-/// How a null broker behaves.
+/// The parameters of a null broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NullSpec {
-    /// Where it listens; port 0 takes a free one.
+    /// Listen address; port 0 for any free one.
     pub listen: SocketAddr,
     /// Partitions of each topic.
     pub partitions: u32,
     /// Bytes of a message in the canned batch.
     pub message_bytes: u32,
-    /// From when on, counted from the first write, no write is answered for a while, and for how long. Milliseconds.
+    /// From when on, after the first write, writes are not answered, and for how long. Milliseconds.
     pub stall_ms: Option<(u64, u64)>,
-    /// Whether messages are kept and can be read, and what is done wrong with them; without it a fetch is answered with canned ones.
+    /// The faults if messages are stored and can be read; without it a fetch returns canned ones.
     pub keeps: Option<Faults>,
 }
 
-/// A null broker that is running in this process; it runs until the process ends.
+/// A null broker in this process; it runs until the process ends.
 #[derive(Debug)]
 pub struct NullBroker {
     address: SocketAddr,
@@ -109,16 +109,16 @@ struct State {
     canned_count: i64,
     producers: AtomicI64,
     connections: AtomicU64,
-    /// When the first write came. Monotonic nanoseconds; 0 before.
+    /// When the first write arrived. Monotonic nanoseconds; 0 before.
     first_write: AtomicU64,
     log: Option<Log>,
 }
 
 impl NullBroker {
-    /// Starts one.
+    /// Starts a null broker.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// The address cannot be bound.
     pub fn start(spec: NullSpec) -> Result<NullBroker> {
         let listener = TcpListener::bind(spec.listen).context(|| format!("cannot listen on {}", spec.listen))?;
         let address = listener.local_addr().context(|| "cannot ask for the address".to_owned())?;
@@ -140,9 +140,9 @@ impl NullBroker {
                     continue;
                 }
                 let state = Arc::clone(&state);
-                // A connection that gets no thread is closed: the client sees that.
+                // Without a thread the connection is closed, which the client sees.
                 let _ = Builder::new().name("null-connection".to_owned()).spawn(move || {
-                    // However it ends, the client sees it; there is no one else to report to.
+                    // The client sees the error; there is nothing else to report to.
                     let _ = state.serve(&stream);
                     state.connections.fetch_sub(1, Ordering::Relaxed);
                 });
@@ -152,7 +152,7 @@ impl NullBroker {
         Ok(NullBroker { address })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -180,7 +180,7 @@ impl State {
             let mut prefix = [0; LENGTH_BYTES];
             stream.read_exact(&mut prefix).context(gone)?;
             let len = frame_len(&prefix, REQUEST_BYTES_MAX).context(|| "a request".to_owned())?.unwrap_or(0);
-            // The frame before has been dropped, so its memory is used again.
+            // The previous frame was dropped, so that its memory is reused.
             buffer.resize(len, 0);
             stream.read_exact(&mut buffer).context(gone)?;
             let frame = RequestFrame::decode(buffer.split().freeze()).context(|| "a request".to_owned())?;
@@ -298,7 +298,7 @@ impl State {
         Ok(())
     }
 
-    /// What was kept.
+    /// Returns stored messages.
     fn read(log: &Log, request: FetchRequest) -> FetchResponse {
         let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
         log.hold_up();
@@ -333,7 +333,7 @@ impl State {
         }
         let mut responses = Vec::new();
         for topic in request.topics {
-            // One partition a fetch, as a broker does whose answer is full.
+            // One partition per fetch, as from a broker whose response is full.
             let partition = topic.partitions.first().map(|asked| {
                 let mut batch = BytesMut::from(self.canned.as_slice());
                 // A canned batch is long enough to be patched.
@@ -352,7 +352,7 @@ impl State {
     }
 }
 
-/// The id of the topic of this name: Java's client takes topics that share one for the same.
+/// Returns a topic id derived from the name: Java's client treats topics with the same id as one.
 fn topic_id(name: &str) -> TopicId {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
@@ -366,7 +366,7 @@ fn topic_id(name: &str) -> TopicId {
     TopicId(id)
 }
 
-/// The versions that are answered: all that exist here.
+/// Returns the supported versions: all of the codec's.
 fn served() -> Vec<ApiVersion> {
     fn of<R: Request>() -> ApiVersion {
         let (min_version, max_version) = (*R::VERSIONS.start(), *R::VERSIONS.end());
@@ -418,7 +418,7 @@ mod tests {
         Wire::connect(&NullBroker::start(spec).expect("it starts").address().to_string()).expect("it answers")
     }
 
-    /// All had one: Java's client, which goes by them, did not find the second topic in a minute.
+    /// Regression test: all topics had the same id, and Java's client did not find the second one in a minute.
     #[test]
     fn topics_have_ids_of_their_own() {
         let name = |name: &str| MetadataRequestTopic { name: Some(name.into()), ..Default::default() };
@@ -428,7 +428,7 @@ mod tests {
         assert!(ids.len() == 3 && ids[0] != ids[1] && ids[0] == ids[2], "{ids:?}");
     }
 
-    /// Topics of more partitions than are made at once get the others by `CreatePartitions`, which it refused.
+    /// Regression test: large topics are extended by `CreatePartitions`, which was refused.
     #[test]
     fn topics_of_ten_thousand_partitions_can_be_made() {
         let mut wire = wire(10_000);

@@ -1,5 +1,5 @@
-//! Brokers of others: fetched from the registries that they come from, started on the loopback with their data in a folder of their
-//! own, ended by process id.
+//! Peer brokers: fetched from their registries, started on the loopback with their data in a separate directory,
+//! ended by process id.
 //!
 //! ```text
 //!   kafka      Maven    one process: broker and controller
@@ -9,7 +9,7 @@
 //!   tubemq     Maven    ZooKeeper, master, broker
 //! ```
 //!
-//! [`about`] tells what each target is: version, age, heap, durability, and every setting that is not its default.
+//! [`about`] describes each target: version, age, heap, durability, and every setting that is not its default.
 
 pub mod about;
 pub mod http;
@@ -26,7 +26,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What keeps servers on the loopback that can only listen on all addresses.
+/// Restricts servers to the loopback that can only listen on all addresses.
 const LOOPBACK: &str = include_str!("../peers/loopback.c");
 
 /// A setting that differs from a broker's default.
@@ -36,19 +36,19 @@ pub struct Setting {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// Why it is set, or who advises it.
+    /// Why it is set, or who recommends it.
     pub why: &'static str,
 }
 
 impl Setting {
-    /// A setting.
+    /// Creates a setting.
     #[must_use]
     pub fn new(name: &'static str, value: &str, why: &'static str) -> Setting {
         Setting { name, value: value.to_owned(), why }
     }
 }
 
-/// Lines and settings as a file of properties.
+/// Formats lines and settings as a properties file.
 #[must_use]
 pub fn properties(lines: &[String], settings: &[Setting]) -> String {
     let mut text = String::new();
@@ -62,10 +62,10 @@ pub fn properties(lines: &[String], settings: &[Setting]) -> String {
     text
 }
 
-/// Writes a file into the folder of a run.
+/// Writes a file into the directory of a run.
 ///
 /// # Errors
-/// When it cannot be written.
+/// It cannot be written.
 pub fn put(place: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let file = place.join(name);
     if let Some(folder) = file.parent() {
@@ -74,11 +74,11 @@ pub fn put(place: &Path, name: &str, text: &str) -> Result<PathBuf> {
     std::fs::write(&file, text).context(|| format!("cannot write {}", file.display())).map(|()| file)
 }
 
-/// Fetches what a pom asks for into the folder `to`, unless `last`, one of its jars, is there. Jars of another version are removed: a class
+/// Fetches the dependencies of a pom into the directory `to`, unless `last`, one of its jars, exists. Jars of another version are removed: a class
 /// path has one of each.
 ///
 /// # Errors
-/// When Maven is missing or finds something not.
+/// Maven is missing or cannot fetch something.
 pub fn jars(pom: &str, to: &Path, last: &str) -> Result<()> {
     if to.join(last).exists() {
         return Ok(());
@@ -91,18 +91,18 @@ pub fn jars(pom: &str, to: &Path, last: &str) -> Result<()> {
     copy_dependencies(&pom, to)
 }
 
-/// Has Maven copy all that a pom depends on into the folder `to`.
+/// Copies all dependencies of a pom into the directory `to`.
 ///
 /// # Errors
-/// When Maven is missing or fails.
+/// Maven is missing or fails.
 pub fn copy_dependencies(pom: &Path, to: &Path) -> Result<()> {
     maven(pom, &["dependency:copy-dependencies".to_owned()], to)
 }
 
-/// Has Maven do something with a pom whose output goes into the folder `to`.
+/// Runs Maven goals with a pom, with output in the directory `to`.
 ///
 /// # Errors
-/// When Maven is missing or fails.
+/// Maven is missing or fails.
 pub fn maven(pom: &Path, goals: &[String], to: &Path) -> Result<()> {
     let to = std::path::absolute(to).context(|| format!("where is {}", to.display()))?;
     let mut command = Command::new("mvn");
@@ -111,10 +111,10 @@ pub fn maven(pom: &Path, goals: &[String], to: &Path) -> Result<()> {
     succeed(&mut command, &hint).map(drop)
 }
 
-/// Runs a command and gives what it says. When it fails, the error has all of its output, and the hint.
+/// Runs a command and returns its output. An error contains all of its output, and the hint.
 ///
 /// # Errors
-/// When it cannot be run or fails.
+/// It cannot be run or fails.
 pub fn succeed(command: &mut Command, hint: &str) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}; {hint}"))?;
@@ -125,17 +125,17 @@ pub fn succeed(command: &mut Command, hint: &str) -> Result<String> {
     Err(BenchError::new(format!("{name} fails; {hint}: {}", format!("{said}\n{complained}").trim())))
 }
 
-/// A command that runs a class from a folder of jars, with the JVM options before it.
+/// Returns a command that runs a class from a directory of jars, with JVM options.
 #[must_use]
 pub fn java(jars: &Path, options: &[&str], class: &str) -> Command {
     java_of(&[format!("{}/*", jars.display())], options, class)
 }
 
-/// What a JVM's heap may take of a group whose memory is limited, and as much again beside it: its vendor's sizes are for a machine of its
-/// own, and one that is larger than its group is ended by the kernel.
+/// Share of a limited group's memory for a JVM's heap, one in this many parts, and as much for direct memory: vendors' sizes are for a dedicated
+/// machine, and the kernel kills a process that exceeds its group.
 const HEAP_SHARE: u64 = 3;
 
-/// JVM options in a group that may use so much memory; 0: as they are.
+/// Returns JVM options for a group with this memory limit; unchanged for 0.
 fn within(options: &[&str], limit_bytes: u64) -> Vec<String> {
     let most_mib = (limit_bytes / HEAP_SHARE) >> 20;
     let sized = ["-Xms", "-Xmx", "-XX:MaxDirectMemorySize="];
@@ -149,7 +149,7 @@ fn within(options: &[&str], limit_bytes: u64) -> Vec<String> {
         (mib(option.strip_prefix(name)?)? > most_mib).then(|| format!("{name}{most_mib}m"))
     };
     let is_smaller = limit_bytes > 0 && options.iter().any(|option| smaller(option).is_some());
-    // The part of it that is for what is new is for the JVM to choose then.
+    // The size of the young generation is then left to the JVM.
     let options = options.iter().filter(|option| !(is_smaller && option.starts_with("-Xmn")));
     let stated = |option: &&str| smaller(option).filter(|_| is_smaller).unwrap_or_else(|| (*option).to_owned());
     options.map(stated).collect()
@@ -166,11 +166,11 @@ pub fn java_of(class_path: &[String], options: &[&str], class: &str) -> Command 
     command
 }
 
-/// Builds what keeps a server on the loopback, unless it is there, and gives where it is. `RocketMQ` and `TubeMQ` cannot be made to
+/// Builds the library that restricts a server to the loopback, unless it exists, and returns its path. `RocketMQ` and `TubeMQ` cannot
 /// listen on one address only.
 ///
 /// # Errors
-/// When there is no C compiler.
+/// There is no C compiler.
 pub fn loopback(to: &Path) -> Result<PathBuf> {
     let library = to.join("loopback.so");
     if !library.exists() {
@@ -186,7 +186,7 @@ pub fn loopback(to: &Path) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Pulsar was given more heap and memory beside it than its group had, and the kernel ended it in the middle of a run.
+    /// Regression test: Pulsar's heap and direct memory exceeded its group, and the kernel killed it during a run.
     #[test]
     fn a_jvm_is_no_larger_than_its_group() {
         let pulsar = ["-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g", "-XX:+UseZGC"];
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(within(&["-Xms256m", "-Xmx2g", "-Xmn640m"], 3 << 29), ["-Xms256m", "-Xmx512m"]);
     }
 
-    /// Kafka 4.4.0's tools were started with the classes of 4.3.1, whose jars lay beside them.
+    /// Regression test: Kafka 4.4.0's tools were started with classes of 4.3.1, whose jars were in the same directory.
     #[test]
     fn jars_of_another_version_go() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-jars-{}", std::process::id()));

@@ -1,11 +1,11 @@
-//! Bare loops: what the machine itself takes for the work that no broker can avoid. A broker's cost is given as a multiple of them.
+//! Bare loops: the machine's cost of work that no broker can avoid. A broker's cost is given as a multiple of them.
 //!
 //! ```text
 //!   write loop    sender thread --loopback--> read a batch, CRC-32C, write to a prewritten file [, fdatasync], answer 8 bytes
-//!   read loop     sendfile of a file in the page cache --loopback--> reader thread that throws it away
-//!   flushes       write, fdatasync, one after the other: what a flush costs
-//!   paced flush   at a fixed rate: write, fdatasync; what the disk alone makes of a fixed load, its tail included
-//!                                                                     the processor time of the loop's thread alone counts
+//!   read loop     sendfile of a file in the page cache --loopback--> reader thread that discards it
+//!   flushes       sequential writes with fdatasync: the cost of a flush
+//!   paced flush   write and fdatasync at a fixed rate: the disk's latency under a steady load, with its tail
+//!                                                                     only the processor time of the loop's thread counts
 //! ```
 
 use crate::clock::{monotonic_ns, seconds, thread_cpu_ns};
@@ -24,23 +24,23 @@ use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Batches that the sender may be ahead, as a producer with five requests in flight.
+/// Batches in flight, as of a producer with five requests in flight.
 const AHEAD: u64 = 5;
-/// Length of the answer to a batch. Bytes.
+/// Length of the response to a batch. Bytes.
 const ANSWER_BYTES: usize = 8;
-/// What a sendfile is asked for at a time. Bytes.
+/// Size of one sendfile. Bytes.
 const SEND_BYTES: usize = 1 << 20;
 /// The message size for which costs are given. Bytes.
 const MESSAGE_BYTES: u64 = 1_024;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// What a loop has cost.
+/// The cost of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bare {
-    /// Processor seconds of the loop's thread for a million messages of 1 KiB.
+    /// Processor seconds of the loop's thread per million messages of 1 KiB.
     pub cpu_s_per_million: f64,
-    /// Messages of 1 KiB a second.
+    /// Messages of 1 KiB per second.
     pub messages_per_s: f64,
 }
 
@@ -58,7 +58,7 @@ fn pair() -> Result<(TcpStream, TcpStream)> {
     Ok((near, far))
 }
 
-/// A file of so many bytes that do not compress, written and flushed.
+/// Creates a file of incompressible bytes, written and flushed.
 fn prewritten(path: &Path, bytes: u64) -> Result<File> {
     let said = || format!("cannot write {}", path.display());
     let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path).context(said)?;
@@ -74,11 +74,11 @@ fn prewritten(path: &Path, bytes: u64) -> Result<File> {
     Ok(file)
 }
 
-/// Writes `batch_bytes` and flushes, `count` times, one after the other, into a file of `file_bytes` that is written round and round; how
-/// long each took.
+/// Writes `batch_bytes` and flushes, `count` times sequentially, into a file of `file_bytes` that is overwritten in a cycle. Returns the
+/// times.
 ///
 /// # Errors
-/// When the machine refuses.
+/// I/O errors.
 pub fn flushes(folder: &Path, batch_bytes: usize, count: u64, file_bytes: u64) -> Result<Latency> {
     let said = || "the bare flushes".to_owned();
     let file = prewritten(&folder.join("bare-flush"), file_bytes)?;
@@ -94,11 +94,11 @@ pub fn flushes(folder: &Path, batch_bytes: usize, count: u64, file_bytes: u64) -
     Ok(latency)
 }
 
-/// Writes `batch_bytes` and flushes `per_s` times a second, `count` times, into a file of `file_bytes` that is written round and
-/// round; how long each took from when it was due.
+/// Writes `batch_bytes` and flushes `per_s` times a second, `count` times, into a file of `file_bytes` that is overwritten in a
+/// cycle. Returns the times from when each was due.
 ///
 /// # Errors
-/// When the machine refuses.
+/// I/O errors.
 pub fn paced_flush(folder: &Path, batch_bytes: usize, per_s: u64, count: u64, file_bytes: u64) -> Result<Latency> {
     let said = || "the paced flushes".to_owned();
     let file = prewritten(&folder.join("bare-flush"), file_bytes)?;
@@ -116,11 +116,11 @@ pub fn paced_flush(folder: &Path, batch_bytes: usize, per_s: u64, count: u64, fi
     Ok(latency)
 }
 
-/// The write loop over `bytes` bytes in batches of `batch_bytes`, into a file of at most `file_bytes` that is written round and round;
+/// The write loop over `bytes` in batches of `batch_bytes`, into a file of at most `file_bytes` that is overwritten in a cycle;
 /// `flushed`: with an fdatasync after each batch.
 ///
 /// # Errors
-/// When the machine refuses.
+/// I/O errors.
 pub fn write_loop(folder: &Path, bytes: u64, batch_bytes: usize, file_bytes: u64, flushed: bool) -> Result<Bare> {
     let said = || "the bare write loop".to_owned();
     let file = prewritten(&folder.join("bare-write"), file_bytes)?;
@@ -168,10 +168,10 @@ fn send_batches(mut near: &TcpStream, batches: u64, batch_bytes: usize) -> Resul
     Ok(())
 }
 
-/// The read loop: `bytes` bytes out of a file of `file_bytes` in the page cache, over and over.
+/// The read loop: `bytes` from a file of `file_bytes` in the page cache, repeatedly.
 ///
 /// # Errors
-/// When the machine refuses.
+/// I/O errors.
 pub fn sendfile_loop(folder: &Path, bytes: u64, file_bytes: u64) -> Result<Bare> {
     let said = || "the bare sendfile loop".to_owned();
     let file = prewritten(&folder.join("bare-read"), file_bytes)?;

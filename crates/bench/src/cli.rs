@@ -1,4 +1,4 @@
-//! What the command line looks like, and what it does.
+//! The command line.
 
 mod compare;
 mod first;
@@ -40,11 +40,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measures message brokers beside one another, with the same client, the same load and a durability that is named.
+/// Measures message brokers side by side, with the same client, the same load and a stated durability.
 #[derive(Debug, Parser)]
 #[command(name = "polylogue-bench", version, max_term_width = 100)]
 pub struct Cli {
-    /// Write results as JSON, one line each
+    /// Write results as JSON, one per line
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
@@ -53,16 +53,16 @@ pub struct Cli {
     command: Command,
 }
 
-/// Where things are.
+/// Directories.
 #[derive(Debug, Args)]
 struct Places {
     /// The checkout
     #[arg(long, global = true, value_name = "DIR", default_value = ".")]
     root: PathBuf,
-    /// Where peers and workers are installed and brokers have their data
+    /// Directory of installed peers and workers, and of brokers' data
     #[arg(long, global = true, value_name = "DIR", default_value = "build")]
     build: PathBuf,
-    /// The binary of polylogue [default: target/release/polylogue of the checkout]
+    /// polylogue's binary [default: target/release/polylogue of the checkout]
     #[arg(long, global = true, value_name = "FILE")]
     polylogue: Option<PathBuf>,
 }
@@ -77,33 +77,33 @@ impl Places {
 enum Command {
     /// Run one load against one target
     Run(Box<RunArgs>),
-    /// Run the scenarios of the published comparisons, targets in turns
+    /// Run the scenarios of the published comparisons, alternating targets
     Compare(CompareArgs),
-    /// List the scenarios: what each shows, what is published, and what is run here
+    /// List the scenarios: what each shows, the published figures, and what is run here
     Scenarios,
-    /// Run the benchmark that is run first: Kafka's perf-test tools and RabbitMQ's PerfTest with their defaults, sides in turns
+    /// Run the first-try benchmark: Kafka's perf-test tools and RabbitMQ's PerfTest with their defaults, alternating sides
     First(FirstArgs),
-    /// Run the matrix beside one peer, targets in turns
+    /// Run the matrix against one peer, alternating targets
     Versus(VersusArgs),
     /// Install peers and workers, or run a peer in the foreground
     #[command(subcommand)]
     Peers(PeersCommand),
-    /// Run a broker that answers everything at once and keeps nothing
+    /// Run a broker that answers everything at once and stores nothing
     Null(NullArgs),
     /// Run the machine's bare loops
     Bare(BareArgs),
-    /// Turn result lines into tables on the terminal, or into a report with pictures: HTML, Markdown
+    /// Turn result lines into tables on the terminal, or into a report with charts: HTML, Markdown
     Report(ReportArgs),
-    /// Run loads for clients that reach it and know the token; without --listen: be a driver, on standard input and output
+    /// Run loads for clients that know the token; without --listen: act as a driver, on standard input and output
     Worker(WorkerArgs),
 }
 
 #[derive(Debug, Args)]
 struct VersusArgs {
-    /// Whom to compare with
+    /// The peer to compare with
     #[arg(value_enum, default_value_t = Peer::Kafka)]
     peer: Peer,
-    /// A smoke run: every cell in seconds; its figures mean nothing
+    /// A smoke run: every cell for seconds; its figures mean nothing
     #[arg(long)]
     quick: bool,
     /// Rounds of every cell [default: 5; 1 for a smoke run]
@@ -115,25 +115,25 @@ struct VersusArgs {
     /// Leave out sides on this target; may be repeated
     #[arg(long, value_name = "TARGET")]
     without: Vec<Target>,
-    /// Thrown away at the start of a run by time (latency, cold and size cells) [default: 30s]
+    /// Discarded at the start of a run by time (latency, cold and size cells) [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "quick")]
     warmup: Option<Duration>,
-    /// What is measured of it [default: 1m]
+    /// Measured time of a run by time [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "quick")]
     window: Option<Duration>,
     /// Messages of a run by count (cost and throughput cells) [default: 3000000]
     #[arg(long, value_name = "COUNT", conflicts_with = "quick")]
     messages: Option<u64>,
-    /// Messages of the run before it that warms up [default: 2000000]
+    /// Messages of the warm-up run before it [default: 2000000]
     #[arg(long, value_name = "COUNT", conflicts_with = "quick")]
     warm_messages: Option<u64>,
-    /// Go on with what was broken off: leave out what the results have already of this commit and these programs, under the same conditions, without failures or with a loss
+    /// Resume an aborted run: skip sides that have a result of this commit and these programs, under the same conditions, without failures or with a loss
     #[arg(long)]
     resume: bool,
     /// List the cells and their sides, and run nothing
     #[arg(long)]
     plan: bool,
-    /// Where result lines are appended [default: benches/results/versus-PEER.jsonl of the checkout; a smoke run's go to the build folder]
+    /// File to append result lines to [default: benches/results/versus-PEER.jsonl of the checkout; for a smoke run in the build directory]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
 }
@@ -142,15 +142,15 @@ struct VersusArgs {
 enum PeersCommand {
     /// Fetch peers: RabbitMQ by apt-get, all others by Maven; nothing is installed into the system
     Install {
-        /// Which
+        /// The peers
         #[arg(value_enum, default_values_t = [Installed::Kafka])]
         peers: Vec<Installed>,
     },
-    /// Tell what the targets are: version, age, heap, durability, and all that is not as it comes
+    /// List the targets: version, age, heap, durability, and all settings that differ from the defaults
     List,
     /// Build the workers in other languages
     Workers,
-    /// Run a peer in the foreground until SIGINT or SIGTERM, with its data in a folder that is removed at the end
+    /// Run a peer in the foreground until SIGINT or SIGTERM, with its data in a directory that is removed at the end
     Run {
         /// A name of `peers list`
         target: Target,
@@ -174,10 +174,10 @@ struct WorkerArgs {
     /// raw or amqp
     #[arg(conflicts_with = "listen")]
     driver: Option<Driver>,
-    /// Where; on another address than the loopback any client with the token can put load on what this machine reaches
+    /// Listen address; on an address other than loopback any client with the token can put load on whatever this machine reaches
     #[arg(long, value_name = "HOST:PORT", requires = "token", num_args = 0..=1, default_missing_value = "127.0.0.1:7090")]
     listen: Option<SocketAddr>,
-    /// The token that clients must know
+    /// The token that clients must send
     #[arg(long, value_name = "WORD", env = "POLYLOGUE_BENCH_TOKEN", hide_env_values = true)]
     token: Option<String>,
 }
@@ -186,23 +186,23 @@ struct WorkerArgs {
 struct NullArgs {
     #[arg(long, default_value = "127.0.0.1:9092")]
     listen: SocketAddr,
-    /// Speak AMQP, not Kafka's protocol; then nothing below counts
+    /// Speak AMQP instead of the Kafka protocol; the options below are then ignored
     #[arg(long)]
     amqp: bool,
     /// Partitions of every topic
     #[arg(long, default_value_t = 1)]
     partitions: u32,
-    /// Bytes of the messages that are read
+    /// Size of the messages returned to readers. Bytes
     #[arg(long, default_value_t = 1_024)]
     message_bytes: u32,
-    /// Answer no write from so many milliseconds after the first one on, for so many
+    /// Answer no writes from this many milliseconds after the first one, for this many
     #[arg(long, value_name = "AFTER,FOR", value_delimiter = ',', num_args = 2)]
     stall_ms: Vec<u64>,
 }
 
 #[derive(Debug, Args)]
 struct BareArgs {
-    /// Bytes that each loop moves
+    /// Bytes moved by each loop
     #[arg(long, default_value_t = 1 << 30)]
     bytes: u64,
     /// Bytes of a batch
@@ -215,22 +215,22 @@ struct BareArgs {
 
 #[derive(Debug, Args)]
 struct ReportArgs {
-    /// Take all runs of a cell together, not only its latest
+    /// Combine all runs of a cell, not only its latest
     #[arg(long)]
     all: bool,
-    /// Write one HTML file that needs nothing beside it
+    /// Write a self-contained HTML file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write Markdown with its pictures into a folder
+    /// Write Markdown with its charts into a directory
     #[arg(long, value_name = "DIR")]
     markdown: Option<PathBuf>,
-    /// Write the first page, a page per scenario family and four charts into a folder
+    /// Write the first page, a page per scenario family and four charts into a directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write the headline table between its markers in this file
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
-    /// Write nothing; fail if --out and --readme differ from what the result lines give
+    /// Write nothing; fail if --out and --readme differ from the result lines
     #[arg(long)]
     check: bool,
     /// Files of result lines
@@ -254,10 +254,10 @@ impl VersusArgs {
 }
 
 impl Cli {
-    /// Does what was asked.
+    /// Executes the command.
     ///
     /// # Errors
-    /// When it cannot be done, or a run does not count.
+    /// It cannot be executed, or a run does not count.
     pub fn execute(self) -> Result<()> {
         match self.command {
             Command::Worker(args) => worker(&args, &self.places),
@@ -331,7 +331,7 @@ fn null(args: &NullArgs) -> Result<()> {
         false => NullBroker::start(spec)?.address(),
     };
     say(&format!("listening on {address}"))?;
-    // Signals end the process as they do by default: there is nothing to clean up.
+    // Signals have their default action: there is nothing to clean up.
     loop {
         std::thread::park();
     }
@@ -479,7 +479,7 @@ mod tests {
         args.queues.load().map(|load| (load.prefetch, load.ack_every)).map_err(|e| e.to_string())
     }
 
-    /// It would be acknowledged by the consumer's timer only, and that is what would be measured.
+    /// Otherwise messages would be acknowledged only by the consumer's timer, which is what would be measured.
     #[test]
     fn a_consumer_may_hold_what_it_acknowledges_at_once() {
         let stated = load(&["--prefetch", "50"]).expect_err("100 are acknowledged at once unless stated otherwise");

@@ -1,9 +1,9 @@
-//! Runs cells, side by side in turns, and keeps every result as soon as it is there.
+//! Runs cells, alternating their sides, and stores every result as soon as it exists.
 //!
 //! ```text
-//!   cells x rounds --> steps (what an earlier run has done is left out) --> settle, run --> a line is appended --> the next
+//!   cells x rounds --> steps (without those done by an earlier run) --> settle, run --> append a line --> the next
 //!   the brokers of a cell may stay up for all its rounds
-//!   a smoke run: a broker after the other, each with all its cells, in two lanes at the same time: it measures nothing, and mostly waits
+//!   a smoke run: broker after broker, each with all its cells, in two concurrent lanes: it measures nothing, and mostly waits
 //! ```
 
 use crate::built::Built;
@@ -26,35 +26,35 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the machine is left alone between two sides, after what is dirty has been flushed.
+/// Idle time between two sides, after dirty pages have been flushed.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Brokers that run at the same time in a smoke run, where memory allows it.
+/// Brokers that run concurrently in a smoke run, if memory allows.
 const QUICK_LANES: usize = 2;
 
-/// What is to be run.
+/// A job.
 #[derive(Debug)]
 pub struct Job {
     /// The cells.
     pub cells: Vec<Cell>,
     /// Rounds of each.
     pub rounds: Vec<u32>,
-    /// Whether this only shows that every cell runs.
+    /// Whether it is a smoke run.
     pub quick: bool,
-    /// Whether brokers stay: in a smoke run one for all its cells, else those of a cell for its rounds, where its load says so.
+    /// Whether brokers stay up: in a smoke run one for all its cells, else those of a cell for its rounds, if its load allows it.
     pub keeps_brokers: bool,
-    /// Whether what the results have already of this commit, under the same conditions, is left as it is.
+    /// Whether results of this commit under the same conditions are kept.
     pub resume: bool,
-    /// Where result lines go.
+    /// The file of result lines.
     pub results: PathBuf,
-    /// Where brokers have their data.
+    /// The directory of brokers' data.
     pub work: PathBuf,
 }
 
-/// Runs it; gives the lines, those included that an earlier run has done. A side that cannot be run is reported as a failed line, and the
-/// rest goes on.
+/// Runs the job; returns the lines, including those of an earlier run. A side that cannot be run yields a failed line, and the
+/// rest continues.
 ///
 /// # Errors
-/// When results cannot be read or kept, or the user wants to stop: what was measured until then is in the file.
+/// Results cannot be read or written, or the user interrupts: completed results are in the file.
 pub fn work_through(
     job: &Job,
     programs: &Programs,
@@ -77,29 +77,29 @@ pub fn work_through(
     Ok(lot.lines.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What all lanes of a job have in common.
+/// State shared by the lanes of a job.
 struct Lot<'a> {
     job: &'a Job,
     programs: &'a Programs,
     interrupt: &'a Interrupt,
     stamped: &'a Stamped,
-    /// What there is; the writer of the file holds it.
+    /// All lines; the lock also guards the file.
     lines: Mutex<Vec<ResultLine>>,
 }
 
-/// Where one lane works.
+/// The environment of one lane.
 struct Lane {
     place: Folder,
     progress: Progress,
 }
 
 impl Lot<'_> {
-    /// What a side runs with.
+    /// Returns the programs that a side runs with.
     fn built(&self, side: &Side) -> Option<Built> {
         self.stamped.built.as_ref().map(|built| built.with_peer(&side.target, self.programs))
     }
 
-    /// The steps of each broker, in lanes; what needs none first, alone.
+    /// Runs the steps of each broker, in lanes; those without a broker first, alone.
     fn smoke(&self, mut brokers: Vec<Vec<Step<'_>>>, progress: &mut Progress) -> Result<()> {
         if brokers.first().is_some_and(|steps| steps.iter().all(|step| step.side.is_none())) {
             self.run(&brokers.remove(0), &self.job.work, Kept::default(), progress)?;
@@ -113,7 +113,7 @@ impl Lot<'_> {
         in_lanes(lanes, brokers, |lane, steps| self.run(&steps, lane.place.path(), Kept::default(), &mut lane.progress))
     }
 
-    /// One step after the other, in a folder that no other process works in.
+    /// Runs steps sequentially, in a directory used by no other process.
     fn run(&self, steps: &[Step<'_>], work: &Path, kept: Kept, progress: &mut Progress) -> Result<()> {
         let kept = RefCell::new(kept);
         let Lot { programs, interrupt, .. } = *self;
@@ -146,7 +146,7 @@ impl Lot<'_> {
                 side_line(&stamped, step, side, around, progress)
             }
         };
-        // What was broken off in the middle is no result.
+        // An interrupted step has no result.
         self.interrupt.check()?;
         let mut lines = self.lines();
         append(&self.job.results, &line)?;
@@ -160,18 +160,18 @@ impl Lot<'_> {
     }
 }
 
-/// What a broker is by which steps can share it: those of a target that speak the same protocol. What needs none comes first.
+/// Returns the key by which steps share a broker: the target and the protocol. Steps without a broker come first.
 fn broker<'a>(step: &Step<'a>) -> Option<(&'a Target, bool)> {
     step.side.map(|side| (&side.target, side.load.queue.is_some()))
 }
 
-/// The steps of each broker, in their order.
+/// Groups steps by broker, in order.
 fn by_broker(mut steps: Vec<Step<'_>>) -> Vec<Vec<Step<'_>>> {
     steps.sort_by(|one, other| broker(one).cmp(&broker(other)));
     steps.chunk_by(|one, other| broker(one) == broker(other)).map(<[Step<'_>]>::to_vec).collect()
 }
 
-/// How long steps of a smoke run take, about. Seconds.
+/// Estimates the duration of steps in a smoke run. Seconds.
 fn quick_s(steps: &[Step<'_>]) -> f64 {
     let left = steps.iter().filter(|step| step.done.is_none());
     let cost =
@@ -179,7 +179,7 @@ fn quick_s(steps: &[Step<'_>]) -> f64 {
     left.map(cost).sum()
 }
 
-/// How many lanes a smoke run of these brokers has on a machine with so much memory: any of them may be up together.
+/// Returns the number of lanes for a smoke run of these brokers, given the machine's memory: any of them may be up together.
 fn lanes(brokers: &[Vec<Step<'_>>], memory_bytes: u64) -> usize {
     let mut targets: Vec<&Target> = brokers.iter().filter_map(|steps| Some(broker(steps.first()?)?.0)).collect();
     targets.sort_by_key(|target| std::cmp::Reverse(heap_bytes(target)));
@@ -233,7 +233,7 @@ mod tests {
         Stamped { run: "now".to_owned(), commit: "c".to_owned(), built: None, machine, quick: true }
     }
 
-    /// Sixteen brokers are started in a smoke run, not one for each of hundreds of sides.
+    /// Regression test: a smoke run starts sixteen brokers, not one for each of hundreds of sides.
     #[test]
     fn a_smoke_run_goes_from_broker_to_broker() {
         let (cells, rounds) = job();
@@ -265,14 +265,14 @@ mod tests {
         let (mut cells, mut rounds) = job();
         cells.remove(0);
         rounds.remove(0);
-        // What ends at once where there is nothing to start.
+        // A target that cannot be started fails at once.
         let chosen =
             |side: &Side| !["kafka", "pulsar"].contains(&side.target.name().split('-').next().unwrap_or_default());
         cells.iter_mut().for_each(|cell| cell.sides.retain(chosen));
         let at = |name: &str| place.path().join(name);
         let [results, work] = ["results.jsonl", "work"].map(at);
         let job = Job { cells, rounds, quick: true, keeps_brokers: true, resume: false, results, work };
-        // Nothing is there that could be started.
+        // There is nothing to start.
         let programs = Programs {
             polylogue: at("none"),
             peers: at("none"),
@@ -285,7 +285,7 @@ mod tests {
         (place, job, programs)
     }
 
-    /// Lanes share the file of results, and no folder.
+    /// Lanes share the file of results, and no directory.
     #[test]
     fn every_side_of_a_smoke_run_has_its_line() {
         let (_place, job, programs) = smoke("lanes");

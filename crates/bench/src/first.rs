@@ -1,13 +1,13 @@
-//! The benchmark that is run first: the vendors' own tools with their defaults, client and broker on the same two cores.
+//! The first-try benchmark: the vendors' own tools with their defaults, client and broker on the same two cores.
 //!
 //! ```text
-//!   cell                 for each side, in turns: a broker on an empty folder, then
+//!   cell                 for each side, alternating: a broker with an empty directory, then
 //!   kafka/P              kafka-producer-perf-test ──> kafka-consumer-perf-test ──> a minute ──> kafka-consumer-perf-test
 //!   rabbitmq/LOAD        PerfTest, one producer and one consumer
-//!        └─ each step is a row: rate by the tool, processor time of the broker's processes meanwhile, their memory at its end
+//!        └─ each step is a row: rate by the tool, processor time of the broker's processes, their memory at its end
 //! ```
 //!
-//! Other than in the published comparisons nothing is warmed up, and client and broker are not pinned apart: these are the figures of a first try.
+//! Unlike in the published comparisons nothing is warmed up, and client and broker are not pinned to separate cores: these are a first try's figures.
 
 pub mod table;
 pub mod tools;
@@ -26,13 +26,13 @@ use tools::{Tool, consume, create_topic, perf_test, produce};
 
 /// Bytes of a message; PerfTest's own default is 12.
 pub const MESSAGE_BYTES: usize = 1_024;
-/// How often an interruption is looked for while a minute passes.
+/// Interval of checks for an interrupt during the minute.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What one cell runs.
+/// The load of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// Kafka's tools, with so many partitions.
+    /// Kafka's tools, with this many partitions.
     Kafka(u32),
     /// PerfTest with these arguments.
     Rabbitmq(&'static [&'static str]),
@@ -51,29 +51,29 @@ pub const CELLS: [(&str, Load); 6] = [
     ),
 ];
 
-/// What is to be run.
+/// The plan of a run.
 #[derive(Debug)]
 pub struct Plan {
     /// Rounds of every cell.
     pub rounds: u32,
-    /// A smoke run, whose figures mean nothing.
+    /// Whether it is a smoke run.
     pub quick: bool,
-    /// Only cells whose name contains one of these; all, when there are none.
+    /// Only cells whose name contains one of these; all if empty.
     pub only: Vec<String>,
     /// Records of a run of Kafka's tools.
     pub records: u64,
     /// How long PerfTest runs. Seconds.
     pub seconds: u64,
-    /// How long what was written lies before it is read once more. Where it is zero, it is not.
+    /// Time between the first and the second read; zero skips the second one.
     pub rest: Duration,
-    /// Where result lines go.
+    /// The file of result lines.
     pub results: PathBuf,
-    /// Where brokers have their data.
+    /// The directory of brokers' data.
     pub work: PathBuf,
 }
 
 impl Plan {
-    /// The cells that are asked for.
+    /// Returns the selected cells.
     #[must_use]
     pub fn cells(&self) -> Vec<(&'static str, Load)> {
         let asked = |name: &str| self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()));
@@ -82,7 +82,7 @@ impl Plan {
 }
 
 impl Load {
-    /// The sides, ours first.
+    /// Returns the sides, polylogue's first.
     #[must_use]
     pub fn sides(self) -> [Target; 3] {
         let peer = match self {
@@ -100,7 +100,7 @@ impl Load {
     }
 }
 
-/// A broker under a tool, and what was measured of it.
+/// A broker under test, and its measurements.
 struct Side<'a> {
     plan: &'a Plan,
     programs: &'a Programs,
@@ -116,7 +116,7 @@ struct Side<'a> {
 /// Runs the plan; returns its lines.
 ///
 /// # Errors
-/// When a tool or a broker fails, or the user wants to stop: what was measured until then is in the file.
+/// A tool or a broker failed, or the user interrupts: completed results are in the file.
 pub fn first(
     plan: &Plan,
     programs: &Programs,
@@ -125,7 +125,7 @@ pub fn first(
 ) -> Result<Vec<ResultLine>> {
     let cells = plan.cells();
     let stamped = Stamped::here(plan.quick)?.with(programs);
-    // On a larger machine, too, client and broker share two cores.
+    // Client and broker share two cores on larger machines, too.
     let cores = Split::here().map(|split| split.broker.into_iter().take(1).chain(split.client.into_iter().take(1)));
     let surround = Surround { cores: cores.map(Iterator::collect).unwrap_or_default(), ..Surround::default() };
     let mut lines = Vec::new();
@@ -195,7 +195,7 @@ impl Side<'_> {
         self.step("", |tool| perf_test(tool, seconds, arguments))
     }
 
-    /// Lets what was written lie for a while.
+    /// Waits between the two reads.
     fn rest(&self) -> Result<()> {
         let mut left = self.plan.rest;
         while !left.is_zero() {
@@ -207,7 +207,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Runs a tool, and notes what it says and what the broker took meanwhile.
+    /// Runs a tool, and records its output and the broker's resource usage.
     fn step(&mut self, name: &str, run: impl FnOnce(&Tool<'_>) -> Result<tools::Figures>) -> Result<()> {
         let pids = self.running.pids();
         let before = Sample::take_all(&pids)?;
@@ -228,10 +228,10 @@ impl Side<'_> {
     }
 }
 
-/// Where a tool's own folder is: `peers/perf-test` beside the peers.
+/// Installs PerfTest into `peers/perf-test`.
 ///
 /// # Errors
-/// When Maven is missing or finds it not.
+/// Maven is missing or cannot fetch it.
 pub fn install_perf_test(peers: &Path) -> Result<()> {
     let to = peers.join("perf-test");
     std::fs::create_dir_all(&to).context(|| format!("cannot make {}", to.display()))?;

@@ -1,14 +1,14 @@
-//! Durability as it is seen, not as it is declared: how often a broker flushes, and what each flush carries.
+//! Observed durability: how often a broker flushes, and how much each flush carries.
 //!
 //! ```text
 //!   broker  LD_PRELOAD=libpolylogue_bench_flushes.so  BENCH_FLUSHES=place/flushes
-//!     fsync, fdatasync, msync, O_DSYNC writes  ---- counted, held ----> the system
+//!     fsync, fdatasync, msync, O_DSYNC writes  ---- counted, delayed --> the system
 //!                                                     |
-//!   place/flushes, mapped by all its processes: [hold us][fsync][msync][O_DSYNC][sync_file_range][took ns][-][-]
+//!   place/flushes, mapped by all its processes: [delay us][fsync][msync][O_DSYNC][sync_file_range][took ns][-][-]
 //! ```
 //!
-//! Bytes per flush are what the broker's processes have written for the device (/proc/PID/io: pages made dirty, mapped files
-//! included) by the number of its flushes.
+//! Bytes per flush are the bytes that the broker's processes wrote to the device (/proc/PID/io: dirtied pages, mapped files
+//! included), divided by the number of flushes.
 
 use crate::clock::{monotonic_ns, seconds};
 use crate::error::{BenchError, Context, Result};
@@ -18,9 +18,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The library, as cargo calls it.
+/// The library's file name.
 const LIBRARY: &str = "libpolylogue_bench_flushes.so";
-/// Words of the shared file, and which they are.
+/// Number of words of the shared file, and their indexes.
 const WORDS: usize = 8;
 const WORD_BYTES: usize = size_of::<u64>();
 const FSYNC: usize = 1;
@@ -29,10 +29,10 @@ const SYNCHRONOUS_WRITE: usize = 3;
 const RANGE: usize = 4;
 const TOOK_NS: usize = 5;
 
-/// Where the library is: beside this program, or one folder up, as cargo lays things out.
+/// Returns the path of the library: in the directory of this program, or its parent, as in cargo's layout.
 ///
 /// # Errors
-/// When it has not been built.
+/// It has not been built.
 pub fn library(bench: &Path) -> Result<PathBuf> {
     let found = bench.ancestors().skip(1).take(2).map(|folder| folder.join(LIBRARY)).find(|path| path.is_file());
     found.ok_or_else(|| {
@@ -43,30 +43,30 @@ pub fn library(bench: &Path) -> Result<PathBuf> {
     })
 }
 
-/// Flushes so far.
+/// Flush counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flushes {
     /// Calls of fsync and fdatasync.
     pub fsync: u64,
-    /// Calls of msync that wait.
+    /// Calls of msync with MS_SYNC.
     pub msync: u64,
-    /// Writes to files whose every write is flushed.
+    /// Writes to files opened for synchronous writes.
     pub synchronous_writes: u64,
     /// Calls of sync_file_range, which make nothing durable.
     pub ranges: u64,
-    /// Time in the first three, held time included. Nanoseconds.
+    /// Time in the first three, delays included. Nanoseconds.
     pub took_ns: u64,
 }
 
 impl Flushes {
-    /// All that make something durable.
+    /// Number of calls that make data durable.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.fsync + self.msync + self.synchronous_writes
     }
 }
 
-/// What counts, and holds, the flushes of processes that are started with [`Counter::environment`].
+/// Counts and delays the flushes of processes that are started with [`Counter::environment`].
 #[derive(Debug)]
 pub struct Counter {
     library: PathBuf,
@@ -75,10 +75,10 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// One whose file lies in `place`; every flush is held for `hold_ms` before it starts.
+    /// Creates a counter with its file in `place`; every flush is delayed by `hold_ms`.
     ///
     /// # Errors
-    /// When the library is not there or the file cannot be made.
+    /// The library is missing or the file cannot be created.
     pub fn create(bench: &Path, place: &Path, hold_ms: u64) -> Result<Counter> {
         let (library, path) = (library(bench)?, place.join("flushes"));
         let said = || format!("cannot make {}", path.display());
@@ -91,7 +91,7 @@ impl Counter {
         Ok(Counter { library, path, file })
     }
 
-    /// What the environment of the processes must hold.
+    /// Returns the environment variables for the processes.
     #[must_use]
     pub fn environment(&self) -> Vec<(String, OsString)> {
         vec![
@@ -100,10 +100,10 @@ impl Counter {
         ]
     }
 
-    /// What it has counted.
+    /// Reads the counts.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// The file cannot be read.
     pub fn take(&self) -> Result<Flushes> {
         let mut words = [0; WORDS * WORD_BYTES];
         self.file.read_exact_at(&mut words, 0).context(|| format!("cannot read {}", self.path.display()))?;
@@ -131,16 +131,16 @@ pub struct Span {
 }
 
 impl Counter {
-    /// Begins a span for the processes of a broker.
+    /// Starts a span for the processes of a broker.
     ///
     /// # Errors
-    /// When the counter or the broker cannot be looked at.
+    /// The counter or the broker's processes cannot be read.
     pub fn begin(&self, pids: Vec<u32>) -> Result<Span> {
         let write_bytes = Sample::take_all(&pids)?.write_bytes;
         Ok(Span { pids, began_ns: monotonic_ns(), flushes: self.take()?, write_bytes })
     }
 
-    /// Ends it; the figures by their names.
+    /// Ends a span; returns the figures by name.
     ///
     /// # Errors
     /// As [`Counter::begin`].
@@ -164,7 +164,7 @@ fn figures(before: &Flushes, after: &Flushes, bytes: u64, took_s: f64) -> Vec<(&
         ("flush_mean_ms", after.took_ns.saturating_sub(before.took_ns) as f64 / 1e6 / count as f64),
         ("bytes_per_flush", bytes as f64 / count as f64),
     ];
-    // Of no flush there is only to say that there was none.
+    // Without flushes there are no averages.
     stated.retain(|(_, value)| value.is_finite());
     stated
 }
@@ -176,7 +176,7 @@ mod tests {
     use std::process::Command;
     use std::time::Duration;
 
-    /// Builds it, as the tests of one package do not build another.
+    /// Builds the library: the tests of one package do not build another.
     fn built() -> PathBuf {
         let mut command = Command::new(env!("CARGO"));
         let out =
@@ -186,7 +186,7 @@ mod tests {
         PathBuf::from(library)
     }
 
-    /// Counted, of a shell's command, with each flush held for so long.
+    /// Counts the flushes of a shell command, each delayed by `hold_ms`.
     fn counted(name: &str, hold_ms: u64, command: &str) -> Flushes {
         let place = std::env::temp_dir().join(format!("polylogue-bench-flush-{name}-{}", std::process::id()));
         let folder = Folder::create(&place).expect("a folder");

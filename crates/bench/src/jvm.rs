@@ -1,7 +1,7 @@
-//! How often a JVM has collected garbage, and how long that took: read from the file in which every HotSpot JVM keeps its counters.
+//! Garbage collections of a JVM, from the file in which every HotSpot JVM keeps its counters.
 //!
 //! ```text
-//!   /tmp/hsperfdata_USER/PID     a file that the JVM has mapped; reading it disturbs no process
+//!   /tmp/hsperfdata_USER/PID     a file mapped by the JVM; reading it disturbs no process
 //!
 //!   prologue   magic CA FE C0 C0 | byte order | major, minor | accessible | used: i32 | overflow: i32 | time: i64 |
 //!              offset of the first entry: i32 | number of entries: i32                                          32 bytes
@@ -15,25 +15,25 @@ use std::fs;
 use std::path::PathBuf;
 
 const MAGIC: [u8; 4] = [0xCA, 0xFE, 0xC0, 0xC0];
-/// The byte order in which the rest stands: 0 is the network's.
+/// Position of the byte order of the rest: 0 is big-endian.
 const ORDER_AT: usize = 4;
 const ENTRY_AT: usize = 24;
 const ENTRIES_AT: usize = 28;
-/// A file with more entries than this is none of a JVM; those have some hundreds.
+/// A file with more entries than this is invalid; JVMs have some hundreds.
 const ENTRIES_MAX: usize = 10_000;
-/// The type of a counter: Java's name of a long.
+/// The type of a counter: Java's type code of a long.
 const LONG: u8 = b'J';
 
-/// What a JVM has collected since it was started.
+/// Garbage collections since the start of a JVM.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Collections {
-    /// How often.
+    /// Number of collections.
     pub count: u64,
-    /// For how long, pauses and concurrent work as the collectors count them. Milliseconds.
+    /// Their time, pauses and concurrent work as the collectors count them. Milliseconds.
     pub ms: f64,
 }
 
-/// Where a process keeps its counters; `None` for one that is no JVM, or that keeps none.
+/// Returns the path of a process's counters; `None` if it is not a JVM, or has none.
 #[must_use]
 pub fn counters_of(pid: u32) -> Option<PathBuf> {
     let folders = fs::read_dir(std::env::temp_dir()).into_iter().chain(fs::read_dir("/tmp"));
@@ -43,7 +43,7 @@ pub fn counters_of(pid: u32) -> Option<PathBuf> {
 }
 
 impl Collections {
-    /// The sum over several JVMs; `None` when there is none among these files.
+    /// Sums the counters of several JVMs; `None` if none of the files is valid.
     #[must_use]
     pub fn take_all(files: &[PathBuf]) -> Option<Collections> {
         let each = files.iter().filter_map(|file| parse(&fs::read(file).ok()?));
@@ -51,7 +51,7 @@ impl Collections {
     }
 }
 
-/// Numbers of a file in its own byte order.
+/// Numbers of a file, in its own byte order.
 struct Numbers<'a> {
     bytes: &'a [u8],
     little: bool,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// A file as a JVM writes it, with these counters; one that is no long is among them.
+    /// A file with these counters as written by a JVM, with an entry of another type.
     fn file(counters: &[(&str, u64)]) -> Vec<u8> {
         let mut out = [&MAGIC[..], &[1, 2, 0, 1], &[0; 16], &32_i32.to_le_bytes()].concat();
         out.extend((counters.len() as i32 + 1).to_le_bytes());
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(counters_of(std::process::id()), None, "this is no JVM");
     }
 
-    /// Where there is a JVM: one that collects is seen to.
+    /// If a JVM is installed: its collections are seen.
     #[test]
     fn a_jvm_is_seen_to_collect() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-jvm-{}", std::process::id()));
@@ -162,7 +162,7 @@ mod tests {
         let heard = std::io::Read::read_exact(&mut java.stdout.take().expect("it is piped"), &mut said);
         let seen = counters_of(java.id()).and_then(|file| Collections::take_all(&[file]));
         java.kill().and_then(|()| java.wait()).expect("it ends");
-        // A JVM that is too old to run a source, or that may not write into /tmp, has said nothing.
+        // A JVM that is too old to run a source file, or that cannot write to /tmp, yields nothing.
         if heard.is_ok() {
             let seen = seen.expect("its counters are there");
             assert!(seen.count >= 5 && seen.ms > 0.0, "{seen:?}");

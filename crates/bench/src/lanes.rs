@@ -1,7 +1,7 @@
-//! Lots that are worked off side by side, each by the lane that is free.
+//! Runs lots in parallel lanes, each by the next free one.
 //!
 //! ```text
-//!   lots    [long] [shorter] [short] ...       each is begun in its order
+//!   lots    [long] [shorter] [short] ...       started in order
 //!   lane 0  [long..............................][short......]
 //!   lane 1  [shorter.................][another..........]
 //! ```
@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 
-/// Works off all `lots`, each by one of `lanes`, whose threads all work at the same time.
+/// Processes all `lots` by `lanes`, which run in parallel threads.
 ///
 /// # Errors
-/// The first of `body`, after which no lot is begun, or when a thread cannot be started.
+/// The first error of `body`, after which no lot is started, or a thread cannot be started.
 pub fn in_lanes<L: Send, T: Send>(
     lanes: Vec<L>,
     lots: Vec<T>,
@@ -51,7 +51,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A lane that tells the other one of its lot, and waits until it has heard of that one's.
+    /// A lane that sends its lot's number to the other lane, and waits for that one's.
     struct Meeting(Sender<u32>, Receiver<u32>);
 
     fn two() -> Vec<Meeting> {

@@ -1,9 +1,9 @@
-//! Everything that is looked at each second of a run, and the series that come of it.
+//! The measurements of each second of a run, and the resulting series.
 //!
 //! ```text
 //!   start            1 s            2 s            3 s
 //!     |--------------|--------------|--------------|
-//!   look 0         look 1         look 2         look 3         of the first second: look 1 less look 0, or look 1 itself
+//!   look 0         look 1         look 2         look 3         of the first second: look 1 minus look 0, or look 1 itself
 //! ```
 
 use crate::cgroup;
@@ -18,27 +18,27 @@ use std::path::{Path, PathBuf};
 
 const MIB_SHIFT: u32 = 20;
 
-/// What is looked at.
+/// Takes measurements.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// The broker's processes; none of a running broker that was named.
+    /// The broker's processes; empty for a running broker that was named.
     broker: Vec<u32>,
-    /// Its shared memory, each page once, before it was loaded: what is counted each second counts a page as often as it is mapped. Bytes.
+    /// Its shared memory before the load, each page counted once; the per-second figures count a page as often as it is mapped. Bytes.
     shared_bytes: u64,
     clients: Vec<u32>,
-    /// Brokers that are up and have no load.
+    /// Processes of brokers that are up without a load.
     others: Vec<u32>,
     device: Option<DeviceId>,
-    /// The file of the broker's control group that tells its page cache.
+    /// The file with the page cache of the broker's control group.
     group: Option<PathBuf>,
-    /// The page cache of the machine before the broker was there. Bytes.
+    /// The page cache of the machine before the broker was started. Bytes.
     page_cache_before: Option<u64>,
     connections: Option<Connections>,
     broker_jvms: Vec<PathBuf>,
     client_jvms: Vec<PathBuf>,
 }
 
-/// What was seen.
+/// The measurements of one second.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Look {
     /// The broker.
@@ -49,21 +49,21 @@ pub struct Look {
     pub device: Option<Device>,
     /// Connections to the broker.
     pub connections: Option<u64>,
-    /// Bytes over the loopback so far.
+    /// Total bytes over the loopback.
     pub loopback_bytes: Option<u64>,
-    /// Collections of the broker so far.
+    /// Total garbage collections of the broker.
     pub collections: Option<Collections>,
-    /// Processor time of the client so far. Seconds.
+    /// Total processor time of the clients. Seconds.
     pub client_cpu_s: Option<f64>,
-    /// Collections of the client so far.
+    /// Total garbage collections of the clients.
     pub client_collections: Option<Collections>,
-    /// Processor time of the brokers that are up without a load, so far. Seconds.
+    /// Total processor time of the brokers that are up without a load. Seconds.
     pub others_cpu_s: Option<f64>,
 }
 
 impl Probe {
-    /// Of a broker that keeps its data in `folder` and is reached at `bootstrap`; `page_cache_before` is that of the machine before it was
-    /// started, `group` the file that tells that of its control group.
+    /// Creates a probe for a broker with its data in `folder` and its address `bootstrap`; `page_cache_before` is the machine's page cache before
+    /// the start, `group` the file with that of its control group.
     #[must_use]
     pub fn new(
         broker: Vec<u32>,
@@ -88,33 +88,33 @@ impl Probe {
         }
     }
 
-    /// Looks at these clients, too.
+    /// Adds clients to measure.
     pub fn with_clients(&mut self, clients: &[u32]) {
         clients.clone_into(&mut self.clients);
         self.client_jvms = clients.iter().filter_map(|pid| counters_of(*pid)).collect();
     }
 
-    /// Looks at these brokers, too: they have no load, and should cost nothing.
+    /// Adds brokers without a load, which should cost nothing.
     pub fn with_others(&mut self, others: &[u32]) {
         others.clone_into(&mut self.others);
     }
 
-    /// The processor time of the broker so far; `None` of a running broker that was named. Seconds.
+    /// Returns the broker's total processor time; `None` for a running broker that was named. Seconds.
     #[must_use]
     pub fn broker_cpu_s(&self) -> Option<f64> {
         Sample::take_all(&self.broker).ok().map(|sample| sample.cpu_s)
     }
 
-    /// With shared memory as memory of its own, as much of it as there was before the load.
+    /// Replaces the shared memory by its size before the load, plus its growth.
     fn own(&self, sample: Sample) -> Sample {
         let shared_bytes = sample.shared_bytes.min(self.shared_bytes);
         Sample { anonymous_bytes: sample.anonymous_bytes.saturating_add(shared_bytes), shared_bytes, ..sample }
     }
 
-    /// Looks.
+    /// Takes the measurements.
     ///
     /// # Errors
-    /// When the broker has gone.
+    /// The broker has ended.
     pub fn look(&mut self) -> Result<Look> {
         let broker = if self.broker.is_empty() { None } else { Some(self.own(Sample::take_all(&self.broker)?)) };
         let grown = || Some(page_cache_bytes()?.saturating_sub(self.page_cache_before?));
@@ -136,7 +136,7 @@ impl Probe {
     }
 }
 
-/// The processor time of a process so far. Seconds: one file is read, where a sample reads four.
+/// Returns a process's total processor time. Seconds. Reads one file, where a sample reads four.
 fn cpu_s(pid: u32) -> Option<f64> {
     let (ticks, _) = parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
     Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
@@ -146,18 +146,18 @@ fn hundredths(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// A value of each second: what it was at its end.
+/// Returns a value at the end of each second.
 fn at_ends<T>(looks: &[Look], value: impl Fn(&Look) -> Option<T>) -> Vec<T> {
     looks.iter().skip(1).map_while(value).collect()
 }
 
-/// A value of each second: by how much it has grown.
+/// Returns the growth of a value in each second.
 fn grown<T>(looks: &[Look], value: impl Fn(&Look) -> Option<T>, less: impl Fn(T, T) -> T) -> Vec<T> {
     let pairs = looks.iter().zip(looks.iter().skip(1));
     pairs.map_while(|(from, to)| Some(less(value(to)?, value(from)?))).collect()
 }
 
-/// The series of a run: what the client has reported and what was seen meanwhile.
+/// Returns the series of a run: the clients' reports and the measurements.
 #[must_use]
 pub fn series(stated: &[Second], groups: u32, looks: &[Look]) -> Series {
     let micros = |p99: Option<u64>, max: u64| p99.unwrap_or(max) / 1_000;

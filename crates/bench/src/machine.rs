@@ -1,9 +1,9 @@
-//! What the machine itself can do: the figures that stand before all others, on the line of the side "machine".
+//! The machine's own figures, which precede all others, on the line of the side "machine".
 //!
 //! ```text
 //!   write_*, sendfile_*    bare loops: what no broker can avoid                                        bare.rs
-//!   disk_flush_*           one write of 4 KiB and its flush after the other: what a flush costs here
-//!   paced_flush_*          the same at a fixed rate, from when it was due: what the disk makes of a steady load
+//!   disk_flush_*           sequential writes of 4 KiB with a flush: the cost of a flush
+//!   paced_flush_*          the same at a fixed rate, from when each was due: the disk under a steady load
 //! ```
 
 use crate::bare::{Bare, flushes, paced_flush, sendfile_loop, write_loop};
@@ -14,26 +14,26 @@ use crate::process::Folder;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The file of the bare loops: larger than the processors' caches. Bytes.
+/// Size of the bare loops' file: larger than the processors' caches. Bytes.
 const BARE_FILE_BYTES: u64 = 256 << 20;
 /// Bytes of a bare loop: in full, in a smoke run, and with a flush for every small batch.
 const BARE_BYTES: u64 = 4 << 30;
 const BARE_QUICK_BYTES: u64 = 64 << 20;
 const BARE_FLUSHED_BYTES: u64 = 512 << 20;
-/// The paced flushes: bytes of each, how many a second, and for how long. Seconds.
+/// The paced flushes: size, rate per second, and duration. Seconds.
 const PACED_BYTES: usize = 52 << 10;
 const PACED_PER_S: u64 = 1_000;
 const PACED_S: u64 = 20;
-/// Flushes one after the other: bytes of each, and how many; in a smoke run fewer.
+/// The sequential flushes: size, and number; fewer in a smoke run.
 const FLUSH_BYTES: usize = 4_096;
 const FLUSHES: u64 = 5_000;
 const FLUSHES_QUICK: u64 = 200;
 const MS_PER_S: f64 = 1e3;
 
-/// All figures of the machine, measured in `folder`, which is made and removed.
+/// Measures all figures of the machine in `folder`, which is created and removed.
 ///
 /// # Errors
-/// When the machine refuses.
+/// I/O errors.
 pub fn machine_figures(folder: &Path, quick: bool) -> Result<BTreeMap<String, f64>> {
     let folder = Folder::create(folder)?;
     let mut figures = BTreeMap::new();
@@ -45,10 +45,10 @@ pub fn machine_figures(folder: &Path, quick: bool) -> Result<BTreeMap<String, f6
     Ok(figures)
 }
 
-/// What a flush costs on the disk that holds `folder`.
+/// Measures the cost of a flush on the disk of `folder`.
 ///
 /// # Errors
-/// When the machine refuses.
+/// I/O errors.
 pub fn flush_figures(folder: &Path, quick: bool) -> Result<BTreeMap<String, f64>> {
     let mut figures = BTreeMap::new();
     let alone = flushes(folder, FLUSH_BYTES, if quick { FLUSHES_QUICK } else { FLUSHES }, BARE_FILE_BYTES)?;
@@ -57,7 +57,7 @@ pub fn flush_figures(folder: &Path, quick: bool) -> Result<BTreeMap<String, f64>
         figures.insert("disk_flushes_per_s".to_owned(), 1e9 / mean_ns);
     }
     figures.extend(named("disk_flush", &alone));
-    // What a broker flushes that gets 50,000 messages of 1 KiB a second and flushes each millisecond.
+    // As flushed by a broker with 50,000 messages of 1 KiB per second and a flush each millisecond.
     let count = if quick { PACED_PER_S } else { PACED_S * PACED_PER_S };
     figures.extend(named("paced_flush", &paced_flush(folder, PACED_BYTES, PACED_PER_S, count, BARE_FILE_BYTES)?));
     Ok(figures)
@@ -71,7 +71,7 @@ fn named(what: &str, latency: &Latency) -> Vec<(String, f64)> {
     stated
 }
 
-/// All bare loops, by their names.
+/// Runs all bare loops; returns their results by name.
 fn bare_loops(folder: &Path, quick: bool) -> Result<Vec<(&'static str, Bare)>> {
     let bytes = |full| if quick { BARE_QUICK_BYTES } else { full };
     let write = |batch, flushed, full| write_loop(folder, bytes(full), batch, BARE_FILE_BYTES, flushed);

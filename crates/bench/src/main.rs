@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     match Cli::parse().execute() {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            // Without a standard error there is still the exit code.
+            // If standard error is closed, the exit code remains.
             let _ = writeln!(std::io::stderr(), "polylogue-bench: {e}");
             ExitCode::FAILURE
         }

@@ -1,18 +1,18 @@
-//! Workload files of the OpenMessaging Benchmark, read as they are, and results with the keys of its result files.
+//! Workload files of the OpenMessaging Benchmark, unmodified, and results in the format of its result files.
 //!
 //! ```text
-//!   workload.yaml --> Workload --> what a run does (topics, groups, rate, backlog ...)
+//!   workload.yaml --> Workload --> parameters of a run (topics, groups, rate, backlog ...)
 //!                                    |
-//!   --omb-result FILE <-- OmbResult <-- its seconds and histograms          what is per topic there is over all topics here
+//!   --omb-result FILE <-- OmbResult <-- its seconds and histograms          figures per topic there are over all topics here
 //! ```
 //!
-//! What its fields mean here:
-//! - `producersPerTopic` and `consumerPerSubscription` count for each topic; a load's producers and readers go over all topics. So they are
-//!   multiplied by the topics. A group's readers share all partitions of all topics between them.
-//! - `keyDistributor`: keys themselves are not sent. `NO_KEY` stays with a partition until a batch is full; the others pick the partition of
-//!   each message in turns or by lot, as hashed keys would. The raw driver knows only `NO_KEY`.
-//! - `producerRate: 0` there looks for a rate by itself; here it is as fast as it goes.
-//! - A backlog is written as fast as it goes, then drained while producers go on.
+//! Meaning of its fields here:
+//! - `producersPerTopic` and `consumerPerSubscription` are per topic there; a load's producers and readers use all topics, so they are
+//!   multiplied by the number of topics. The readers of a group share all partitions of all topics.
+//! - `keyDistributor`: keys are not sent. `NO_KEY` keeps a partition until a batch is full; the others choose the partition of each
+//!   message in turn or at random, as hashed keys would. The raw driver supports `NO_KEY` only.
+//! - `producerRate: 0` searches for a rate there; here it is unlimited.
+//! - A backlog is written at an unlimited rate, then drained while producers continue.
 
 mod result;
 
@@ -25,31 +25,31 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use std::path::Path;
 
-/// The largest workload file, and the largest payload file. Bytes.
+/// The maximum size of a workload file and of a payload file. Bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
-/// What consumers find at the most, in gigabytes of 2^30 bytes.
+/// The maximum backlog, in gigabytes of 2^30 bytes.
 const BACKLOG_GB_MAX: u64 = 1 << 20;
-/// The longest part of a run. Minutes: a week.
+/// The maximum duration of a phase. Minutes: a week.
 const MINUTES_MAX: u64 = 7 * 24 * 60;
 
-/// How messages find their partitions.
+/// How messages are distributed over partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
 pub enum KeyDistributor {
     /// Messages have no key.
     #[default]
     #[serde(rename = "NO_KEY")]
     None,
-    /// Few keys, one after the other.
+    /// Few keys, in turn.
     #[serde(rename = "KEY_ROUND_ROBIN")]
     RoundRobin,
-    /// Few keys, by lot.
+    /// Few keys, at random.
     #[serde(rename = "RANDOM_NANO")]
     Random,
 }
 
 impl KeyDistributor {
-    /// How a producer picks the place of its next message.
+    /// Returns how a producer chooses the partition of its next message.
     #[must_use]
     pub fn spread(self) -> Spread {
         match self {
@@ -64,28 +64,28 @@ impl KeyDistributor {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Workload {
-    /// What it is called; without: as its file.
+    /// Its name; the file's name if missing.
     #[serde(default)]
     pub name: String,
     /// Topics.
     pub topics: u32,
     /// Partitions of each.
     pub partitions_per_topic: u32,
-    /// How messages find their partitions.
+    /// How messages are distributed over partitions.
     #[serde(default)]
     pub key_distributor: KeyDistributor,
     /// Bytes of a message.
     pub message_size: u32,
-    /// Whether messages are part random and part zero.
+    /// Whether messages are partly random and partly zero.
     #[serde(default)]
     pub use_randomized_payloads: bool,
-    /// How much of them is random; from 0 to 1.
+    /// The random share; from 0 to 1.
     #[serde(default)]
     pub random_bytes_ratio: f64,
-    /// How many different ones there are.
+    /// Number of different payloads.
     #[serde(default)]
     pub randomized_payload_pool_size: u32,
-    /// The message, where they are not random.
+    /// The payload's file, if it is not random.
     #[serde(default)]
     pub payload_file: Option<String>,
     /// Groups of each topic.
@@ -94,17 +94,17 @@ pub struct Workload {
     pub producers_per_topic: u32,
     /// Readers of each group and topic.
     pub consumer_per_subscription: u32,
-    /// Messages a second, over all producers.
+    /// Messages per second, over all producers.
     pub producer_rate: u64,
-    /// What is written before readers start; 2^30 bytes each.
+    /// Backlog written before readers start; units of 2^30 bytes.
     #[serde(rename = "consumerBacklogSizeGB", default)]
     pub consumer_backlog_size_gb: u64,
-    /// Which share of it must be read to call it drained.
+    /// The share that must be read for the backlog to count as drained.
     #[serde(default = "whole")]
     pub backlog_drain_ratio: f64,
-    /// What is measured.
+    /// Measured time.
     pub test_duration_minutes: u64,
-    /// What is thrown away before it.
+    /// Discarded time before it.
     #[serde(default = "one_minute")]
     pub warmup_duration_minutes: u64,
 }
@@ -117,7 +117,7 @@ fn one_minute() -> u64 {
     1
 }
 
-/// Reads a file that is not too large.
+/// Reads a file up to a maximum size.
 fn read_bounded(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     let said = || format!("cannot read {}", path.display());
     let bytes = std::fs::metadata(path).context(said)?.len();
@@ -131,7 +131,7 @@ impl Workload {
     /// Reads a workload file.
     ///
     /// # Errors
-    /// When it is not there, has a key that is not known, lacks one, or says what cannot be; the key is named.
+    /// It is missing, or has an unknown, a missing or an invalid key, which is named.
     pub fn read(path: &Path) -> Result<Workload> {
         let said = || format!("the workload {} is no good", path.display());
         let bytes = read_bounded(path, FILE_BYTES_MAX)?;
@@ -143,7 +143,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Reads a workload.
+    /// Parses a workload.
     ///
     /// # Errors
     /// As [`Workload::read`].
@@ -209,26 +209,26 @@ impl Workload {
         self.topics * self.producers_per_topic
     }
 
-    /// Readers of each group, of all topics.
+    /// Readers of each group, over all topics.
     #[must_use]
     pub fn consumers(&self) -> u32 {
         self.topics * self.consumer_per_subscription
     }
 
-    /// Messages that are there before readers start, over all groups' shares of the size.
+    /// Number of messages of the backlog, over all groups' shares of its size.
     #[must_use]
     pub fn backlog_messages(&self) -> u64 {
         let bytes = self.consumer_backlog_size_gb << 30;
         bytes / u64::from(self.message_size.max(1)) / u64::from(self.subscriptions_per_topic.max(1))
     }
 
-    /// What is behind the stamps; `place` is the folder that the name of a payload file counts from.
+    /// Returns the payloads after the stamps; `place` is the directory that a payload file's name is relative to.
     ///
     /// # Errors
-    /// When the payload file is not there or has another length than messages.
+    /// The payload file is missing or its length differs from that of messages.
     pub fn payloads(&self, place: &Path) -> Result<Option<Payloads>> {
         if self.use_randomized_payloads {
-            // Thousandths are as fine as anybody asks for.
+            // Thousandths are precise enough.
             let random_per_mille = (self.random_bytes_ratio * 1_000.0).round() as u32;
             return Ok(Some(Payloads { random_per_mille, pool: self.randomized_payload_pool_size, message: None }));
         }
@@ -256,7 +256,7 @@ mod tests {
                          producersPerTopic: 4\nconsumerPerSubscription: 4\nproducerRate: 200000\ntestDurationMinutes: 15\n";
 
     fn with(lines: &str) -> Result<Workload> {
-        // Those of the same keys are replaced.
+        // Duplicate keys are replaced.
         let key = |line: &str| line.split(':').next().unwrap_or_default().to_owned();
         let rest: Vec<&str> = PLAIN.lines().filter(|old| lines.lines().all(|line| key(line) != key(old))).collect();
         Workload::parse(&format!("{}\n{lines}\n", rest.join("\n")))

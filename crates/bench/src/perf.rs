@@ -1,6 +1,6 @@
-//! kafka-producer-perf-test, Kafka's own throughput tool, as one more client.
+//! kafka-producer-perf-test, Kafka's own throughput tool, as a client.
 //!
-//! Its payloads come from a file: making random ones takes it longer than sending them.
+//! Its payloads come from a file: generating random ones takes it longer than sending them.
 
 use crate::busy::{Threads, busiest};
 use crate::contract::Spec;
@@ -13,30 +13,30 @@ use crate::wire::Wire;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Different payloads in the file.
+/// Number of different payloads in the file.
 const PAYLOADS: usize = 2_000;
-/// Letters that payloads are made of: 64, so that a byte carries six bits.
+/// Characters of payloads: 64, so that a byte carries six bits.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// How long a run may take.
+/// Timeout of a run.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What the tool says.
+/// The tool's results.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Perf {
     /// Messages sent.
     pub records: u64,
-    /// Messages that the topic holds more than before.
+    /// Number of messages added to the topic.
     pub arrived: u64,
-    /// Messages a second.
+    /// Messages per second.
     pub records_per_s: f64,
-    /// The share of a core that its busiest thread used; `None` when the run was too short to tell.
+    /// Share of a core used by its busiest thread; `None` if the run was too short.
     pub busy: Option<f64>,
 }
 
-/// Writes payloads of so many bytes, one a line.
+/// Writes payloads of this size, one per line.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub(crate) fn payloads(path: &Path, bytes: usize) -> Result<()> {
     let mut text = vec![0; (bytes + 1) * PAYLOADS];
     stamp::fill(&mut text, stamp::seed());
@@ -47,17 +47,17 @@ pub(crate) fn payloads(path: &Path, bytes: usize) -> Result<()> {
     std::fs::write(path, text).context(|| format!("cannot write {}", path.display()))
 }
 
-/// The rate in the tool's last line: "... records sent, 12345.6 records/sec (12.06 MB/sec), ...".
+/// Parses the rate in the tool's last line: "... records sent, 12345.6 records/sec (12.06 MB/sec), ...".
 pub(crate) fn rate(text: &str) -> Option<f64> {
     let before = text.rsplit_once(" records/sec")?.0;
     before.rsplit([' ', ',']).next()?.parse().ok()
 }
 
-/// Produces `spec.messages` messages as fast as it goes. The tool's own defaults hold for batching where `spec.batch_bytes` is
+/// Produces `spec.messages` messages at an unlimited rate. The tool's own batching defaults apply if `spec.batch_bytes` is
 /// 16,384 and `spec.linger_us` 5,000, which are Kafka's.
 ///
 /// # Errors
-/// When the tool fails or the user wants to stop.
+/// The tool failed, or the user interrupts.
 pub fn produce(jars: &Path, spec: &Spec, place: &Path, interrupt: &Interrupt) -> Result<Perf> {
     let payload: PathBuf = place.join(format!("payload-{}", spec.message_bytes));
     if !payload.exists() {

@@ -1,12 +1,12 @@
-//! How long a comparison takes and how much disk, before anything starts; and its parts, each of which takes about an hour.
+//! Estimates the time and disk space of a comparison before it starts, and divides it into parts of about an hour.
 //!
 //! ```text
-//!   a side    start of the broker + topics + what is written before + warm-up and window + until it is idle, twice + settle
-//!   a row     its sides x its rounds; where brokers stay up, their starts and long warm-ups once
-//!   a part    rows, one after the other, up to an hour                                  compare --part 1 .. 8
+//!   a side    start of the broker + topics + backlog + warm-up and window + until it is idle, twice + settle
+//!   a row     its sides x its rounds; if brokers stay up, their starts and long warm-ups once
+//!   a part    consecutive rows, up to an hour                                           compare --part 1 .. 8
 //! ```
 //!
-//! These are estimates: of starts as they were seen, and of rates that the clients reach on two cores.
+//! Estimates are based on observed start times, and on the rates that the clients reach on two cores.
 
 use crate::drive::Driver;
 use crate::matrix::{Kind, Load, Side};
@@ -16,13 +16,13 @@ use crate::scenarios::Row;
 use crate::target::Target;
 use std::fmt::Write;
 
-/// The longest part, of more than one row. Seconds: somewhat less than an hour.
+/// The maximum length of a part with more than one row. Seconds: somewhat less than an hour.
 pub const PART_S_MAX: f64 = 3_500.0;
-/// The most parts.
+/// The maximum number of parts.
 pub const PARTS_MAX: u32 = 8;
-/// How long a broker takes to start and to answer on one core, and until its first topics can be used, by the system. Seconds: what the first
-/// round of a cell took longer than polylogue's, in the median of all cells that were run. Of RocketMQ's since its broker is made to register with
-/// its name server: three rounds of A4 with held flushes took 46 to 48 s where polylogue's took 19 to 20, 7 of which are its topics'.
+/// Time for a broker to start and to answer on one core, and until its first topics can be used, by system. Seconds: by how much the first
+/// round of a cell took longer than polylogue's, in the median of all cells that were run. RocketMQ's since its broker is made to register with
+/// its name server: three rounds of A4 with delayed flushes took 46 to 48 s where polylogue's took 19 to 20, 7 of which are its topics'.
 const STARTS_S: &[(&str, f64)] = &[
     ("null", 0.3),
     ("polylogue", 0.7),
@@ -32,52 +32,52 @@ const STARTS_S: &[(&str, f64)] = &[
     ("rocketmq", 21.0),
     ("tubemq", 12.0),
 ];
-/// The same of each round: until clients know of its topics, and readers of their partitions. Seconds.
+/// Time in each round until clients know its topics, and readers their partitions. Seconds.
 const TOPICS_KNOWN_S: &[(&str, f64)] = &[("kafka", 1.0), ("pulsar", 9.0), ("rocketmq", 7.0), ("tubemq", 6.0)];
-/// Until a broker is idle, before a load and after it. Seconds; and the pause between two sides.
+/// Time until a broker is idle, before a load and after it; and the pause between two sides. Seconds.
 const IDLE_S: f64 = 1.2;
 const SETTLE_S: f64 = 1.0;
-/// How long a JVM of a client takes to start and to stop. Seconds.
+/// Time for a client's JVM to start and to stop. Seconds.
 const JVM_S: f64 = 2.5;
-/// A smoke run has all cores for a start, and few partitions.
+/// Share of the start time in a smoke run, which has all cores, and few partitions.
 const QUICK_SHARE: f64 = 0.4;
-/// In a smoke run nothing is to be drained.
+/// The same as `JVM_S` in a smoke run, with nothing to drain.
 const QUICK_JVM_S: f64 = 1.8;
 const QUICK_OVERLOADED_S: f64 = 0.5;
 const QUICK_KILL_S: f64 = 5.0;
-/// So many times as fast are the two lanes of a smoke run as one would be: one waits while the other works, but not always.
+/// Speedup of a smoke run by its two lanes: one works while the other waits, but not always.
 const QUICK_LANES_FACTOR: f64 = 1.5;
-/// Topics and partitions that are made in a second.
+/// Topics and partitions created per second.
 const TOPICS_PER_S: f64 = 40.0;
 const PARTITIONS_PER_S: f64 = 400.0;
-/// A JVM broker takes so much longer to make topics.
+/// The same for partitions of a broker on a JVM.
 const JVM_PARTITIONS_PER_S: f64 = 250.0;
-/// Bytes a second that are written as fast as it goes, and that a reader far behind gets.
+/// Bytes per second written at an unlimited rate, and read by a lagging reader.
 const BYTES_PER_S: f64 = 200e6;
-/// Messages a second as fast as it goes, by the client.
+/// Messages per second at an unlimited rate, by client.
 const RAW_PER_S: f64 = 250_000.0;
 const JVM_PER_S: f64 = 120_000.0;
 const AMQP_PER_S: f64 = 20_000.0;
-/// Messages of 1 KiB a second that the raw client writes of a backlog: D8's 12.6 million took 20 s with polylogue and 26 s with Kafka.
+/// Messages of 1 KiB per second of a backlog that the raw client writes: D8's 12.6 million took 20 s with polylogue and 26 s with Kafka.
 const BACKLOG_PER_S: f64 = 400_000.0;
-/// Connections that are opened in a second, and the quiet times around them: F1's sides took 26 and 31 s each in one round. Seconds.
+/// Connections opened per second, and the quiet times around them: F1's sides took 26 and 31 s each in one round. Seconds.
 const CONNECTIONS_PER_S: f64 = 2_000.0;
 const QUIET_S: f64 = 12.0;
-/// A run of its own in which flushes are counted, besides the start. Seconds.
+/// A separate run in which flushes are counted, without its start. Seconds.
 const TRACED_S: f64 = 9.0;
-/// Killing, starting again and reading everything: F2's sides took 25 s each with the raw client and 18 with AMQP's in three rounds. Seconds.
+/// Kill, restart and reading everything: F2's sides took 25 s each with the raw client and 18 with AMQP's in three rounds. Seconds.
 const KILL_S: f64 = 8.0;
 /// The bare loops. Seconds.
 const BARE_S: f64 = 45.0;
-/// A step that is not held drains for a while. Seconds.
+/// Draining after a step above the maximum rate. Seconds.
 const OVERLOADED_S: f64 = 12.0;
 
-/// What something takes.
+/// Time and disk space.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cost {
     /// Seconds.
     pub seconds: f64,
-    /// The most bytes on the disk at a time.
+    /// The maximum disk usage. Bytes.
     pub disk_bytes: u64,
 }
 
@@ -99,7 +99,7 @@ fn start_s(system: &str) -> f64 {
     seconds_of(STARTS_S, system)
 }
 
-/// Messages a second that a client gets through.
+/// Returns the maximum rate of a client. Messages per second.
 fn per_s(driver: Driver, load: &Load) -> f64 {
     let most = match driver {
         _ if load.queue.is_some() => AMQP_PER_S,
@@ -114,32 +114,32 @@ fn by_time_s(load: &Load) -> f64 {
     (load.warmup_ms + load.window_ms) as f64 / 1e3
 }
 
-/// What a ladder takes, whose last step is more than a broker can do where it is more than the client can.
+/// Returns the time of a ladder; its last step is above the broker's maximum if it is above the client's.
 fn ladder_s(load: &Load, quick: bool, most_per_s: f64) -> f64 {
     let Some(ladder) = load.how.ladder else { return 0.0 };
     let is_too_much = ladder.rates().last().is_some_and(|rate| *rate as f64 > most_per_s);
     let steps = ladder.rates().len() as f64 + f64::from(ladder.search_steps);
-    // The first step warms up, and so does the run that confirms what was searched.
+    // The first step warms up, and so does the run that confirms a searched rate.
     let warms = load.warmup_ms.saturating_sub(ladder.step_warmup_ms) as f64 / 1e3;
     let confirmed = match load.how.again_warmup_ms {
         0 => *load,
         warmup_ms => Load { warmup_ms, ..*load },
     };
     let (idle, overloaded) = if quick { (0.3, QUICK_OVERLOADED_S) } else { (IDLE_S, OVERLOADED_S) };
-    // What is confirmed has held before.
+    // The confirmed rate was met before.
     let confirms = if ladder.search_steps > 0 { by_time_s(&confirmed) + 2.0 * idle } else { 0.0 };
     let missed = if is_too_much || ladder.search_steps > 0 { overloaded } else { 0.0 };
     steps * (ladder.step_ms as f64 / 1e3 + idle) + warms + confirms + missed
 }
 
-/// What a ladder writes: its lowest rate while it warms up, and half of what the client can do in the steps.
+/// Returns the messages written by a ladder: its lowest rate during warm-up, and half the client's maximum in the steps.
 fn ladder_messages(load: &Load, quick: bool, rate: f64) -> f64 {
     let lowest = load.how.ladder.and_then(|ladder| ladder.rates().first().copied()).unwrap_or(0) as f64;
     let warm_s = load.warmup_ms as f64 / 1e3;
     warm_s * lowest.min(rate) + (ladder_s(load, quick, rate) - warm_s).max(0.0) * rate / 2.0
 }
 
-/// A side of a row, once. A smoke run shares brokers and waits for nothing.
+/// Estimates one round of a side. A smoke run shares brokers and has no waits.
 #[must_use]
 pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
     let (load, system) = (&side.load, system(side));
@@ -153,7 +153,7 @@ pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
         Kind::Connections => 0.0,
         _ => seconds_of(TOPICS_KNOWN_S, &system) * if quick { QUICK_SHARE } else { 1.0 },
     };
-    // The null broker has every topic, and keeps nothing.
+    // The null broker has every topic, and stores nothing.
     let is_null = side.target == Target::Null;
     let topics = if is_null { 0.0 } else { f64::from(load.many.topics) / TOPICS_PER_S + places / each_s + known };
     let rate = per_s(driver, load);
@@ -180,14 +180,14 @@ pub fn of_side(kind: Kind, driver: Driver, side: &Side, quick: bool) -> Cost {
         _ if is_null => 0.0,
         _ => load.backlog as f64 + by_time_s(load) * rate,
     };
-    // Queues give back what was read.
+    // Queues free what was read.
     let kept = if load.queue.is_some() && load.groups > 0 { 0.1 } else { 1.0 };
     let waits = if quick { 0.0 } else { start + SETTLE_S + 2.0 * IDLE_S };
     let seconds = waits + client + topics + backlog + work + traced;
     Cost { seconds, disk_bytes: (written * kept * f64::from(load.message_bytes)) as u64 }
 }
 
-/// A row, all its rounds.
+/// Estimates all rounds of a row.
 #[must_use]
 pub fn of_row(row: &Row, quick: bool) -> Cost {
     if row.cell.kind == Kind::Bare {
@@ -204,7 +204,7 @@ pub fn of_row(row: &Row, quick: bool) -> Cost {
     let lives = sides.iter().map(|side| {
         let (first, again) = (cost(side), cost(&Side { load: side.load.in_round_of_life(2), ..side.clone() }));
         let started = if side.load.how.again_warmup_ms > 0 { start_s(&system(side)) } else { 0.0 };
-        // What cannot be deleted after a round is there until the last one.
+        // Topics that cannot be deleted after a round stay until the last one.
         let left = if is_deleted(&side.target) { 0 } else { u64::from(further) * again.disk_bytes };
         let seconds = first.seconds + f64::from(further) * (again.seconds - started);
         Cost { seconds, disk_bytes: first.disk_bytes + left }
@@ -215,7 +215,7 @@ pub fn of_row(row: &Row, quick: bool) -> Cost {
     })
 }
 
-/// All rows. A smoke run starts each broker once, and has two of them at work.
+/// Estimates all rows. A smoke run starts each broker once, and runs two of them concurrently.
 #[must_use]
 pub fn of_rows(rows: &[Row], quick: bool) -> Cost {
     let all = rows.iter().map(|row| of_row(row, quick)).fold(Cost::default(), Cost::then);
@@ -230,7 +230,7 @@ pub fn of_rows(rows: &[Row], quick: bool) -> Cost {
     Cost { seconds, ..all }
 }
 
-/// The part of each row, from 1 on: rows in their order, as many as fit.
+/// Returns the part of each row, from 1 on: consecutive rows, as many as fit.
 #[must_use]
 pub fn parts(rows: &[Row]) -> Vec<u32> {
     let (mut part, mut taken_s) = (1, 0.0);
@@ -245,7 +245,7 @@ pub fn parts(rows: &[Row]) -> Vec<u32> {
     rows.iter().map(of).collect()
 }
 
-/// For people: each row with its sides, and what all of it takes.
+/// Formats the plan: each row with its sides, and the totals.
 #[must_use]
 pub fn describe(rows: &[(Row, u32)], quick: bool) -> String {
     let mut text = String::new();
@@ -291,7 +291,7 @@ mod tests {
     use crate::matrix::Cell;
     use crate::scenarios::{Length, rows, rows_with};
 
-    /// However many brokers a machine can have up at once.
+    /// However many brokers a machine can run at once.
     #[test]
     fn the_matrix_fits_into_six_hours_and_its_parts_into_one_each() {
         for gib in [4, 8, 16, 24, 32, 64] {

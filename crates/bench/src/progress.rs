@@ -1,7 +1,7 @@
-//! What the user sees while something runs: one line that changes on a terminal, one line a side elsewhere.
+//! Progress display: one changing line on a terminal, one line per side elsewhere.
 //!
 //! ```text
-//!   lane 0   [7/336] A4/...  kafka  round 1  1000/s  p99 3 ms     the line that changes is that of the first lane that runs something
+//!   lane 0   [7/336] A4/...  kafka  round 1  1000/s  p99 3 ms     the changing line is that of the first lane that runs something
 //!   lane 1   [8/336] B1/...  pulsar  round 1                      printed when it has ended, above that line
 //! ```
 
@@ -16,10 +16,10 @@ const BOLD: &str = "\x1b[1m";
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
-/// To the start of the line, and clear it.
+/// Returns to the start of the line and clears it.
 const AGAIN: &str = "\r\x1b[2K";
 
-/// Figures of a line that are printed when it is there.
+/// Figures of a line that are printed if present.
 const PRINTED: [&str; 7] = [
     "produce_per_s",
     "produce_cpu_s_per_million",
@@ -30,7 +30,7 @@ const PRINTED: [&str; 7] = [
     "cpu_s_per_million",
 ];
 
-/// What one lane shows of what it runs, on standard error.
+/// The display of one lane, on standard error.
 #[derive(Debug)]
 pub struct Progress {
     board: Arc<Mutex<Board>>,
@@ -38,14 +38,14 @@ pub struct Progress {
     now: String,
 }
 
-/// What all lanes show together.
+/// The display shared by all lanes.
 struct Board {
     out: Box<dyn Write + Send>,
     terminal: bool,
     begun: usize,
     total: usize,
     began_ns: u64,
-    /// The line that changes, of each lane; empty while it runs nothing.
+    /// The changing line of each lane; empty while it runs nothing.
     live: Vec<String>,
 }
 
@@ -61,11 +61,11 @@ impl Board {
     }
 
     fn say(&mut self, text: &str) {
-        // A closed standard error is no reason to stop measuring.
+        // A closed standard error must not stop the measurement.
         let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 
-    /// The line that changes becomes this, where it is shown.
+    /// Sets a lane's changing line, and shows it if it is the visible one.
     fn show(&mut self, lane: usize, text: String) {
         let Some(place) = self.live.get_mut(lane) else { return };
         *place = text;
@@ -75,7 +75,7 @@ impl Board {
         }
     }
 
-    /// Something that stays, above the line that changes; the lane runs nothing after it.
+    /// Prints a line above the changing one; the lane runs nothing afterwards.
     fn tell(&mut self, lane: usize, text: &str) {
         if let Some(place) = self.live.get_mut(lane) {
             place.clear();
@@ -88,7 +88,7 @@ impl Board {
 }
 
 impl Drop for Board {
-    /// What comes after something that was broken off begins a line of its own.
+    /// Ends the changing line, so that later output starts on a new one.
     fn drop(&mut self) {
         if self.terminal && self.live.iter().any(|text| !text.is_empty()) {
             self.say(AGAIN);
@@ -103,14 +103,14 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// With colours when standard error is a terminal and `NO_COLOR` is not set.
+    /// With colours if standard error is a terminal and `NO_COLOR` is not set.
     #[must_use]
     pub fn new() -> Progress {
         let terminal = stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         Progress::to(Box::new(stderr()), terminal)
     }
 
-    /// A hidden one.
+    /// Without output.
     #[cfg(test)]
     pub(crate) fn silent() -> Progress {
         Progress::to(Box::new(std::io::sink()), false)
@@ -122,7 +122,7 @@ impl Progress {
         Progress { board: Arc::new(Mutex::new(board)), lane: 0, now: String::new() }
     }
 
-    /// That of one more lane, which runs sides of the same lot at the same time.
+    /// Returns the display of another lane.
     #[must_use]
     pub fn beside(&self) -> Progress {
         let mut board = self.board();
@@ -134,7 +134,7 @@ impl Progress {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many sides are to be run, and so many are there from an earlier run.
+    /// Sets the number of sides to run, and of those done by an earlier run.
     pub fn start(&mut self, total: usize, there: usize) {
         let mut board = self.board();
         if there > 0 {
@@ -144,7 +144,7 @@ impl Progress {
         board.began_ns = monotonic_ns();
     }
 
-    /// A side begins.
+    /// A side starts.
     pub fn side(&mut self, cell: &str, side: &str, round: u32) {
         let mut board = self.board();
         board.begun += 1;
@@ -178,7 +178,7 @@ impl Progress {
         board.tell(self.lane, &text);
     }
 
-    /// All is done.
+    /// The run has ended.
     pub fn end(&self) {
         let mut board = self.board();
         let took = seconds(monotonic_ns().saturating_sub(board.began_ns));
@@ -208,13 +208,13 @@ mod tests {
     }
 
     impl Paper {
-        /// What came since the last look.
+        /// Takes the output since the last call.
         fn take(&self) -> String {
             String::from_utf8(std::mem::take(&mut *self.0.lock().expect("no one fails with it"))).expect("text")
         }
     }
 
-    /// What so many sides are shown on, and the first lane.
+    /// Creates a display into a buffer, and its first lane.
     fn shown(terminal: bool, total: usize, there: usize) -> (Paper, Progress) {
         let paper = Paper::default();
         let mut progress = Progress::to(Box::new(paper.clone()), terminal);
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(stated, wanted);
     }
 
-    /// Two lanes would write over each other's line.
+    /// Otherwise two lanes would overwrite each other's line.
     #[test]
     fn on_a_terminal_the_first_lane_that_runs_something_has_the_line_that_changes() {
         let (paper, mut first) = shown(true, 3, 0);

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   polylogue-bench run --worker HOST:PORT            polylogue-bench worker --listen HOST:PORT --token WORD
-//!        |   {"token":"...","driver":"raw"}\n                 |   another word: it hangs up
-//!        | <--------------------------- {"clock_ns":...} ---- |   for each {"ask":true}: what its clock says
-//!        |   the lines of the contract                         |   a worker process of its own, whose lines are passed on
-//!        | <-------------------------------------------------- |   {"failed":"..."} when it fails; it is ended when the bench goes
+//!        |   {"token":"...","driver":"raw"}\n                 |   another token: the connection is closed
+//!        | <--------------------------- {"clock_ns":...} ---- |   for each {"ask":true}: the worker's clock
+//!        |   the lines of the contract                         |   a separate worker process, whose lines are passed on
+//!        | <-------------------------------------------------- |   {"failed":"..."} on an error; the process is ended if the bench disconnects
 //!
-//!   its clock - ours = clock_ns - (asked + answered) / 2      of many questions the one that was answered soonest is taken
+//!   worker's clock - bench's = clock_ns - (asked + answered) / 2     of many samples the one with the shortest round trip is used
 //! ```
 //!
-//! A worker runs loads for clients that know the token and reach it. It has one clock for what it sends and what it reads, so latencies need
-//! no correction; the start is given in its clock, and what the clocks differ by is printed.
+//! A worker runs loads for clients that know the token. It uses one clock for what it sends and reads, so that latencies need no correction;
+//! the start is given in its clock, and the difference of the clocks is printed.
 
 use crate::clock::{MS_NS, unix_ns};
 use crate::contract::{DRAIN_MS_MAX, LINE_BYTES_MAX, Line, Second, Spec, Start};
@@ -28,19 +28,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Builder;
 use std::time::Duration;
 
-/// How often the clock is asked for.
+/// Number of clock samples.
 const QUESTIONS: u32 = 64;
-/// How long a client may take to authenticate, and to answer a question.
+/// Timeout for a client to authenticate, and to respond.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
-/// How often is looked whether the user wants to stop.
+/// Interval of checks for an interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Loads that a worker runs at a time; further ones are refused.
+/// Concurrent loads of a worker; further ones are refused.
 const LOADS_MAX: u64 = 16;
-/// The shortest word. Bytes.
+/// The minimum length of a token. Bytes.
 const TOKEN_BYTES_MIN: usize = 8;
 const READ_BYTES: usize = 64 << 10;
 
-/// The first line of a client with a load.
+/// The first line of a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hello {
@@ -48,35 +48,35 @@ struct Hello {
     driver: String,
 }
 
-/// Asks for the clock.
+/// A request for the clock.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Ask {
     ask: bool,
 }
 
-/// What the clock says. Unix nanoseconds.
+/// The worker's clock. Unix nanoseconds.
 #[derive(Debug, Serialize, Deserialize)]
 struct Clock {
     clock_ns: u64,
 }
 
-/// Why there will be no result.
+/// The error of a load without a result.
 #[derive(Debug, Serialize, Deserialize)]
 struct Failed {
     failed: String,
 }
 
-/// How much a worker's clock differs from ours.
+/// The difference between a worker's clock and the local one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offset {
-    /// Its clock less ours. Nanoseconds.
+    /// The worker's clock minus the local one. Nanoseconds.
     pub offset_ns: i64,
-    /// How long the answer took that this was taken from: the offset may be wrong by half of it. Nanoseconds.
+    /// Round trip of the sample: the offset may be wrong by half of it. Nanoseconds.
     pub round_trip_ns: u64,
 }
 
-/// The offset of questions: when each was asked, what was answered, and when that came.
+/// Computes the offset of samples: sent at, worker's clock, received at.
 fn offset(questions: &[(u64, u64, u64)]) -> Option<Offset> {
     let (asked, clock, answered) =
         questions.iter().min_by_key(|(asked, _, answered)| answered.saturating_sub(*asked))?;
@@ -110,13 +110,13 @@ impl Lines {
         self.stream.write_all(&bytes).context(|| "the other side takes no lines".to_owned())
     }
 
-    /// The next line.
+    /// Reads the next line.
     fn hear(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<String> {
         let silent = || BenchError::new(format!("the other side has said nothing for {} s", patience.as_secs()));
         self.hear_within(patience, interrupt)?.ok_or_else(silent)
     }
 
-    /// The next line; none when nothing was said for so long.
+    /// Reads the next line; `None` on timeout.
     fn hear_within(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<Option<String>> {
         let mut left = patience;
         loop {
@@ -144,8 +144,8 @@ impl Lines {
     }
 }
 
-/// Passes on all lines that are heard, until the other side hangs up. However long it is silent, it is there: while a load runs it has
-/// nothing to say.
+/// Passes on all lines until the other side disconnects. Silence is normal: a client has nothing to send while a load
+/// runs.
 fn pass_on_all(heard: &mut Lines, to: &mut impl Write, patience: Duration, interrupt: &Interrupt) {
     while let Ok(line) = heard.hear_within(patience, interrupt) {
         let Some(line) = line else { continue };
@@ -159,7 +159,7 @@ fn parse<T: serde::de::DeserializeOwned>(line: &str) -> Result<T> {
     serde_json::from_str(line).context(|| "the other side says something else than it should".to_owned())
 }
 
-/// A worker that waits for loads.
+/// A worker that listens for loads.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -169,10 +169,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens. `place` is the folder below which each load has its own.
+    /// Listens. `place` is the directory with a subdirectory for each load.
     ///
     /// # Errors
-    /// When it cannot, or the word is too short.
+    /// The address cannot be bound, or the token is too short.
     pub fn bind(listen: SocketAddr, token: String, programs: Programs, place: PathBuf) -> Result<Server> {
         if token.len() < TOKEN_BYTES_MIN {
             return Err(BenchError::new(format!(
@@ -184,18 +184,18 @@ impl Server {
         Ok(Server { listener, token, programs, place })
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// The system's error.
     pub fn address(&self) -> Result<SocketAddr> {
         self.listener.local_addr().context(|| "where it listens".to_owned())
     }
 
-    /// Runs loads until the user wants to stop.
+    /// Runs loads until the user interrupts.
     ///
     /// # Errors
-    /// When the connection is closed.
+    /// The listener fails.
     pub fn serve(self, interrupt: &Interrupt) -> Result<()> {
         self.listener.set_nonblocking(true).context(|| "cannot wait for loads".to_owned())?;
         let (loads, mut number) = (Arc::new(AtomicU64::new(0)), 0_u64);
@@ -251,7 +251,7 @@ fn serve_one(lines: &mut Lines, token: &str, programs: &Programs, place: &Path, 
     let mut input = worker.stdin().ok_or_else(|| BenchError::new("the worker takes no input"))?;
     let text = serde_json::to_string(&spec).context(|| "cannot write a spec".to_owned())?;
     writeln!(input, "{text}").context(|| "the worker takes no input".to_owned())?;
-    // What is said meanwhile is passed on by a thread of its own; when the other side goes, the worker is ended.
+    // Another thread passes on the client's lines; when the client disconnects, the worker process is ended.
     let gone = Interrupt::default();
     let mut heard = Lines {
         stream: lines.stream.try_clone().context(|| "cannot hear and speak at once".to_owned())?,
@@ -272,7 +272,7 @@ fn serve_one(lines: &mut Lines, token: &str, programs: &Programs, place: &Path, 
     }
 }
 
-/// A line of a worker, or why there is none.
+/// Parses a worker's line; an error line is returned as an error.
 fn contract_line(line: &str) -> Result<Line> {
     match serde_json::from_str::<Failed>(line) {
         Ok(failed) => Err(BenchError::new(format!("the worker fails: {}", failed.failed))),
@@ -280,10 +280,10 @@ fn contract_line(line: &str) -> Result<Line> {
     }
 }
 
-/// Has a worker elsewhere run a load; returns what it reported, and how much its clock differs.
+/// Runs a load on a remote worker; returns its report, and the clock offset.
 ///
 /// # Errors
-/// When it is not there, wants another word, fails, or the user wants to stop.
+/// It cannot be reached, refuses the token, fails, or the user interrupts.
 pub fn drive_there(
     worker: &str,
     token: &str,
@@ -335,7 +335,7 @@ fn unexpected(line: Result<Line>) -> BenchError {
     }
 }
 
-/// What is printed of an offset.
+/// Formats an offset.
 #[must_use]
 pub fn describe(offset: &Offset) -> String {
     let ms = |ns: i64| ns as f64 / MS_NS as f64;
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn of_many_answers_the_soonest_tells_the_offset() {
-        // Its clock is 1,000 ahead; the second answer came back slowly, the third went there slowly.
+        // The worker's clock is 1,000 ahead; the second response was slow, the third request was.
         let questions = [(100, 1_150, 200), (300, 1_310, 400), (500, 1_590, 600), (700, 1_705, 710)];
         let offset = offset(&questions).expect("there are answers");
         assert_eq!(offset, Offset { offset_ns: 1_000, round_trip_ns: 10 });
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(behind.offset_ns, -605);
     }
 
-    /// A load of more than two minutes was ended, because its client said nothing meanwhile.
+    /// Regression test: a load of more than two minutes was ended, because its client sent nothing meanwhile.
     #[test]
     fn who_has_nothing_to_say_has_not_hung_up() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -375,7 +375,7 @@ mod tests {
         });
         let passing = passing.expect("a thread");
         let mut passed = std::io::BufRead::lines(std::io::BufReader::new(from)).map_while(std::result::Result::ok);
-        // Silence is what is tested: several times its patience.
+        // Silence is what is tested: several timeouts.
         std::thread::sleep(10 * LOOK_EVERY);
         (&there).write_all(b"a line\n").expect("it is heard");
         assert_eq!(passed.next(), Some("a line".to_owned()), "it is still listened to");

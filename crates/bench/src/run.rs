@@ -1,14 +1,14 @@
-//! Runs one side of a cell: a fresh broker, its load, and what both cost.
+//! Runs one side of a cell: a fresh broker, its load, and the cost of both.
 //!
 //! ```text
-//!   by count   | start, topic | warm up | idle | CPU | measured run | idle | CPU | read all twice, likewise | end, folder removed
-//!   by time    | start, topic | idle | warm-up, thrown away | CPU | window, the same run | CPU | idle | end, folder removed
-//!   ladder     | start, topic | a run by time for each rate ... | idle | the highest that held, in full | end, folder removed
-//!   traced     | the same broker once more, in a folder of its own | a few seconds, flushes counted | end, folder removed
+//!   by count   | start, topic | warm up | idle | CPU | measured run | idle | CPU | read all twice, likewise | end, directory removed
+//!   by time    | start, topic | idle | warm-up, discarded | CPU | window, the same run | CPU | idle | end, directory removed
+//!   ladder     | start, topic | a run by time for each rate ... | idle | the highest rate met, in full | end, directory removed
+//!   traced     | the same broker again, in its own directory | a few seconds, flushes counted | end, directory removed
 //! ```
 //!
-//! Processor time of a run by count is counted from an idle broker to an idle broker, so that what it leaves to be done in the background
-//! is its own; that of a run by time is the window's, so that what was compiled and filled before it is not a message's price.
+//! Processor time of a run by count is counted from an idle broker to an idle broker, so that its background work is included; that of a run by time
+//! is the window's, so that compilation and cache filling before it are not included.
 
 mod along;
 pub(crate) mod conditions;
@@ -55,39 +55,39 @@ use window::WindowCost;
 
 /// The topic of all runs.
 const TOPIC: &str = "measured";
-/// Numbers of the producers of each phase.
+/// First producer number of each phase.
 const WARM_PRODUCER: u32 = 0;
 const MEASURED_PRODUCER: u32 = 1_000;
-/// How long a run by count may take. Milliseconds.
+/// Timeout of a run by count. Milliseconds.
 const COUNT_MS_MAX: u64 = 15 * 60 * 1_000;
-/// Below this idle share of the machine no latency is compared where broker and client share its cores: one of them makes the other wait then.
+/// Minimum idle share of the machine for comparing latencies if broker and client share its cores: below, each delays the other.
 const IDLE_SHARE_MIN: f64 = 0.3;
-/// A cold reader read from the device at least this share of what it was served, or it was not cold.
+/// Minimum share of a cold reader's bytes that must come from the device.
 const COLD_SHARE_MIN: f64 = 0.8;
-/// A backlog is drained when this share of it was read.
+/// Share of a backlog that must be read for it to count as drained.
 const DRAINED_SHARE_MIN: f64 = 1.0;
-/// A throughput run has lasted when this share of its bytes is past polylogue's segment writer.
+/// Minimum share of a throughput run's bytes that must have passed polylogue's segment writer.
 const SEGMENT_SHARE_MIN: f64 = 0.5;
-/// Up to this rate the median of the few messages is given, under a name of its own. Messages a second.
+/// Maximum rate at which the median of few messages is given, under a separate name. Messages per second.
 const MEDIAN_RATE_MAX: u64 = 100;
-/// What percentiles are called and which they are.
+/// Names of percentiles.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 const MILLION: f64 = 1e6;
 
-/// What runs need from their surroundings.
+/// The environment of runs.
 #[derive(Debug)]
 pub struct Surroundings<'a> {
-    /// Where programs are.
+    /// The installed programs.
     pub programs: &'a Programs,
-    /// The folder under which each run makes its own.
+    /// The directory under which each run creates its own.
     pub work: &'a Path,
-    /// Whether the user wants to stop.
+    /// Set when the user interrupts.
     pub interrupt: &'a Interrupt,
-    /// The brokers that stay, if any do.
+    /// The brokers that stay up, if any.
     pub kept: Option<&'a RefCell<Kept>>,
 }
 
-/// A side that is being run.
+/// A side being run.
 struct OneSide<'a> {
     kind: Kind,
     driver: Driver,
@@ -97,37 +97,37 @@ struct OneSide<'a> {
     topic: String,
     /// All topics of this run.
     topics: Vec<String>,
-    /// The other brokers that are up.
+    /// Processes of the other brokers that are up.
     others: Vec<u32>,
-    /// Open files of the broker when it had just started, and before this run.
+    /// Open files of the broker after its start, and before this run.
     files_before: (u64, u64),
     around: &'a Surroundings<'a>,
-    // Ends first, then what it was in.
+    // Dropped first, before its directory.
     running: Running,
     surround: Surround,
     counter: Option<Counter>,
     group: Option<MemoryGroup>,
     place: Folder,
-    /// The page cache of the machine before the broker was started. Bytes.
+    /// The machine's page cache before the broker was started. Bytes.
     page_cache_before: Option<u64>,
     line: &'a mut ResultLine,
     each_second: &'a mut dyn FnMut(&Second),
 }
 
-/// What became of messages that were written by count.
+/// The outcome of messages written by count.
 struct Produced {
     per_s: f64,
     acked: u64,
-    /// The client's processor time, where it tells.
+    /// The client's processor time, if it reports it.
     client_cpu_s: Option<f64>,
-    /// Where it does not: the share of a core of its busiest thread, in a run that was long enough.
+    /// Otherwise the share of a core of its busiest thread, if the run was long enough.
     client_busy: Option<f64>,
 }
 
 /// Runs `side` and writes its figures into `line`.
 ///
 /// # Errors
-/// When something cannot be started or used. A loss or a rate that was not held is no error but a failure in the line.
+/// Something cannot be started or used. A loss, or a rate that was not met, is a failure in the line and not an error.
 pub fn run(
     kind: Kind,
     driver: Driver,
@@ -201,7 +201,7 @@ pub fn run(
     }
     if let Some(kept) = around.kept.filter(|_| stays) {
         if how.again_warmup_ms > 0 {
-            // What cannot be deleted stays until the broker ends.
+            // Topics that cannot be deleted stay until the broker ends.
             let _ = one.delete_topics();
         }
         let OneSide { running, place, .. } = one;
@@ -210,28 +210,28 @@ pub fn run(
     Ok(())
 }
 
-/// The control group of a broker that may use so many bytes, where one is asked for and the machine has them. Lanes work in folders of their
-/// own, and so have groups of their own.
+/// Creates the control group with a memory limit, if wanted and the machine has as much memory. Lanes work in separate directories, and so have separate
+/// groups.
 fn memory_group(limit_bytes: u64, work: &Path) -> Result<Option<MemoryGroup>> {
     let folder = (limit_bytes > 0).then(MemoryGroup::place).flatten();
     let name = work.file_name().unwrap_or_default().to_string_lossy();
     folder.map(|folder| MemoryGroup::create(&folder, &name, limit_bytes)).transpose()
 }
 
-/// What is around the processes of a group that may use so much memory.
+/// Returns the environment of the processes in a group with a memory limit.
 fn grouped(group: Option<&MemoryGroup>, limit_bytes: u64) -> Surround {
     let memory_limit_bytes = group.map_or(0, |_| limit_bytes);
     Surround { group: group.map(MemoryGroup::procs), memory_limit_bytes, ..Surround::default() }
 }
 
-/// Starts a target for such a load.
+/// Starts a target for a load.
 fn start(target: &Target, load: Load, around: &Surroundings<'_>, place: &Path) -> Result<Running> {
     let canned = (load.partitions, load.message_bytes);
     let protocol = if load.queue.is_some() { Protocol::Amqp } else { Protocol::Kafka };
     Running::start(target, around.programs, place, protocol, canned, around.interrupt)
 }
 
-/// Whose client speaks with a side: each system's own, or that of the protocol which all sides speak.
+/// Returns the client system of a side: the system's own, or that of the protocol shared by all sides.
 fn system_of(driver: Driver, side: &Side) -> System {
     match driver {
         Driver::Java if side.load.stream => System::RabbitmqStream,
@@ -240,16 +240,16 @@ fn system_of(driver: Driver, side: &Side) -> System {
     }
 }
 
-/// Who writes what lies there from before: it is not measured, so a faster client of the same protocol where there is one.
+/// Returns the driver that writes a backlog: unmeasured, so that a faster client of the same protocol is used if there is one.
 #[must_use]
 pub fn writes_backlog(driver: Driver, system: System) -> Driver {
     if driver == Driver::Java && system == System::Kafka { Driver::Raw } else { driver }
 }
 
-/// Makes the topics of a load, or the queues that stand for them; what has another way to be made is made by its own client.
+/// Creates the topics of a load, or the queues used as partitions; other systems' topics are created by their own client.
 fn make_topic(running: &Running, topic: &str, load: Load, system: System) -> Result<()> {
     match (load.queue, system) {
-        // Queues stand for the partitions of all topics.
+        // Queues are used as partitions of all topics.
         (Some(queue), System::Rabbitmq) => {
             let queues = load.partitions * load.many.topics;
             amqp::wire::declare_all(running.bootstrap(), topic, queues, queue).map(drop)
@@ -277,7 +277,7 @@ impl OneSide<'_> {
 
     fn spec(&self) -> Spec {
         let load = self.load;
-        // Queues stand for the partitions of all topics.
+        // Queues are used as partitions of all topics.
         let (topics, partitions) = match load.queue {
             Some(_) => (1, load.partitions * load.many.topics),
             None => (load.many.topics, load.partitions),
@@ -289,7 +289,7 @@ impl OneSide<'_> {
             producers: load.many.producers,
             producer_base: MEASURED_PRODUCER,
             consumers: load.many.consumers,
-            // The null broker keeps nothing that could be read; messages for queues it passes on.
+            // The null broker stores nothing to read; queue messages are passed on.
             groups: if self.target == Target::Null && load.queue.is_none() { 0 } else { load.groups },
             message_bytes: load.message_bytes,
             rate: load.rate,
@@ -335,7 +335,7 @@ impl OneSide<'_> {
         self.line.failures.push(what);
     }
 
-    /// What a smoke run cannot be blamed for.
+    /// Records a failure that does not apply to smoke runs.
     fn fail_in_full(&mut self, what: String) {
         if !self.line.quick {
             self.fail(what);
@@ -374,7 +374,7 @@ impl OneSide<'_> {
         }
     }
 
-    /// Messages out of order, where their order was promised; where it was not, they are reported.
+    /// Returns the number of messages out of order: a failure if order was promised, otherwise only reported.
     fn disorder(&mut self, done: &Done) -> u64 {
         if self.system.keeps_order_of_pipelined() || self.load.in_flight == 1 {
             return done.out_of_order;
@@ -383,7 +383,7 @@ impl OneSide<'_> {
         0
     }
 
-    /// The broker when its background work is done; `None` for a named running broker.
+    /// Waits until the broker's background work is done; `None` for a running broker that was named.
     fn idle(&mut self) -> Result<Option<Sample>> {
         self.around.interrupt.check()?;
         let pids = self.running.pids();
@@ -439,7 +439,7 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    /// Writes so many messages.
+    /// Writes this many messages.
     fn produce(&mut self, messages: u64, producer: u32) -> Result<Produced> {
         let spec = self.counted(messages, producer);
         if self.driver == Driver::PerfTest {
@@ -472,14 +472,14 @@ impl OneSide<'_> {
         self.held_by_broker(before, after, if what == "produce" { messages } else { 0 });
     }
 
-    /// The same of a run by time, whose warm-up is in it: no price of a message, but it shows what was left to be done after the window.
+    /// The same for a run by time with its warm-up: not a cost per message, but it shows what was left to do after the window.
     fn whole_costs(&mut self, before: Option<Sample>, after: Option<Sample>, messages: u64) {
         let (Some(before), Some(after)) = (before, after) else { return };
         self.figure("whole_cpu_s_per_million", (after.cpu_s - before.cpu_s) / (messages as f64 / MILLION));
         self.held_by_broker(before, after, messages);
     }
 
-    /// What a broker holds after so many messages were written, and what it wrote for them.
+    /// Records a broker's memory after writing, and its writes.
     fn held_by_broker(&mut self, before: Sample, after: Sample, messages: u64) {
         let bytes = messages as f64 * f64::from(self.load.message_bytes);
         let written = after.write_bytes.saturating_sub(before.write_bytes) as f64;
@@ -492,7 +492,7 @@ impl OneSide<'_> {
         self.figure("threads", after.threads as f64);
     }
 
-    /// Which share of the acknowledged bytes lies in polylogue's segments; `None` for others.
+    /// Returns the share of the acknowledged bytes in polylogue's segments; `None` for others.
     fn segment_share(&self, acked: u64) -> Option<f64> {
         if !matches!(self.target, Target::PolylogueSync | Target::PolylogueAsync) {
             return None;
@@ -510,7 +510,7 @@ impl OneSide<'_> {
         }
         if load.cold_bytes_per_s > 0 {
             let (warmup_ms, window_ms) = (load.warmup_ms, load.window_ms);
-            // By time: a disk that is slower than the bound is no loss.
+            // By time: a disk that is slower than the limit is not a loss.
             let (read_bytes_per_s_max, gives_way) = (load.cold_bytes_per_s, load.reader_gives_way());
             let cold = Spec { read_bytes_per_s_max, gives_way, warmup_ms, window_ms, ..self.reading(0) };
             specs.push(Spec { open_warmup, ..cold });
@@ -541,7 +541,7 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    /// Writes what lies there from before, and has the page cache forget it.
+    /// Writes the backlog, and evicts it from the page cache.
     fn prepare_backlog(&mut self) -> Result<()> {
         let load = self.load;
         let backlog_bytes = load.backlog.saturating_mul(u64::from(load.message_bytes));
@@ -564,7 +564,7 @@ impl OneSide<'_> {
         forget_pages(&self.place.path().join("data"))
     }
 
-    /// What is looked at while the broker is loaded.
+    /// Creates the probe for the loaded broker.
     fn probe(&self) -> Probe {
         let (folder, stat) = (self.place.path(), self.group.as_ref().map(MemoryGroup::stat));
         let mut probe = Probe::new(self.running.pids(), folder, self.running.bootstrap(), stat, self.page_cache_before);
@@ -572,7 +572,7 @@ impl OneSide<'_> {
         probe
     }
 
-    /// Runs the workers and looks at everything meanwhile. Nothing is judged.
+    /// Runs the workers with measurements. Nothing is judged.
     fn drive_along(&mut self, specs: &[Spec]) -> Result<(Vec<WorkerReport>, Went)> {
         self.running.check()?;
         let probe = self.probe();
@@ -583,7 +583,7 @@ impl OneSide<'_> {
         Ok((stated, along.finish()))
     }
 
-    /// Says how the warm-up went.
+    /// Records how the warm-up went.
     fn warmed(&mut self, went: &Went) {
         if let Some(capped) = went.capped {
             self.figure("warm_up_s", went.warmup_ms as f64 / 1e3);
@@ -595,7 +595,7 @@ impl OneSide<'_> {
         }
     }
 
-    /// Flushes are counted from now on, where they are.
+    /// Starts counting flushes, if they are counted.
     fn begin_span(&self) -> Result<Option<Span>> {
         let pids = self.running.pids();
         self.counter.as_ref().filter(|_| !pids.is_empty()).map(|counter| counter.begin(pids)).transpose()
@@ -621,7 +621,7 @@ impl OneSide<'_> {
         let (warmup_ms, window_ms, groups) = (went.warmup_ms, load.window_ms, self.spec().groups);
         let (done, seconds, rate) = (&live.done, live.seconds.as_slice(), load.rate);
         let ran = Ran { rate, groups, warmup_ms, window_ms, acked, done, seconds };
-        // Groups that filter are not sent everything: what they have not read is no backlog.
+        // Groups with filters are not sent everything: their unread messages are not a backlog.
         if groups > 0 && load.many.filter.is_none() {
             self.figure("backlog_growth_per_s", ran.growth_per_s());
         }
@@ -633,7 +633,7 @@ impl OneSide<'_> {
         if let Err(why) = ran.held() {
             self.fail_in_full(format!("the rate was not held: {why}"));
         }
-        // With cores of its own a broker that has no time is one; a client that has none is recognised by what it used.
+        // With separate cores an overloaded broker uses all of its own; an overloaded client is recognised by its usage.
         if idle < IDLE_SHARE_MIN && load.how.pinning.split().is_none() {
             self.fail_in_full(format!("{BUSY} {:.0} % idle: no latency is compared", idle * 100.0));
         }
@@ -643,7 +643,7 @@ impl OneSide<'_> {
     fn cold(&mut self, stated: &WorkerReport, before: Option<Sample>, after: Option<Sample>) {
         let done = &stated.done;
         let backlog = self.load.backlog;
-        // After the backlog the reader takes what comes in: that is no rate of reading.
+        // After the backlog the reader follows new messages: that is not a read rate.
         let per_s = match drained_s(&stated.seconds, backlog, DRAINED_SHARE_MIN) {
             Some(drained_s) => {
                 self.figure("drained_s", drained_s);
@@ -667,7 +667,7 @@ impl OneSide<'_> {
     }
 }
 
-/// Latencies by their names, of a run at such a rate.
+/// Returns the latencies of a run at this rate, by name.
 fn latency_figures(done: &Done, rate: u64) -> Result<Vec<(String, f64)>> {
     let mut stated = Vec::new();
     let (publish, end_to_end) = (Latency::from_text(&done.publish)?, Latency::from_text(&done.end_to_end)?);
@@ -688,7 +688,7 @@ fn latency_figures(done: &Done, rate: u64) -> Result<Vec<(String, f64)>> {
     Ok(stated)
 }
 
-/// Whether a client that sends as fast as it goes still sent a second and more after its time was over.
+/// Whether a client with an unlimited rate still sent a second or more after its time was over.
 fn sends_after(stated: &[Second], over_ms: u64) -> bool {
     stated.iter().any(|second| second.sent > 0 && second.second > over_ms.div_ceil(1_000))
 }
@@ -697,7 +697,7 @@ fn machine_idle(before: &Machine) -> Result<f64> {
     Ok(Machine::take()?.idle_since(before))
 }
 
-/// All files below a folder. What cannot be read, because it has just gone, is left out.
+/// Returns all files below a directory. Those that cannot be read, because they were just deleted, are left out.
 fn files_below(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -716,10 +716,10 @@ fn bytes_below(folder: &Path, named: &str) -> u64 {
     files_below(folder).into_iter().filter(inside).map(length).sum()
 }
 
-/// Has the page cache forget a broker's files, which have been flushed.
+/// Evicts a broker's flushed files from the page cache.
 fn forget_pages(folder: &Path) -> Result<()> {
     for path in files_below(folder) {
-        // A file that has gone since has no pages either.
+        // A file deleted meanwhile has no pages either.
         let Ok(file) = File::open(&path) else { continue };
         fadvise(&file, 0, None, Advice::DontNeed)
             .context(|| format!("cannot have the page cache forget {}", path.display()))?;

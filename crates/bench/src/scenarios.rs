@@ -1,19 +1,19 @@
-//! The scenarios of the published comparisons, by their ids, and the cells that run them here.
+//! The scenarios of the published comparisons, by id, and the cells that run them.
 //!
 //! ```text
 //!   Scenario  A4: what it shows, the published setting and figures, the setting here and its factors     texts
 //!      |
-//!     Row     A4/rate=25000/durability=async/client=raw      rounds, first page or not                   a, b, c, d, e, f
+//!     Row     A4/rate=25000/durability=async/client=raw      rounds, on the first page or not            a, b, c, d, e, f
 //!      |
-//!     Side    polylogue-sync, kafka, kafka-tuned, null       who is compared, with which load
+//!     Side    polylogue-sync, kafka, kafka-tuned, null       a target with its load
 //! ```
 //!
-//! What is the same for all rows:
-//! - Brokers that acknowledge after a flush are compared with each other (`durability=sync`), and those that do not (`durability=async`);
-//!   polylogue with its flush stands in both.
+//! Common to all rows:
+//! - Brokers that acknowledge after a flush are compared with each other (`durability=sync`), and so are those that do not
+//!   (`durability=async`); polylogue with its flush is in both.
 //! - With `client=raw`, `amqp` or `librdkafka` the client is the same on all sides; with `client=java` each system has its own official one,
-//!   and polylogue that of Kafka, or RabbitMQ's where its label says so.
-//! - Broker and client have cores of their own, but for the rows that say `unpinned`, and but for a smoke run.
+//!   and polylogue has Kafka's, or RabbitMQ's if its label says so.
+//! - Broker and client have separate cores, except in rows named `unpinned` and in smoke runs.
 //! - The profile `tuned` is run in the rows of the first page.
 
 mod a;
@@ -39,49 +39,49 @@ use crate::run::lives::stay_together;
 use crate::steady::Steadiness;
 use crate::target::Target;
 
-/// Rounds of a row of the first page, of another one, and of one that takes minutes or asks what others ask.
+/// Rounds of a row of the first page, of another one, and of one that takes minutes or repeats the question of another.
 pub const FIRST_PAGE_ROUNDS: u32 = 5;
 pub const ROUNDS: u32 = 3;
 pub const SLOW_ROUNDS: u32 = 1;
-/// What a broker may use where readers must be cold, page cache included. Bytes.
+/// The memory limit of brokers with cold readers, page cache included. Bytes.
 pub const COLD_MEMORY_BYTES: u64 = 3 << 30;
-/// The longest warm-up before the lowest rate of a ladder: its steps go on warming. Milliseconds.
+/// The maximum warm-up before the lowest rate of a ladder: its steps continue to warm. Milliseconds.
 const LADDER_WARMUP_MS_MAX: u64 = 40_000;
-/// What the brokers of a cell may have written in all its rounds, when they stay up for them. Bytes.
+/// The maximum that the brokers of a cell may write in all its rounds if they stay up. Bytes.
 const STAY_BYTES_MAX: u64 = 24 << 30;
-/// Messages without a confirm on the way to queues.
+/// Unconfirmed messages to queues.
 const UNCONFIRMED_MAX: u32 = 1_000;
-/// Of so many messages p99.9 is given: a hundred are beyond it.
+/// Number of messages for which p99.9 is given: a hundred are beyond it.
 const P999_MESSAGES: u64 = 100_000;
-/// The same of p99.
+/// The same for p99.
 const P99_MESSAGES: u64 = 10_000;
-/// The most partitions of a topic in a smoke run: making them is most of what it waits for.
+/// The maximum number of partitions of a topic in a smoke run: their creation takes most of its time.
 const QUICK_PARTITIONS_MAX: u32 = 10;
-/// The message of most rows. Bytes.
+/// Message size of most rows. Bytes.
 const KIB: u32 = 1_024;
-/// A reader that is far behind reads as fast as it goes: more than any disk gives. Bytes a second.
+/// The rate of an unlimited lagging reader: more than any disk. Bytes per second.
 const UNBOUNDED_BYTES_PER_S: u64 = 1 << 40;
 
-/// How long things take.
+/// Durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Length {
-    /// Whether this only shows that every cell starts.
+    /// Whether it is a smoke run.
     pub quick: bool,
-    /// The longest warm-up and the window of a row of the first page. Milliseconds.
+    /// The maximum warm-up and the window of a row of the first page. Milliseconds.
     pub first_page: (u64, u64),
-    /// The same as `first_page` of the others.
+    /// The same for the others.
     pub other: (u64, u64),
-    /// The longest warm-ups, of the first page and of the others, where brokers cannot stay for the rounds of their row: they are paid for
-    /// in each of them.
+    /// The maximum warm-ups, of the first page and of the others, if brokers cannot stay up for the rounds of their row: every round has
+    /// one.
     pub apart: (u64, u64),
-    /// The warm-ups of further rounds where they stay, likewise.
+    /// The warm-ups of further rounds if they stay up, likewise.
     pub again: (u64, u64),
-    /// A step of a ladder, its warm-up included, and that warm-up.
+    /// A step of a ladder with its warm-up, and that warm-up.
     pub step: (u64, u64),
 }
 
 impl Length {
-    /// The source of figures.
+    /// The full length.
     pub const FULL: Length = Length {
         quick: false,
         first_page: (60_000, 10_000),
@@ -101,20 +101,20 @@ impl Length {
     };
 }
 
-/// A cell, and how often it is run.
+/// A cell with its number of rounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// The scenario's id.
     pub id: &'static str,
     /// The cell.
     pub cell: Cell,
-    /// Whether it stands on the first page.
+    /// Whether it is on the first page.
     pub first_page: bool,
     /// Rounds.
     pub rounds: u32,
 }
 
-/// Who may take part, and as what.
+/// Labels and targets of sides.
 type Who<'a> = &'a [&'a str];
 
 /// Makes rows.
@@ -126,12 +126,12 @@ struct Maker {
 impl Maker {
     fn how(self) -> How {
         let warm_up = if self.length.quick { WarmUp::Fixed } else { WarmUp::Steady(Steadiness::SHORT) };
-        // A smoke run has no figures that a neighbour on its core could spoil, and JVMs start twice as fast on two.
+        // A smoke run has no figures that a neighbour on the same core could spoil, and JVMs start twice as fast on two cores.
         let pinning = self.scaled(Pinning::Split, Pinning::Unpinned);
         How { warm_up, pinning, ..How::default() }
     }
 
-    /// A load of 1 KiB messages that one group reads, by time.
+    /// A load of 1 KiB messages read by one group, by time.
     fn load(self, partitions: u32, batching: Batching, rate: u64) -> Load {
         let (warmup_ms, window_ms) = self.length.other;
         Load {
@@ -155,12 +155,12 @@ impl Maker {
         }
     }
 
-    /// A smoke run shows that a row starts, not that its rate holds.
+    /// Limits the rate in a smoke run, which shows that a row starts, and not that its rate is met.
     fn rate(self, rate: u64) -> u64 {
         if self.length.quick { rate.min(1_000) } else { rate }
     }
 
-    /// A count that a smoke run has less of.
+    /// Chooses a smaller count for a smoke run.
     fn scaled<T>(self, full: T, quick: T) -> T {
         if self.length.quick { quick } else { full }
     }
@@ -176,25 +176,25 @@ impl Maker {
         Load { how: How { ladder: self.ladder(published, scale_per_mille), ..load.how }, ..load }
     }
 
-    /// The load at these rates, and none between them.
+    /// Restricts the load to these rates.
     fn marked(self, load: Load, published: &'static [u64]) -> Load {
         let ladder = self.ladder(published, 1_000).map(|ladder| Ladder { search_steps: 0, ..ladder });
         Load { how: How { ladder, ..load.how }, ..load }
     }
 
-    /// The load with a window of a second more where it has just the messages of which p99.9 is given: one less, and it would not be.
+    /// Extends a window that has exactly the number of messages for p99.9 by a second: one less, and it would be missing.
     fn for_far_tail(self, load: Load) -> Load {
         let messages = load.rate * load.window_ms / 1_000;
         let second_ms = if messages == P999_MESSAGES { 1_000 } else { 0 };
         Load { window_ms: load.window_ms + second_ms, ..load }
     }
 
-    /// The load with a window that has more than the messages of which p99 is given.
+    /// Extends the window to more than the messages for p99.
     fn with_tail(self, load: Load) -> Load {
         self.with_messages(load, P99_MESSAGES)
     }
 
-    /// The load with a window that has more than the messages of which p99.9 is given, where that is asked for.
+    /// Extends the window to more than the messages for p99.9, if that is wanted.
     fn with_far_tail(self, load: Load) -> Load {
         self.with_messages(load, P999_MESSAGES)
     }
@@ -204,12 +204,12 @@ impl Maker {
         Load { window_ms: self.scaled(load.window_ms.max(wanted_ms), load.window_ms), ..load }
     }
 
-    /// The load with its messages in queues.
+    /// Uses queues.
     fn queued(self, load: Load, queue: QueueLoad) -> Load {
         Load { queue: Some(queue), batching: NO_BATCH, in_flight: UNCONFIRMED_MAX, ..load }
     }
 
-    /// A row that is run three times.
+    /// A row with three rounds.
     fn row(self, id: &'static str, name: &str, kind: Kind, driver: Driver, sides: Vec<Side>) -> Row {
         let name =
             if name.is_empty() { format!("{id}/client={driver}") } else { format!("{id}/{name}/client={driver}") };
@@ -217,7 +217,7 @@ impl Maker {
         Row { id, cell: Cell { name, kind, driver, sides }, first_page: false, rounds }
     }
 
-    /// The row on the first page: longer, and oftener.
+    /// Puts the row on the first page: longer, with more rounds.
     fn first(self, mut row: Row) -> Row {
         let (warmup_ms, window_ms) = self.length.first_page;
         for side in &mut row.cell.sides {
@@ -229,8 +229,8 @@ impl Maker {
         Row { first_page: true, rounds: if self.length.quick { 1 } else { FIRST_PAGE_ROUNDS }, ..row }
     }
 
-    /// The row with brokers that stay up for all its rounds where they can; else each round warms up a broker of its own. A ladder that is
-    /// run oftener than once is warmed up like a row of the first page, on which it has no place: five rounds of its steps take too long.
+    /// Keeps the row's brokers up for all its rounds if possible; otherwise each round warms up its own broker. A ladder with several rounds is
+    /// warmed up like a row of the first page, but is not one: five rounds of its steps take too long.
     fn warmed(self, mut row: Row, memory_bytes: u64) -> Row {
         let is_long = row.first_page || (row.cell.kind == Kind::Ladder && row.rounds > SLOW_ROUNDS);
         if is_long {
@@ -249,7 +249,7 @@ impl Maker {
                 load.warmup_ms = load.warmup_ms.min(LADDER_WARMUP_MS_MAX);
             }
             if side.target == Target::Null {
-                // It has nothing to be warmed, and the client is new in each round anyway.
+                // It has nothing to warm, and the client is new in each round anyway.
                 *load = Load { how: How { again_warmup_ms: 0, ..load.how }, ..load.in_round_of_life(2) };
             }
         }
@@ -264,24 +264,24 @@ impl Maker {
         apart
     }
 
-    /// The row once, because it takes minutes.
+    /// Runs the row once, because it takes minutes.
     fn once(self, row: Row) -> Row {
         Row { rounds: SLOW_ROUNDS, ..row }
     }
 }
 
-/// The sides on these targets, all with one load.
+/// Returns sides on these targets, all with one load.
 fn sides(names: Who<'_>, load: Load) -> Vec<Side> {
     names.iter().flat_map(|name| side(name, name, load)).collect()
 }
 
-/// One side. A target that is not known to this build gives none; that there is none such is tested.
+/// Returns one side. An unknown target yields none; a test checks that there are none.
 fn side(label: &str, target: &str, load: Load) -> Option<Side> {
     let target: Target = target.parse().ok()?;
     Some(Side { label: label.to_owned(), target, load })
 }
 
-/// Queues as in every broker: durable, confirmed one by one, acknowledged by hundreds.
+/// Queues comparable in every broker: durable, confirmed one by one, acknowledged by hundreds.
 const CLASSIC: QueueLoad = QueueLoad {
     kind: QueueKind::Classic,
     durable: true,
@@ -292,18 +292,18 @@ const CLASSIC: QueueLoad = QueueLoad {
 };
 const QUORUM: QueueLoad = QueueLoad { kind: QueueKind::Quorum, ..CLASSIC };
 
-/// How many messages are four times what a broker may use. Bytes.
+/// Returns the number of messages of four times the memory limit. Bytes.
 fn cold_messages(memory_bytes: u64, message_bytes: u32) -> u64 {
     COLD_FACTOR * memory_bytes / u64::from(message_bytes) + 1
 }
 
-/// All rows, in the order in which they run, for this machine.
+/// Returns all rows in the order of their runs, for this machine.
 #[must_use]
 pub fn rows(length: Length) -> Vec<Row> {
     rows_with(length, memory_bytes())
 }
 
-/// All rows for a machine with so much memory.
+/// Returns all rows for a machine with this much memory.
 #[must_use]
 pub fn rows_with(length: Length, memory_bytes: u64) -> Vec<Row> {
     let maker = Maker { length };
@@ -316,11 +316,11 @@ pub fn rows_with(length: Length, memory_bytes: u64) -> Vec<Row> {
     if length.quick { rows } else { rows.into_iter().map(|row| maker.warmed(row, memory_bytes)).collect() }
 }
 
-/// What each broker flushes, observed: a short run of its own, in which every call is counted. Tuned profiles but TubeMQ's are left out: they
-/// flush as their default profiles do (benches/results/flushes-profiles.jsonl).
+/// The flushes of each broker, observed: a short separate run, in which every call is counted. Tuned profiles except TubeMQ's are left out: they
+/// flush like their default profiles (benches/results/flushes-profiles.jsonl).
 fn flushes(maker: Maker) -> Row {
     let load = maker.load(1, LATENCY_BATCH, 5_000);
-    // What counts is the run of its own.
+    // Only the separate run counts.
     let load = Load { how: How { trace_flushes: true, ..load.how }, warmup_ms: 1_000, window_ms: 1_000, ..load };
     let logs = [
         "polylogue-sync",
@@ -340,7 +340,7 @@ fn flushes(maker: Maker) -> Row {
     compared.extend(side("rabbitmq", "rabbitmq", classic));
     compared.extend(side("rabbitmq-quorum", "rabbitmq", quorum));
     compared.extend(side("rabbitmq-stream", "rabbitmq", Load { stream: true, ..load }));
-    // In a smoke run one broker of each system is started another time for that.
+    // In a smoke run one broker of each system is started once more for that.
     let traced = ["polylogue-sync", "kafka", "pulsar", "rocketmq", "tubemq", "polylogue-sync-amqp", "rabbitmq"];
     for side in &mut compared {
         side.load.how.trace_flushes = maker.scaled(true, traced.contains(&side.label.as_str()));
@@ -373,7 +373,7 @@ mod tests {
         }
     }
 
-    /// The matrix at the head of the scenarios, and who may be measured instead of a system is measured by name.
+    /// The matrix at the head of the scenarios; substitutes of a system are measured under their own name.
     #[test]
     fn every_system_of_the_matrix_takes_part() {
         let mut found: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -396,7 +396,7 @@ mod tests {
         }
     }
 
-    /// 20,000 a second for 5 s: a message that was due a moment before the window took p99.9 with it.
+    /// Regression test: 20,000 per second for 5 s: a message due a moment before the window made p99.9 missing.
     #[test]
     fn no_row_has_just_the_messages_of_its_far_tail() {
         let native = rows(Length::FULL);
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(first, crate::report::score::FIRST_PAGE_CELLS);
     }
 
-    /// 5,000 a second for 5 s gave no p99.9 of the rows that are published with one.
+    /// Regression test: 5,000 per second for 5 s gave no p99.9 for rows whose published figures have one.
     #[test]
     fn rows_that_ask_for_the_far_tail_are_long_enough_for_it() {
         let native = rows(Length::FULL).into_iter().filter(|row| row.cell.driver.is_native());
@@ -429,7 +429,7 @@ mod tests {
         assert!(count > 12, "{count}");
     }
 
-    /// At 1,000 a second a window of 5 s gave no p99.
+    /// Regression test: at 1,000 per second a window of 5 s gave no p99.
     #[test]
     fn every_latency_that_is_compared_has_a_p99() {
         for row in rows(Length::FULL).iter().filter(|row| row.cell.kind == Kind::Latency && row.id != "flushes") {
@@ -439,7 +439,7 @@ mod tests {
         }
     }
 
-    /// One round of each was all that many partitions, and a reader that is behind, were compared by.
+    /// Regression test: many partitions, and a lagging reader, were compared by one round each.
     #[test]
     fn what_polylogue_is_held_to_beside_itself_is_run_oftener_than_once() {
         let rows = rows(Length::FULL);
@@ -469,7 +469,7 @@ mod tests {
         assert!(others.into_iter().all(|row| row.rounds == ROUNDS || row.rounds == SLOW_ROUNDS));
     }
 
-    /// A6, D7 and E7 ask how fast a backlog is read: with a reader that gave way its speed would be what the client leaves.
+    /// A6, D7 and E7 measure how fast a backlog is read: a reader with lower priority would measure what the client leaves idle.
     #[test]
     fn only_beside_a_reader_at_the_tail_the_one_far_behind_gives_way() {
         let rows = rows(Length::FULL);

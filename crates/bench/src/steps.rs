@@ -1,16 +1,16 @@
-//! What is to be run, in its order, and what of it an earlier run has done.
+//! The steps to run, in order, without those that an earlier run has done.
 //!
 //! ```text
-//!   results file            run 10:00  commit a   cost  kafka           round 1   ok         -> done, is not run again
-//!                           run 10:00  commit a   cost  polylogue-sync  round 1   failed     -> is run again, unless a message was lost,
-//!                                                                                               doubled or swapped: that is final
+//!   results file            run 10:00  commit a   cost  kafka           round 1   ok         -> done, not run again
+//!                           run 10:00  commit a   cost  polylogue-sync  round 1   failed     -> run again, unless a message was lost,
+//!                                                                                               duplicated or reordered: that is final
 //!                           (stopped)
 //!   versus --resume         run 10:00  commit a   cost  polylogue-sync  round 1              appended to the same run, so that
 //!                           run 10:00  commit a   cost  kafka           round 2              the sides of a round stay a pair
 //! ```
 //!
-//! A line is of the same build when its programs are those of now ([`Built`]): what a commit says of a checkout with changes on top, or of none,
-//! holds for any build.
+//! A line counts as of the same build if its programs are the current ones ([`Built`]): the commit of a checkout with local changes, or of none,
+//! matches any build.
 
 use crate::built::Built;
 use crate::matrix::{Cell, Kind, Side, turns};
@@ -34,18 +34,18 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// What the side is called.
+    /// Returns the side's label.
     #[must_use]
     pub fn label(&self) -> &str {
         self.side.map_or(MACHINE, |side| &side.label)
     }
 }
 
-/// What programs a side runs with, as far as that is known.
+/// Returns the programs that a side runs with, if known.
 pub type BuiltOf<'a> = &'a dyn Fn(&Side) -> Option<Built>;
 
-/// All steps of `cells`, each as many rounds as the same place of `rounds` says. What `earlier` lines of this commit and build, this machine and
-/// these conditions tell is not to be run again; what is left of a cell then belongs to the run of those.
+/// Returns all steps of `cells`, with as many rounds as the same index of `rounds`. Steps with `earlier` lines of this commit and build, this machine
+/// and these conditions are done; the rest of their cell then belongs to the same run.
 #[must_use]
 pub fn steps<'a>(
     cells: &'a [Cell],
@@ -76,7 +76,7 @@ pub fn steps<'a>(
     steps
 }
 
-/// Whether a line is one of a cell's sides, of the same build, on the same machine, under the same conditions.
+/// Whether a line is of one of a cell's sides, with the same build, machine and conditions.
 fn is_same(line: &ResultLine, cell: &Cell, now: &Stamped, built: BuiltOf<'_>) -> bool {
     let here = (&line.commit, &line.machine, line.quick) == (&now.commit, &now.machine, now.quick);
     let side = cell.sides.iter().find(|side| side.label == line.side);
@@ -87,7 +87,7 @@ fn is_same(line: &ResultLine, cell: &Cell, now: &Stamped, built: BuiltOf<'_>) ->
         && expected(cell, &line.side).is_some_and(|expected| expected == line.conditions)
 }
 
-/// The conditions of a side of a cell, which the bare loops have none of; `None` when it has no such side.
+/// Returns the conditions of a side of a cell, of which the bare loops have none; `None` if there is no such side.
 fn expected(cell: &Cell, label: &str) -> Option<Option<Conditions>> {
     if cell.kind == Kind::Bare {
         return (label == MACHINE).then_some(None);
@@ -117,7 +117,7 @@ mod tests {
         cells
     }
 
-    /// What a run that was broken off in the middle of its second round has left.
+    /// The lines of a run that was stopped in its second round.
     fn left(cells: &[Cell], run: &str, commit: &str) -> Vec<ResultLine> {
         let stamped = Stamped { run: run.to_owned(), ..now(commit) };
         let mut lines: Vec<ResultLine> = Vec::new();
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(to_do(&shorter, &lines, &now("c")).len(), 6, "only the bare loops are as they were");
     }
 
-    /// "c+" was taken for any other "c+", and "unknown" for "unknown".
+    /// Regression test: "c+" matched any other "c+", and "unknown" matched "unknown".
     #[test]
     fn another_build_is_another_run_whatever_the_commit() {
         let cells = two(Scale::FULL);
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// A side that had lost a message was run again until none was lost.
+    /// Regression test: a side with a loss was run again until there was none.
     #[test]
     fn a_loss_is_final() {
         let cells = two(Scale::FULL);
@@ -207,7 +207,7 @@ mod tests {
             let mut lines = left(&cells, "before", "c");
             lines[3].failures.push(failure.to_owned());
             assert_eq!(to_do(&cells, &lines, &now("c")), ["before polylogue-sync 2"], "{failure}");
-            // Nor does a later line that counts take its place.
+            // Nor is it replaced by a later line that counts.
             let again = ResultLine { failures: Vec::new(), ..lines[3].clone() };
             let lines: Vec<ResultLine> = std::iter::once(again).chain(lines).collect();
             let stamped = now("c");
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// The size of a backlog, how fast it is read and how many connections there are were no conditions.
+    /// Regression test: the size of a backlog, its read rate and the number of connections were not part of the conditions.
     #[test]
     fn another_backlog_or_number_of_connections_is_another_run() {
         let cells = two(Scale::FULL);

@@ -1,4 +1,4 @@
-//! The matrix beside one peer, as `versus` runs it.
+//! The matrix against one peer, as `versus` runs it.
 
 use crate::engine::{Job, work_through};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::results::ResultLine;
 use crate::target::{Programs, Target};
 use std::path::PathBuf;
 
-/// Whom polylogue is compared with.
+/// The system that polylogue is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Peer {
     /// Apache Kafka: logs.
@@ -29,29 +29,29 @@ impl Peer {
     }
 }
 
-/// What is to be run.
+/// The plan of a run.
 #[derive(Debug)]
 pub struct Plan {
-    /// The cells.
+    /// The peer.
     pub peer: Peer,
-    /// How long and how large runs are.
+    /// Lengths and sizes of runs.
     pub scale: Scale,
     /// Rounds of every cell.
     pub rounds: u32,
-    /// Only cells whose name contains one of these; all, when there are none.
+    /// Only cells whose name contains one of these; all if empty.
     pub only: Vec<String>,
-    /// Sides on these targets are left out.
+    /// Targets whose sides are left out.
     pub without: Vec<Target>,
-    /// Whether what the results have already of this commit, under the same conditions, is left as it is.
+    /// Whether results of this commit under the same conditions are kept.
     pub resume: bool,
-    /// Where result lines go.
+    /// The file of result lines.
     pub results: PathBuf,
-    /// Where brokers have their data.
+    /// The directory of brokers' data.
     pub work: PathBuf,
 }
 
 impl Plan {
-    /// The cells that it has, without the sides that are left out.
+    /// Returns its cells, without the sides that are left out.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = match self.peer {
@@ -64,10 +64,10 @@ impl Plan {
     }
 }
 
-/// Runs the plan; gives the lines, those included that an earlier run has done.
+/// Runs the plan; returns the lines, including those of an earlier run.
 ///
 /// # Errors
-/// When results cannot be read or kept, or the user wants to stop: what was measured until then is in the file.
+/// Results cannot be read or written, or the user interrupts: completed results are in the file.
 pub fn versus(
     plan: &Plan,
     programs: &Programs,

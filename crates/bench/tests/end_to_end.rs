@@ -1,5 +1,5 @@
-//! What a broker does wrong stands in the result, all the way: a broker of ours that misbehaves, a worker that is a process of its own, the
-//! run that judges, and the line.
+//! A broker's faults appear in the results: a broker that misbehaves, a separate worker process, the run that judges, and the
+//! line.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -27,7 +27,7 @@ const LOAD: Load = Load {
     warm_messages: 0,
     warmup_ms: 0,
     window_ms: 1_000,
-    // A message a batch: what goes wrong with a batch goes wrong with a message.
+    // One message per batch: a fault of a batch is one of a message.
     batching: Batching { name: "none", bytes: 1, linger_us: 0, per_request: 1 },
     in_flight: 5,
     backlog: 0,
@@ -47,14 +47,14 @@ const LOAD: Load = Load {
     },
 };
 
-/// A broker of this process; gives where it is.
+/// Starts a broker in this process; returns its target.
 fn kafka(faults: Faults, stall_ms: Option<(u64, u64)>) -> Target {
     let listen = ([127, 0, 0, 1], 0).into();
     let spec = NullSpec { listen, partitions: 1, message_bytes: 100, stall_ms, keeps: Some(faults) };
     Target::At(NullBroker::start(spec).expect("it starts").address().to_string())
 }
 
-/// The line of a run; smoke runs are not blamed for a machine that is busy with other tests.
+/// Returns the line of a run; smoke runs are not failed for a machine that is busy with other tests.
 fn line(name: &str, kind: Kind, driver: Driver, target: Target, load: Load) -> ResultLine {
     let work = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("end-to-end-{name}"));
     let (programs, interrupt) = (programs(), Interrupt::default());
@@ -65,7 +65,7 @@ fn line(name: &str, kind: Kind, driver: Driver, target: Target, load: Load) -> R
     line
 }
 
-/// A reader counts a doubled message for a missing one when it asks itself whether it has everything: it may miss the last ones as well.
+/// Checks the failure. A reader that counts messages takes a duplicate for a missing one: it may miss the last ones as well.
 fn stated(failures: &[String], what: &str) {
     assert!(failures.iter().any(|failure| failure == what), "{failures:?}");
 }
@@ -95,7 +95,7 @@ fn a_stall_of_300_ms_stands_in_the_tail() {
     }
 }
 
-/// As many are doubled, so that the run ends and is not waited for.
+/// As many are duplicated, so that the run ends without a timeout.
 #[test]
 fn a_dropped_message_is_reported() {
     stated(&read("drop", Faults { lose: 999, double: 998, ..Faults::default() }), "2 messages lost");
@@ -106,7 +106,7 @@ fn a_doubled_message_is_reported() {
     stated(&read("double", Faults { double: 700, ..Faults::default() }), "2 messages duplicated");
 }
 
-/// It reads a message in 100 ms while 2,000 a second are written, and is stopped in the middle of them.
+/// The reader takes 100 ms for a message while 2,000 per second are written, and is stopped in between.
 #[test]
 fn what_a_slow_broker_has_not_handed_out_in_time_is_not_lost() {
     let slow = kafka(Faults { fetch_us: 100_000, ..Faults::default() }, None);
@@ -118,7 +118,7 @@ fn what_a_slow_broker_has_not_handed_out_in_time_is_not_lost() {
     );
 }
 
-/// All of it is read in the end, but not as fast as it was written.
+/// Everything is read in the end, but more slowly than it was written.
 #[test]
 fn readers_that_fall_behind_are_told_where_no_rate_was_given() {
     let load = Load { rate: 0, window_ms: 2_000, in_flight: 1, message_bytes: 8_000, ..LOAD };
@@ -130,7 +130,7 @@ fn readers_that_fall_behind_are_told_where_no_rate_was_given() {
     assert!(figures["fetch_per_s"] < figures["produce_per_s"] && figures["backlog_growth_per_s"] > 0.0, "{figures:?}");
 }
 
-/// The costs of a window without a whole second were looked for before its beginning.
+/// Regression test: the cost of a window without a whole second was searched before its start.
 #[test]
 fn a_window_may_be_shorter_than_a_second() {
     let load = Load { warmup_ms: 100, window_ms: 600, ..LOAD };
@@ -165,7 +165,7 @@ fn the_same_is_reported_of_queues() {
     stated(&read("queue-drop", Faults { lose: 999, double: 998, ..Faults::default() }), "2 messages lost");
 }
 
-/// There is no latency of publishing where nothing is confirmed: the share that was held was counted from it, and was 0.
+/// Regression test: without confirms there is no publish latency: the met share was derived from it, and was 0.
 #[test]
 fn rates_of_queues_without_confirms_are_held() {
     let queue = QueueLoad {

@@ -1,4 +1,4 @@
-//! A worker over TCP on the loopback: the load runs there, and its report is here.
+//! A worker over TCP on the loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 const TOKEN: &str = "a long enough word";
 
-/// A worker that waits; gives where it is, and what ends it.
+/// Starts a worker; returns its address, and the interrupt that stops it.
 fn worker(name: &str) -> (String, Interrupt) {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("remote-{name}"));
     let server = Server::bind(([127, 0, 0, 1], 0).into(), TOKEN.to_owned(), programs(), place).expect("it listens");

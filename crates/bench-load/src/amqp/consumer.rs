@@ -18,28 +18,28 @@ use bytes::{Buf, Bytes, BytesMut};
 use polylogue_amqp::codec::{BasicAck, FrameKind, Method, encode_method};
 use std::net::TcpStream;
 
-/// The longest wait before the clock is looked at again. Nanoseconds.
+/// The maximum wait before the clock is read again. Nanoseconds.
 const WAIT_NS_MAX: u64 = 100 * MS_NS;
-/// A message is acknowledged this much after it came, however few there are. Nanoseconds.
+/// The maximum delay of an acknowledgement, however few messages there are. Nanoseconds.
 const ACK_AFTER_NS: u64 = 10 * MS_NS;
-/// `basic.deliver`, as its class and number stand in front of a method.
+/// Class and method id of `basic.deliver`, the start of a payload.
 const DELIVER: &[u8] = &[0, 60, 0, 60];
 
-/// A delivery that is being read.
+/// A delivery being received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Delivery {
     queue: u32,
     tag: u64,
     redelivered: bool,
     stamp: Option<Stamp>,
-    /// Bytes of the body, and of what is to come of it; `None` before its header.
+    /// Size of the body, and the missing part of it; `None` before its header.
     size: u64,
     left: Option<u64>,
 }
 
 impl Delivery {
-    /// What a payload of `basic.deliver` says of it: the consumer's tag is the number of its queue. `None` when it says something
-    /// else.
+    /// Parses the payload of `basic.deliver`: the consumer tag is the queue's number. `None` if it is
+    /// invalid.
     fn read(payload: &[u8]) -> Option<Delivery> {
         let (tag_len, rest) = payload.strip_prefix(DELIVER)?.split_first()?;
         let (consumer_tag, rest) = rest.split_at_checked(usize::from(*tag_len))?;
@@ -60,7 +60,7 @@ struct Consumer {
     stream: TcpStream,
     input: Input,
     delivery: Option<Delivery>,
-    /// The tag of the last message, those since the last acknowledgement, and when the first of them came. Unix nanoseconds.
+    /// The tag of the last message, the number of unacknowledged ones, and when the first of them arrived. Unix nanoseconds.
     last_tag: u64,
     unacked: u32,
     unacked_since_ns: u64,
@@ -69,7 +69,7 @@ struct Consumer {
     received: u64,
 }
 
-/// All of them.
+/// All consumers.
 #[derive(Debug)]
 pub struct Consumers {
     spec: Spec,
@@ -79,7 +79,7 @@ pub struct Consumers {
 }
 
 impl Read for Consumers {
-    /// Connects them and has them consume. The queues are empty.
+    /// Connects them and starts consuming. The queues are empty.
     fn connect(spec: &Spec) -> Result<Consumers> {
         let load = queues(spec)?;
         if spec.groups > 1 {
@@ -107,7 +107,7 @@ impl Read for Consumers {
         Ok(Consumers { spec: spec.clone(), load, consumers, out: ReadOut::default() })
     }
 
-    /// What was read is acknowledged at the end.
+    /// Consumes; acknowledges the rest at the end.
     fn run(mut self, times: &Times, shared: &Shared, tally: &mut Tally) -> ReadOut {
         wake_sharply();
         wait_until(times.start_ns());
@@ -151,7 +151,7 @@ impl Consumers {
                 consumer.write_on()?;
             }
             if finished && self.consumers.iter().all(|consumer| consumer.out.is_empty()) {
-                // What comes after this run finds the queues empty.
+                // Leaves the queues empty for the next run.
                 return self
                     .consumers
                     .iter_mut()
@@ -168,7 +168,7 @@ impl Consumers {
 }
 
 impl Consumer {
-    /// Takes all that the socket has now.
+    /// Processes everything that the socket has now.
     fn take(&mut self, load: &QueueLoad, times: &Times, out: &mut ReadOut, tally: &mut Tally) -> Result<()> {
         loop {
             let more = self.input.fill(&self.stream)?;
@@ -206,7 +206,7 @@ impl Consumer {
         }
     }
 
-    /// Acknowledges what is left.
+    /// Acknowledges the rest.
     fn acknowledge_rest(&mut self) {
         acknowledge(&mut self.out, self.last_tag);
         self.unacked = 0;
@@ -225,7 +225,7 @@ fn acknowledge(out: &mut BytesMut, tag: u64) {
     encode_method(out, CHANNEL, &BasicAck { delivery_tag: tag, multiple: true }.into());
 }
 
-/// Takes a frame of a delivery; gives the delivery when it is the last one.
+/// Processes a frame of a delivery; returns the delivery with its last frame.
 fn take_frame(begun: &mut Option<Delivery>, frame: Frame<'_>) -> Result<Option<Delivery>> {
     match (frame.kind, begun.as_mut()) {
         (FrameKind::Heartbeat, _) => return Ok(None),
@@ -243,7 +243,7 @@ fn take_frame(begun: &mut Option<Delivery>, frame: Frame<'_>) -> Result<Option<D
             delivery.left = Some(delivery.size);
         }
         (FrameKind::Body, Some(Delivery { left: Some(left), stamp, .. })) => {
-            // The stamp is in the first part.
+            // The stamp is in the first frame of the body.
             *stamp = stamp.or_else(|| Stamp::read(frame.payload));
             *left = left.saturating_sub(frame.payload.len() as u64);
         }

@@ -1,25 +1,25 @@
-//! Whole frames out of a socket that does not block, looked at where they were read.
+//! Splits the input of a non-blocking socket into frames, without copying them.
 
 use crate::error::{BenchError, Result};
 use polylogue_amqp::codec::{FRAME_END, FRAME_OVERHEAD_BYTES, FRAME_PREFIX_BYTES, FrameKind, FramePrefix};
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 
-/// The largest frame that is agreed on. Bytes: what RabbitMQ proposes.
+/// The negotiated maximum frame size. Bytes: RabbitMQ's default.
 pub const FRAME_BYTES_MAX: usize = 131_072;
-/// What is kept of a socket: two of the largest frames, so that a read always has room. Bytes.
+/// The buffer of a socket: two of the largest frames, so that a read always has space. Bytes.
 const BUFFER_BYTES: usize = 2 * FRAME_BYTES_MAX;
 
 /// A frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it holds.
+    /// Its type.
     pub kind: FrameKind,
-    /// What is in it.
+    /// Its payload.
     pub payload: &'a [u8],
 }
 
-/// What was read and not looked at.
+/// Bytes read and not processed.
 #[derive(Debug)]
 pub struct Input {
     buffer: Vec<u8>,
@@ -28,10 +28,10 @@ pub struct Input {
 }
 
 impl Input {
-    /// Begins with what was already read of the connection.
+    /// Starts with bytes already read from the connection.
     ///
     /// # Errors
-    /// When that is more than a buffer.
+    /// They exceed the buffer.
     pub fn new(read: &[u8]) -> Result<Input> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let front = buffer.get_mut(..read.len());
@@ -39,16 +39,16 @@ impl Input {
         Ok(Input { buffer, start: 0, end: read.len() })
     }
 
-    /// How many bytes are there. Bytes.
+    /// Number of unprocessed bytes.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.end - self.start
     }
 
-    /// The next frame that is there in full.
+    /// Returns the next complete frame.
     ///
     /// # Errors
-    /// When what is there is none.
+    /// The bytes are not a valid frame.
     pub fn cut(&mut self) -> Result<Option<Frame<'_>>> {
         let here = self.buffer.get(self.start..self.end).unwrap_or_default();
         let Some(prefix) = FramePrefix::read(here) else { return Ok(None) };
@@ -64,10 +64,10 @@ impl Input {
         }
     }
 
-    /// Reads what the socket has, once. Whether there may be more.
+    /// Reads once. Returns whether there may be more.
     ///
     /// # Errors
-    /// When the connection has ended.
+    /// The connection was closed.
     pub fn fill(&mut self, mut stream: &TcpStream) -> Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);

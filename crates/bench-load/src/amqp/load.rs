@@ -1,4 +1,4 @@
-//! What queues are measured under.
+//! The parameters of queues.
 
 use crate::error::BenchError;
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,14 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
-    /// RabbitMQ's usual one.
+    /// RabbitMQ's default type.
     Classic,
-    /// RabbitMQ's replicated one; here on one node.
+    /// RabbitMQ's replicated type; here on one node.
     Quorum,
 }
 
 impl QueueKind {
-    /// The name that `x-queue-type` has.
+    /// Returns the value of `x-queue-type`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl FromStr for QueueKind {
     }
 }
 
-/// Through which exchange messages go to queues, one queue for each routing key. Both are there in every broker.
+/// The exchange that routes messages to queues, with one queue for each routing key. Predeclared in every broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exchange {
@@ -46,7 +46,7 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// What brokers call it.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,13 +55,13 @@ impl Exchange {
         }
     }
 
-    /// The routing key of messages for a queue.
+    /// Returns the routing key of messages for a queue.
     #[must_use]
     pub fn key(self, queue: &str) -> String {
         format!("bench.{queue}")
     }
 
-    /// What the queue is bound with.
+    /// Returns the binding key of a queue.
     #[must_use]
     pub fn binding(self, queue: &str) -> String {
         match self {
@@ -71,21 +71,21 @@ impl Exchange {
     }
 }
 
-/// How messages go through queues, the same on all sides.
+/// The queue parameters, the same on all sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueLoad {
     /// The type of the queues.
     pub kind: QueueKind,
-    /// Queues are durable and messages persistent, or neither.
+    /// Whether queues are durable and messages persistent.
     pub durable: bool,
-    /// The publisher wants each message confirmed.
+    /// Whether the publisher uses confirms.
     pub confirms: bool,
-    /// Messages that a consumer may hold; 0: any number.
+    /// Prefetch of a consumer; 0: unlimited.
     pub prefetch: u16,
-    /// Messages that a consumer acknowledges at once; 0: it acknowledges none, the broker takes them as acknowledged when sent.
+    /// Messages per acknowledgement; 0: automatic acknowledgement.
     pub ack_every: u32,
-    /// Through which exchange; without: the default one, by the queue's name.
+    /// The exchange; the default one, by queue name, if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
 }

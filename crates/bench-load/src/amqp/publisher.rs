@@ -19,12 +19,12 @@ use polylogue_amqp::codec::{FrameKind, Method};
 use std::collections::VecDeque;
 use std::net::TcpStream;
 
-/// The longest wait before the clock is looked at again. Nanoseconds.
+/// The maximum wait before the clock is read again. Nanoseconds.
 const WAIT_NS_MAX: u64 = 100 * MS_NS;
-/// Messages are handed to the socket in pieces of about so many bytes.
+/// Approximate size of a write to the socket. Bytes.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// Messages that are not confirmed yet, by their tags.
+/// Unconfirmed messages by delivery tag.
 ///
 /// ```text
 ///    first = 4      4    5    6    7    8        next tag: 9
@@ -32,9 +32,9 @@ const WRITE_BYTES: usize = 64 << 10;
 /// ```
 #[derive(Debug)]
 struct Window {
-    /// The tag of the oldest one. A channel counts from 1 on.
+    /// The tag of the oldest one. A channel counts from 1.
     first: u64,
-    /// When each was due; 0: it is confirmed. Unix nanoseconds.
+    /// When each was due; 0 if it is confirmed. Unix nanoseconds.
     due: VecDeque<u64>,
     open: usize,
 }
@@ -51,7 +51,7 @@ impl Window {
         self.open += 1;
     }
 
-    /// Takes a confirm; `each` hears when its messages were due.
+    /// Applies a confirm; calls `each` with the due times of its messages.
     fn confirm(&mut self, tag: u64, multiple: bool, mut each: impl FnMut(u64)) -> Result<()> {
         let end = match (tag, multiple) {
             (0, true) => self.due.len() as u64,
@@ -85,26 +85,26 @@ struct Publisher {
     stream: TcpStream,
     input: Input,
     number: u32,
-    /// Next sequence of each queue.
+    /// Next sequence for each queue.
     sequences: Vec<u64>,
     /// The queue of the next message.
     queue: usize,
     templates: Vec<Template>,
-    /// Messages handed out so far.
+    /// Messages created so far.
     next: u64,
-    /// The most there may be; with a rate its schedule says when.
+    /// The maximum number of messages; with a rate the schedule decides.
     limit: u64,
     schedule: Option<Schedule>,
-    /// What is being written, how much of it has gone, and how many messages it holds.
+    /// The bytes being written, the written part, and the number of messages in them.
     out: Vec<u8>,
     written: usize,
     in_out: u64,
-    /// How many of those are due in the window that is measured; of nothing that is confirmed.
+    /// Number of those due in the window; without confirms only.
     measured_in_out: u64,
     window: Window,
 }
 
-/// All of them.
+/// All publishers.
 #[derive(Debug)]
 pub struct Publishers {
     spec: Spec,
@@ -207,8 +207,8 @@ impl Publishers {
         }
     }
 
-    /// What is not confirmed is with the broker when its channel has ended in order. A connection that just goes takes along what `RabbitMQ` has
-    /// of it and has not routed yet.
+    /// Closes the channel: unconfirmed messages are with the broker once that has succeeded. Closing the connection alone may lose messages that
+    /// `RabbitMQ` has not routed yet.
     fn end(&mut self) -> Result<()> {
         if self.load.confirms {
             return Ok(());
@@ -216,7 +216,7 @@ impl Publishers {
         self.publishers.iter_mut().try_for_each(|publisher| close_channel(&publisher.stream, &mut publisher.input))
     }
 
-    /// Waits until a socket can be used or until `wake_ns`.
+    /// Waits until a socket is ready or until `wake_ns`.
     fn wait(&self, wake_ns: u64) -> Result<()> {
         let left = wake_ns.saturating_sub(unix_ns());
         wait_for(self.publishers.iter().map(|publisher| (&publisher.stream, !publisher.out.is_empty())), left)
@@ -224,7 +224,7 @@ impl Publishers {
 }
 
 impl Publisher {
-    /// When the next message is due. Unix nanoseconds.
+    /// Returns when the next message is due. Unix nanoseconds.
     fn ready_ns(&self) -> u64 {
         match &self.schedule {
             Some(schedule) if self.next < schedule.total().min(self.limit) => schedule.due_ns(self.next),
@@ -240,7 +240,7 @@ impl Publisher {
             }
     }
 
-    /// Puts the messages together that are due now, as many as may be on their way; `false`: there are none.
+    /// Creates the messages that are due now, within the limit in flight; returns `false` if there are none.
     fn begin(&mut self, now: u64, times: &Times, in_flight: usize, confirms: bool) -> bool {
         if self.at_end(now, times) {
             return false;
@@ -265,7 +265,7 @@ impl Publisher {
         self.in_out > 0
     }
 
-    /// Writes on. What is not confirmed counts when the socket has it.
+    /// Continues writing. Without confirms a message counts when the socket has it.
     fn write_on(&mut self, confirms: bool, produced: &mut Produced, shared: &Shared, tally: &mut Tally) -> Result<()> {
         if self.out.is_empty() {
             return Ok(());

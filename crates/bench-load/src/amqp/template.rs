@@ -1,4 +1,4 @@
-//! A message that can be published again and again: only its stamp is written anew.
+//! A message that is published repeatedly with only its stamp changed.
 
 use crate::amqp::input::FRAME_BYTES_MAX;
 use crate::amqp::load::{Exchange, QueueLoad};
@@ -9,9 +9,9 @@ use polylogue_amqp::codec::{
     encode_method,
 };
 
-/// The channel of everything that a driver does.
+/// The channel of all drivers.
 pub const CHANNEL: u16 = 1;
-/// What `delivery_mode` says of a message that outlives the broker, and of one that need not.
+/// The delivery modes, persistent and transient.
 const PERSISTENT: u8 = 2;
 const TRANSIENT: u8 = 1;
 
@@ -23,7 +23,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// A message of so many bytes, to the queue of that name.
+    /// Creates a message of this size for a queue.
     #[must_use]
     pub fn new(queue: String, message_bytes: u32, load: QueueLoad) -> Template {
         let mut out = BytesMut::new();

@@ -1,4 +1,4 @@
-//! A plain AMQP client, one question at a time: what a run needs before its load starts, and after it.
+//! A simple synchronous AMQP client for preparing and ending a run.
 
 use crate::amqp::input::{FRAME_BYTES_MAX, Input};
 use crate::amqp::load::{Exchange, QueueKind, QueueLoad};
@@ -15,9 +15,9 @@ use polylogue_amqp::codec::{
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// The first user of every broker here.
+/// The default user of every broker.
 const LOGIN: &[u8] = b"\0guest\0guest";
-/// What is read at a time. Bytes.
+/// Size of a read. Bytes.
 const READ_BYTES: usize = 16 << 10;
 
 /// A connection.
@@ -32,7 +32,7 @@ impl Wire {
     /// Connects and logs in, without a channel.
     ///
     /// # Errors
-    /// Without an answer in AMQP from there.
+    /// No response in AMQP.
     pub fn connect(server: &str) -> Result<Wire> {
         let (server, stream) = open(server)?;
         let mut wire = Wire { server, stream, input: BytesMut::new() };
@@ -75,16 +75,16 @@ impl Wire {
         self.expect("queue.declare_ok", |method| matches!(method, Method::QueueDeclareOk(_)))
     }
 
-    /// That a queue is there.
+    /// Checks that a queue exists.
     ///
     /// # Errors
-    /// When it is not.
+    /// It does not.
     pub fn find(&mut self, queue: String) -> Result<()> {
         self.say(CHANNEL, QueueDeclare { queue: queue.into(), passive: true, ..QueueDeclare::default() })?;
         self.expect("queue.declare_ok", |method| matches!(method, Method::QueueDeclareOk(_)))
     }
 
-    /// Has each message confirmed from now on.
+    /// Enables publisher confirms.
     ///
     /// # Errors
     /// When the broker refuses.
@@ -93,7 +93,7 @@ impl Wire {
         self.expect("confirm.select_ok", |method| matches!(method, Method::ConfirmSelectOk(_)))
     }
 
-    /// Consumes from queues; the tag of each is its number. Nothing may be in them: what comes is for the run.
+    /// Consumes from queues, with each queue's number as consumer tag. The queues must be empty.
     ///
     /// # Errors
     /// When the broker refuses.
@@ -110,7 +110,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Has an exchange hand messages for the queue to it.
+    /// Binds a queue to an exchange.
     fn bind(&mut self, queue: &str, exchange: Exchange) -> Result<()> {
         let bind = QueueBind {
             queue: queue.to_owned().into(),
@@ -122,10 +122,10 @@ impl Wire {
         self.expect("queue.bind_ok", |method| matches!(method, Method::QueueBindOk(_)))
     }
 
-    /// The socket, and what was read of it, for a driver.
+    /// Returns the socket and the bytes read from it, for a driver.
     ///
     /// # Errors
-    /// When too much was read.
+    /// Too many bytes were read.
     pub fn into_parts(self) -> Result<(TcpStream, Input)> {
         self.stream.set_nonblocking(true).context(|| "cannot make a socket non-blocking".to_owned())?;
         Ok((self.stream, Input::new(&self.input)?))
@@ -137,7 +137,7 @@ impl Wire {
         self.stream.write_all(&out).context(|| format!("cannot send to {}", self.server))
     }
 
-    /// Waits for a method that is like that.
+    /// Waits for a method.
     fn expect(&mut self, what: &str, is: impl Fn(&Method) -> bool) -> Result<()> {
         let method = self.method(what)?;
         if is(&method) { Ok(()) } else { Err(said(&method, &format!("{} instead of {what}", self.server))) }
@@ -166,7 +166,7 @@ impl Wire {
     }
 }
 
-/// Declares all queues of a topic; gives the connection.
+/// Declares all queues of a topic; returns the connection.
 ///
 /// # Errors
 /// When the broker refuses one.
@@ -183,7 +183,7 @@ pub fn declare_all(server: &str, topic: &str, queues: u32, load: QueueLoad) -> R
     Ok(wire)
 }
 
-/// Deletes the queues that [`declare_all`] makes.
+/// Deletes the queues of [`declare_all`].
 ///
 /// # Errors
 /// When the broker refuses.
@@ -197,10 +197,10 @@ pub fn delete_all(server: &str, topic: &str, queues: u32) -> Result<()> {
     Ok(())
 }
 
-/// Ends the channel of a driver that has come to its end: all that it has said before has been heard when this returns.
+/// Closes the channel of a driver at its end: the broker has processed everything sent before when this returns.
 ///
 /// # Errors
-/// When the broker does not answer.
+/// The broker does not respond.
 pub fn close_channel(mut stream: &TcpStream, input: &mut Input) -> Result<()> {
     let gone = || "cannot end a channel".to_owned();
     stream.set_nonblocking(false).context(gone)?;
@@ -212,7 +212,7 @@ pub fn close_channel(mut stream: &TcpStream, input: &mut Input) -> Result<()> {
     }
     loop {
         while let Some(frame) = input.cut()? {
-            // What was on its way may come before the answer.
+            // Other frames may precede the reply.
             if frame.kind == FrameKind::Method
                 && matches!(Method::decode(&Bytes::copy_from_slice(frame.payload)), Ok(Method::ChannelCloseOk(_)))
             {
@@ -227,7 +227,7 @@ pub fn close_channel(mut stream: &TcpStream, input: &mut Input) -> Result<()> {
     }
 }
 
-/// What a method that should not be there says: the broker's own words when it closes something.
+/// Formats an unexpected method: the broker's text if it closes something.
 #[must_use]
 pub fn said(method: &Method, context: &str) -> BenchError {
     let text = match method {

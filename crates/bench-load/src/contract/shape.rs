@@ -1,4 +1,4 @@
-//! What a load is like beyond one topic with messages of one kind.
+//! Properties of a load beyond one topic with messages of one kind.
 //!
 //! ```text
 //!   topics = 3, partitions = 2        topic_0000: 0 1     topic_0001: 0 1     topic_0002: 0 1
@@ -6,42 +6,42 @@
 //!   sequences count them              0           1       2           3       4           5         place = topic * partitions + partition
 //! ```
 //!
-//! Its rules for a worker in any language:
-//! - With one topic the spec's `topic` is its name. With more they are `topic_0000`, `topic_0001`, ...: names of one length. A producer goes
-//!   over all places as it goes over the partitions of one topic; the readers of a group share all places between them.
+//! Rules for a worker in any language:
+//! - With one topic the spec's `topic` is its name. With more they are `topic_0000`, `topic_0001`, ...: names of one length. A producer uses
+//!   all places as it uses the partitions of one topic; the readers of a group share all places.
 //! - Filtering groups are the last ones. They read the first `topics` topics and want the messages whose sequence is a multiple of
-//!   `one_in`. Where a broker filters, it is given the filter; elsewhere the client reads everything of these topics, counts it as received,
-//!   and tells latencies of what it wants only.
-//! - A worker that cannot do something of it ends with an error that says so. What is absent has its default.
+//!   `one_in`. A broker that filters is given the filter; otherwise the client reads everything of these topics, counts it as received,
+//!   and reports latencies of wanted messages only.
+//! - A worker that does not support a property ends with an error that says so. Missing properties have their default.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The most topics of a load: as many as four digits number.
+/// The maximum number of topics of a load: numbers have four digits.
 pub const TOPICS_MAX: u32 = 10_000;
 
-/// How a producer picks the place of its next message.
+/// How a producer chooses the place of its next message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Spread {
-    /// The same until a batch is full, then the next one: what Kafka's producer does with messages without a key.
+    /// The same one until a batch is full, then the next: as Kafka's producer does for messages without a key.
     #[default]
     Batch,
-    /// The next one for each message: keys that are used in turns.
+    /// The next one for each message: keys in turn.
     RoundRobin,
-    /// Any one: keys that are drawn by lot.
+    /// A random one: random keys.
     Random,
 }
 
-/// What is behind the stamps of messages.
+/// The payload after the stamps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Payloads {
-    /// The share of bytes that does not compress; the others are zero. Thousandths.
+    /// The incompressible share of bytes; the others are zero. Thousandths.
     pub random_per_mille: u32,
-    /// Different messages. The raw driver has as many as a batch holds.
+    /// Number of different messages. The raw driver has as many as a batch holds.
     pub pool: u32,
-    /// The message itself, base64; then nothing else counts.
+    /// The payload itself, base64; the other fields are then ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -50,43 +50,43 @@ pub struct Payloads {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
-    /// How many groups do; they are the last ones.
+    /// Number of filtering groups; they are the last ones.
     pub groups: u32,
-    /// They read so many topics, the first ones.
+    /// Number of topics they read, the first ones.
     pub topics: u32,
-    /// They want one message in so many.
+    /// They want one message in this many.
     pub one_in: u32,
 }
 
 impl Filter {
-    /// Whether a group that filters wants a message.
+    /// Whether a filtering group wants a message.
     #[must_use]
     pub fn wants(&self, sequence: u64) -> bool {
         sequence.is_multiple_of(u64::from(self.one_in.max(1)))
     }
 }
 
-/// What a load is like.
+/// Further properties of a load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
     /// Topics, each with the spec's partitions.
     pub topics: u32,
-    /// Groups that want few of the messages.
+    /// Filtering groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filter>,
     /// How a producer picks the place of its next message.
     pub spread: Spread,
-    /// What is behind the stamps; without: bytes that do not compress.
+    /// The payload after the stamps; incompressible bytes if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payloads: Option<Payloads>,
-    /// Settings that are given to the client as they are, over its own.
+    /// Settings passed to the client unchanged; they override its own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// Whether the histograms of each second are given with it.
+    /// Whether the histograms of each second are reported.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub histograms: bool,
-    /// Only messages of the producer of this number are verified and reported as received; those of all others are skipped.
+    /// Only messages of the producer with this number are verified and reported as received; others are skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_producer: Option<u32>,
 }
@@ -106,13 +106,13 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Whether nothing is said.
+    /// Whether all properties have their default.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Shape::default()
     }
 
-    /// What is wrong with it for so many groups.
+    /// Returns what is wrong with it, given the number of groups.
     #[must_use]
     pub fn wrong(&self, groups: u32) -> Option<String> {
         if self.topics == 0 || self.topics > TOPICS_MAX {
@@ -131,20 +131,20 @@ impl Shape {
         }
     }
 
-    /// Whether a group filters, of so many.
+    /// Returns the filter of a group, if it has one.
     #[must_use]
     pub fn filters(&self, group: u32, groups: u32) -> Option<Filter> {
         self.filter.filter(|filter| group >= groups.saturating_sub(filter.groups))
     }
 }
 
-/// The name of a topic, of a load with so many.
+/// Returns the name of a topic.
 #[must_use]
 pub fn topic_name(topic: &str, topics: u32, number: u32) -> String {
     if topics <= 1 { topic.to_owned() } else { format!("{topic}_{number:04}") }
 }
 
-/// The number of a topic by its name.
+/// Returns the number of a topic.
 #[must_use]
 pub fn topic_number(topic: &str, topics: u32, name: &str) -> Option<u32> {
     let number = if topics <= 1 {

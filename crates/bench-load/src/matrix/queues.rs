@@ -1,4 +1,4 @@
-//! The cells of queues: polylogue's AMQP beside RabbitMQ.
+//! The cells of queues: polylogue's AMQP against RabbitMQ.
 
 use super::{Cell, Kind, Load, NO_BATCH, Scale, against, cell};
 use crate::amqp::load::{QueueKind, QueueLoad};
@@ -15,13 +15,13 @@ const CLASSIC: QueueLoad = QueueLoad {
     exchange: None,
 };
 const QUORUM: QueueLoad = QueueLoad { kind: QueueKind::Quorum, ..CLASSIC };
-/// What is sent is taken for acknowledged, as the OpenMessaging Benchmark's driver for RabbitMQ does.
+/// With automatic acknowledgement, like the OpenMessaging Benchmark's driver for RabbitMQ.
 const AUTOMATIC: QueueLoad = QueueLoad { prefetch: 0, ack_every: 0, ..CLASSIC };
-/// The least that can be asked for.
+/// The weakest guarantees.
 const TRANSIENT: QueueLoad = QueueLoad { durable: false, confirms: false, ..AUTOMATIC };
-/// Messages that may be on their way without a confirm.
+/// Unconfirmed messages in flight.
 const UNCONFIRMED_MAX: u32 = 1_000;
-/// Connections that do nothing, and queues that a start finds.
+/// Idle connections, and queues at a start.
 const CONNECTIONS: u32 = 1_000;
 const QUEUES: u32 = 10_000;
 /// The same in a smoke run.
@@ -32,12 +32,12 @@ fn loaded(load: Load, queue: QueueLoad) -> Load {
     Load { queue: Some(queue), groups: 1, batching: NO_BATCH, in_flight: UNCONFIRMED_MAX, ..load }
 }
 
-/// All cells of queues, in the order in which they run.
+/// Returns all cells of queues, in the order of their runs.
 #[must_use]
 pub fn cells(scale: Scale) -> Vec<Cell> {
     let both = [Target::PolylogueSync, Target::Rabbitmq];
     let amqp = |kind, name: &str, load| cell(kind, Driver::Amqp, name, against(load, &both));
-    // Beside the client's own floor.
+    // Compared with the client's own floor.
     let all = [Target::PolylogueSync, Target::Rabbitmq, Target::Null];
     let floored = |name: &str, load| cell(Kind::Latency, Driver::Amqp, name, against(load, &all));
     let counted = |queue| loaded(scale.counted(1, NO_BATCH), queue);

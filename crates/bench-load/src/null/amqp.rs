@@ -1,9 +1,9 @@
-//! The same for AMQP: every message is confirmed at once and goes straight to the socket of its queue's consumer. Nothing
-//! is kept, routed or limited, and acknowledgements are not looked at.
+//! A null broker for AMQP: every message is confirmed at once and written directly to the socket of its queue's consumer. Nothing
+//! is stored, routed or limited, and acknowledgements are ignored.
 //!
 //! ```text
-//!   publisher's connection: thread ---- what one read had ----> socket of the consumer
-//!                                 \---- one confirm of all ----> socket of the publisher
+//!   publisher's connection: thread ---- messages of one read ----> socket of the consumer
+//!                                 \---- one confirm for all -----> socket of the publisher
 //! ```
 
 use crate::amqp::input::{FRAME_BYTES_MAX, Frame, Input};
@@ -27,7 +27,7 @@ const CONNECTIONS_MAX: usize = 2_000;
 /// Channels of a connection, as negotiated.
 const CHANNELS_MAX: u16 = 1;
 
-/// Who consumes from a queue.
+/// The consumer of a queue.
 #[derive(Debug, Clone)]
 struct Taker {
     stream: Arc<TcpStream>,
@@ -40,26 +40,26 @@ struct State {
     takers: Mutex<BTreeMap<Vec<u8>, Taker>>,
 }
 
-/// Starts one in this process; it runs until the process ends. Gives its address.
+/// Starts one in this process; it runs until the process ends. Returns its address.
 ///
 /// # Errors
-/// When the address cannot be had.
+/// The address cannot be bound.
 pub fn start(listen: SocketAddr, faults: Faults) -> Result<SocketAddr> {
     let listener = TcpListener::bind(listen).context(|| format!("cannot listen on {listen}"))?;
     let address = listener.local_addr().context(|| "cannot ask for the address".to_owned())?;
     let state = Arc::new(State { faults, ..State::default() });
     let accept = move || {
         for stream in listener.incoming().flatten() {
-            // The count is that of everybody who has the state: the listener and the connections.
+            // The reference count is that of the listener and the connections.
             if Arc::strong_count(&state) > CONNECTIONS_MAX {
                 continue;
             }
             let state = Arc::clone(&state);
             let serve = move || {
-                // However it ends, the client sees it; there is no one else to report to.
+                // The client sees the error; there is nothing else to report to.
                 let _ = Connection::new(stream).and_then(|mut connection| connection.serve(&state));
             };
-            // A connection that gets no thread is closed: the client sees that.
+            // Without a thread the connection is closed, which the client sees.
             let _ = Builder::new().name("null-connection".to_owned()).spawn(serve);
         }
     };
@@ -67,11 +67,11 @@ pub fn start(listen: SocketAddr, faults: Faults) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// A message that is being read.
+/// A message being received.
 #[derive(Debug)]
 struct Publish {
     queue: Bytes,
-    /// The header and the body as they came, and how much of the body is missing; `None` before the header.
+    /// The received header and body, and the missing part of the body; `None` before the header.
     content: BytesMut,
     left: Option<u64>,
 }
@@ -81,15 +81,15 @@ struct Connection {
     stream: Arc<TcpStream>,
     input: Option<Input>,
     confirms: bool,
-    /// Messages of this connection so far, and their deliveries.
+    /// Number of messages of this connection, and of their deliveries.
     published: u64,
     delivered: u64,
     publish: Option<Publish>,
-    /// A message that waits until the next one of its queue has been delivered.
+    /// A message held until the next one of its queue has been delivered.
     held: Option<Publish>,
-    /// The last message, which may go with the connection.
+    /// The last message, which may be lost with the connection.
     last: Option<Publish>,
-    /// What this connection's client gets, and what consumers get.
+    /// Output for this connection's client, and for consumers.
     out: BytesMut,
     deliveries: Vec<(Taker, BytesMut)>,
 }
@@ -139,7 +139,7 @@ impl Connection {
     fn flush(&mut self) -> Result<()> {
         let gone = || "the client has gone".to_owned();
         for (taker, bytes) in self.deliveries.drain(..) {
-            // A consumer that has gone gets nothing. One thread writes to it, because one connection publishes.
+            // A disconnected consumer gets nothing. Only one thread writes to it, because only one connection publishes.
             let _ = (&*taker.stream).write_all(&bytes);
         }
         if !self.out.is_empty() {
@@ -250,7 +250,7 @@ impl Connection {
     }
 }
 
-/// A frame as it goes over the wire.
+/// Encodes a frame.
 fn append(out: &mut BytesMut, frame: Frame<'_>) {
     let size = frame.payload.len() as u32;
     out.put_slice(&FramePrefix { kind: frame.kind.octet(), channel: CHANNEL, size }.to_bytes());

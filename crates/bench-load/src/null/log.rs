@@ -1,5 +1,5 @@
-//! What a null broker keeps when it is to keep messages: each batch as it came, with a new base offset. It can do wrong what a broker
-//! must not, so that it is seen whether a client finds it.
+//! The storage of a null broker: each batch as received, with a new base offset. Can have faults, to test that clients find
+//! them.
 
 use crate::error::{Context, Result};
 use crate::null::Faults;
@@ -18,9 +18,9 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Partition {
     kept: Vec<Kept>,
-    /// Batches that came.
+    /// Number of batches received.
     count: u64,
-    /// One that waits until the next one has been kept.
+    /// A batch held until the next one was stored.
     held: Option<Bytes>,
 }
 
@@ -55,7 +55,7 @@ impl Partition {
         }
     }
 
-    /// The first batch that holds messages from `offset` on.
+    /// Returns the first batch with messages from `offset` on.
     fn read(&self, offset: i64) -> Option<Bytes> {
         let place = self.kept.partition_point(|kept| kept.next <= offset);
         self.kept.get(place).map(|kept| kept.bytes.clone())
@@ -76,12 +76,12 @@ impl Log {
         Log { faults, partitions: Mutex::new(partitions), came: Condvar::new() }
     }
 
-    /// Waits as long as a fetch is to wait.
+    /// Waits for the delay of fetches.
     pub(super) fn hold_up(&self) {
         std::thread::sleep(Duration::from_micros(self.faults.fetch_us));
     }
 
-    /// Takes a batch; one of a partition that there is not goes nowhere.
+    /// Stores a batch; drops one for an unknown partition.
     pub(super) fn append(&self, partition: i32, batch: Bytes) -> Result<()> {
         let mut partitions = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
         let place = usize::try_from(partition).ok().and_then(|number| partitions.get_mut(number));
@@ -90,13 +90,13 @@ impl Log {
         Ok(())
     }
 
-    /// The offset of the next message.
+    /// Returns the end offset.
     pub(super) fn next(&self, partition: i32) -> i64 {
         let partitions = self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
         usize::try_from(partition).ok().and_then(|number| partitions.get(number)).map_or(0, Partition::next)
     }
 
-    /// What there is of these partitions from these offsets on: a batch of each, as soon as one has one, or nothing after `wait`.
+    /// Returns a batch from each of these offsets on, as soon as there is one, or nothing after `wait`.
     pub(super) fn read(&self, asked: &[(i32, i64)], wait: Duration) -> Vec<(i32, Bytes)> {
         let find = |partitions: &[Partition]| -> Vec<(i32, Bytes)> {
             let found = |(number, offset): &(i32, i64)| {

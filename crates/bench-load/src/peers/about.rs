@@ -1,37 +1,37 @@
-//! What is recorded of every target: version, age, heap, durability, and all that is not as it comes.
+//! The description of every target: version, age, heap, durability, and all settings that are not defaults.
 
 use super::{Setting, kafka, pulsar, rabbitmq, rocketmq, tubemq};
 use crate::target::{Programs, Target};
 use serde::Serialize;
 use std::process::Command;
 
-/// What a target is.
+/// The description of a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct About {
     /// Its name.
     pub target: String,
-    /// What it is of.
+    /// Its system.
     pub system: &'static str,
-    /// Its version; none when it is not installed or of this checkout.
+    /// Its version; none if it is not installed or of this checkout.
     pub version: Option<String>,
     /// When that version was built.
     pub released: Option<String>,
-    /// The heap, for those with a JVM, and what may be taken beside it.
+    /// The heap of a JVM, and its direct memory.
     pub heap: Option<String>,
     /// When it acknowledges a message.
     pub durability: &'static str,
-    /// All that differs from its defaults, but for ports and folders.
+    /// All settings that differ from the defaults, except ports and directories.
     pub changed: Vec<Changed>,
-    /// Where the advice comes from that a tuned profile follows.
+    /// Sources of a tuned profile's settings.
     pub sources: Vec<&'static str>,
 }
 
 /// A setting that is not its default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// Its name, `=`, its value.
+    /// `name=value`.
     pub setting: String,
-    /// Why, or who advises it.
+    /// Why, or who recommends it.
     pub why: &'static str,
 }
 
@@ -41,11 +41,11 @@ impl From<Setting> for Changed {
     }
 }
 
-/// Why heaps are as they are where a vendor's script gives more.
+/// Why heaps are smaller than in a vendor's script.
 const HEAP_SHARED: &str =
     "the script that comes with it gives more, for a machine of its own; here broker and client share one";
 
-/// What is known of a target.
+/// Describes a target.
 #[must_use]
 pub fn about(target: &Target, programs: &Programs) -> About {
     let (system, version, released) = match target {
@@ -130,7 +130,7 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
     }
 }
 
-/// The most that a target's heap may take, as configured; 0 where there is no JVM.
+/// Returns the maximum heap of a target, as configured; 0 without a JVM.
 #[must_use]
 pub fn heap_bytes(target: &Target) -> u64 {
     let options: Vec<&str> = match target {
@@ -144,7 +144,7 @@ pub fn heap_bytes(target: &Target) -> u64 {
     gib.unwrap_or(0) << 30
 }
 
-/// The Java that runs, as it calls itself.
+/// Returns the version of the installed Java.
 #[must_use]
 pub fn java_version() -> Option<String> {
     let out = Command::new("java").arg("-version").output().ok()?;
@@ -152,7 +152,7 @@ pub fn java_version() -> Option<String> {
     text.lines().find(|line| line.contains("Server VM") || line.contains("build")).map(|line| line.trim().to_owned())
 }
 
-/// What is known of a target, for a person.
+/// Formats a description.
 #[must_use]
 pub fn text(about: &About) -> String {
     let known = |value: &Option<String>, without: &str| value.clone().unwrap_or_else(|| without.to_owned());

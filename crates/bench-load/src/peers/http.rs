@@ -1,19 +1,19 @@
-//! One request by HTTP, as a peer is administered.
+//! An HTTP request for the administration of a peer.
 
 use crate::error::{BenchError, Context, Result};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// The most that is read of an answer. Bytes.
+/// The maximum size of a response. Bytes.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
-/// How long a server may say nothing.
+/// Timeout for a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends a request to `HOST:PORT` and gives the body of the answer.
+/// Sends a request to `HOST:PORT` and returns the body of the response.
 ///
 /// # Errors
-/// Without an answer, or with one that is no success.
+/// No response, or an error status.
 pub fn ask(server: &str, method: &str, path: &str, kind: &str, body: &str) -> Result<String> {
     let said = || format!("cannot ask {server} by HTTP");
     let mut stream = TcpStream::connect(server).context(said)?;

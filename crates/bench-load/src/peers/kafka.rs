@@ -1,15 +1,15 @@
-//! Apache Kafka from its Maven packages: one node that is broker and controller.
+//! Apache Kafka from its Maven packages: one node as broker and controller.
 
 use super::{Setting, jars, java, properties, put, succeed};
 use crate::error::Result;
 use std::path::Path;
 use std::process::Command;
 
-/// The version that is compared with, and when it was built, by its jars.
+/// The version to compare with.
 pub const VERSION: &str = "4.4.0";
-/// When that version was built.
+/// The build date of that version, from its jars.
 pub const RELEASED: &str = "2026-10-06";
-/// What `kafka-server-start.sh` and `kafka-run-class.sh` of that version give the JVM.
+/// The JVM options of `kafka-server-start.sh` and `kafka-run-class.sh` of that version.
 pub const JVM_OPTIONS: [&str; 9] = [
     "-Xms1g",
     "-Xmx1g",
@@ -21,7 +21,7 @@ pub const JVM_OPTIONS: [&str; 9] = [
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 ];
-/// Kafka's documentation, "Operations: Java": what `LinkedIn` runs its busiest clusters with, on machines of 24 GB.
+/// Kafka's documentation, "Operations: Java": the options of `LinkedIn`'s busiest clusters, on machines of 24 GB.
 const JVM_TUNED: [&str; 11] = [
     "-Xms6g",
     "-Xmx6g",
@@ -35,45 +35,45 @@ const JVM_TUNED: [&str; 11] = [
     "-XX:MaxMetaspaceFreeRatio=80",
     "-XX:+ExplicitGCInvokesConcurrent",
 ];
-/// Where the tuned settings come from.
+/// Sources of the tuned settings.
 pub const SOURCES: [&str; 2] = [
     "kafka.apache.org/documentation, Operations: Java (heap and collector), Hardware and OS (flush left to the system, socket buffers)",
     "github.com/openmessaging/benchmark, driver-kafka/deploy/templates/server.properties: Confluent's settings for its published comparison",
 ];
-/// What Maven is asked for.
+/// Maven's project file.
 const POM: &str = include_str!("../../peers/kafka.xml");
 
-/// Fetches Kafka's jars into the folder `to`, unless they are there.
+/// Fetches Kafka's jars into the directory `to`, unless they exist.
 ///
 /// # Errors
-/// When Maven is missing or finds them not.
+/// Maven is missing or cannot fetch them.
 pub fn install(to: &Path) -> Result<()> {
     jars(POM, to, &format!("kafka_2.13-{VERSION}.jar"))
 }
 
-/// How a Kafka is set.
+/// A profile of Kafka.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// As it comes.
+    /// The defaults.
     Default,
     /// Every message is flushed before it is acknowledged.
     Fsync,
-    /// By the documentation's advice for production.
+    /// By the documentation's recommendations for production.
     Tuned,
 }
 
-/// A Kafka that is to be started.
+/// A Kafka to start.
 #[derive(Debug)]
 pub struct Kafka<'a> {
-    /// The folder with its jars.
+    /// The directory of its jars.
     pub jars: &'a Path,
-    /// The folder of this run.
+    /// The directory of this run.
     pub place: &'a Path,
-    /// How it is set.
+    /// The profile.
     pub profile: Profile,
 }
 
-/// The options of its JVM.
+/// Returns the JVM options.
 #[must_use]
 pub fn jvm(profile: Profile) -> &'static [&'static str] {
     match profile {
@@ -82,7 +82,7 @@ pub fn jvm(profile: Profile) -> &'static [&'static str] {
     }
 }
 
-/// The settings that differ from Kafka's defaults, but for ports and folders.
+/// Returns the settings that differ from Kafka's defaults, except ports and directories.
 #[must_use]
 pub fn settings(profile: Profile) -> Vec<Setting> {
     let one = "one node has one replica of everything";
@@ -108,15 +108,15 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
 }
 
 impl Kafka<'_> {
-    /// Formats its storage, and gives the command that runs it.
+    /// Formats its storage, and returns the command that runs it.
     ///
     /// # Errors
-    /// When there is no Java, or the storage cannot be formatted.
+    /// There is no Java, or the storage cannot be formatted.
     pub fn command(&self, port: u16, controller: u16) -> Result<Command> {
         let file = put(self.place, "kafka.properties", &self.properties(port, controller))?;
         let run = |command: &mut Command| succeed(command, "Kafka formats its storage with it");
         let tool = || java(self.jars, &["-Xmx256m"], "kafka.tools.StorageTool");
-        // A Kafka that is started again finds its storage formatted.
+        // The storage is already formatted at a restart.
         if !self.place.join("data/meta.properties").exists() {
             let cluster = run(tool().arg("random-uuid"))?;
             run(tool().args(["format", "--standalone", "-t", &cluster, "-c"]).arg(&file))?;
@@ -126,7 +126,7 @@ impl Kafka<'_> {
         Ok(command)
     }
 
-    /// The settings that differ from Kafka's defaults. The rest is as it comes.
+    /// Returns the properties file; other settings have their defaults.
     fn properties(&self, port: u16, controller: u16) -> String {
         let lines = [
             "process.roles=broker,controller".to_owned(),

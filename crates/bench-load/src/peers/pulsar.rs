@@ -1,27 +1,27 @@
 //! Apache Pulsar from its Maven packages: standalone, which is broker, bookie and metadata store in one process.
 //!
-//! The later versions of 4.0 are not complete on Maven Central: 4.0.7 is the last whose broker resolves.
+//! The later versions of 4.0 are incomplete on Maven Central: 4.0.7 is the last whose broker resolves.
 
 use super::{Setting, jars, java, properties, put};
 use crate::error::Result;
 use std::path::Path;
 use std::process::Command;
 
-/// The version that is compared with.
+/// The version to compare with.
 pub const VERSION: &str = "4.0.7";
-/// When that version was built, by its jars.
+/// The build date of that version, from its jars.
 pub const RELEASED: &str = "2025-09-23";
-/// Where the tuned settings come from.
+/// Sources of the tuned settings.
 pub const SOURCES: [&str; 2] = [
     "github.com/openmessaging/benchmark, driver-pulsar/deploy/templates/bookkeeper.conf: the settings of Pulsar's own side of the published comparisons",
     "github.com/apache/pulsar, the remarks in conf/broker.conf",
 ];
 const STANDALONE: &str = "as in the conf/standalone.conf that comes with it";
-/// What Maven is asked for.
+/// Maven's project file.
 const POM: &str = include_str!("../../peers/pulsar.xml");
-/// What `bin/pulsar` gives its JVM and is left out here.
+/// An option of `bin/pulsar` that is left out here.
 const LEFT_OUT: &str = "-XX:+PerfDisableSharedMem";
-/// What `bin/pulsar` and `conf/pulsar_env.sh` give the JVM, but for memory and for [`LEFT_OUT`].
+/// The JVM options of `bin/pulsar` and `conf/pulsar_env.sh`, except memory and [`LEFT_OUT`].
 const JVM: [&str; 12] = [
     "-XX:+UseZGC",
     "-XX:+AlwaysPreTouch",
@@ -43,26 +43,26 @@ const LOG4J: &str = r#"<Configuration status="WARN">
 </Configuration>
 "#;
 
-/// Fetches Pulsar's jars into the folder `to`, unless they are there.
+/// Fetches Pulsar's jars into the directory `to`, unless they exist.
 ///
 /// # Errors
-/// When Maven is missing or finds them not.
+/// Maven is missing or cannot fetch them.
 pub fn install(to: &Path) -> Result<()> {
     jars(POM, to, &format!("pulsar-broker-{VERSION}.jar"))
 }
 
-/// How a Pulsar is set.
+/// A profile of Pulsar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// As it comes, with the journal flushed.
+    /// The defaults, with the journal flushed.
     Default,
-    /// As it comes, with the journal not flushed.
+    /// The defaults, with the journal not flushed.
     Nosync,
-    /// As its people set it for their benchmarks, with the journal flushed.
+    /// As set by its developers for their benchmarks, with the journal flushed.
     Tuned,
 }
 
-/// Its heap, and what it may take beside it.
+/// Returns the options for heap and direct memory.
 #[must_use]
 pub fn memory(profile: Profile) -> [&'static str; 3] {
     match profile {
@@ -71,7 +71,7 @@ pub fn memory(profile: Profile) -> [&'static str; 3] {
     }
 }
 
-/// What its JVM is not given that `bin/pulsar` gives it, and why.
+/// Returns the JVM option of `bin/pulsar` that is left out, and why.
 #[must_use]
 pub fn left_out() -> Setting {
     let why =
@@ -79,7 +79,7 @@ pub fn left_out() -> Setting {
     Setting::new(LEFT_OUT, "left out", why)
 }
 
-/// The settings that differ from the defaults of its code, but for ports and folders.
+/// Returns the settings that differ from the defaults of its code, except ports and directories.
 #[must_use]
 pub fn settings(profile: Profile) -> Vec<Setting> {
     let sync = if profile == Profile::Nosync { "false" } else { "true" };
@@ -142,23 +142,23 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
     all
 }
 
-/// A Pulsar that is to be started.
+/// A Pulsar to start.
 #[derive(Debug)]
 pub struct Pulsar<'a> {
-    /// The folder with its jars.
+    /// The directory of its jars.
     pub jars: &'a Path,
-    /// The folder of this run.
+    /// The directory of this run.
     pub place: &'a Path,
-    /// How it is set.
+    /// The profile.
     pub profile: Profile,
 }
 
 impl Pulsar<'_> {
-    /// Writes its settings, and gives the command that runs it. The bookie takes a port of the loopback by itself, and the
-    /// same one when it is started again.
+    /// Writes its settings, and returns the command that runs it. The bookie chooses a port of the loopback itself, and the
+    /// same one at a restart.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// They cannot be written.
     pub fn command(&self, port: u16, http: u16) -> Result<Command> {
         let file = put(self.place, "standalone.conf", &self.properties(port, http))?;
         let log = put(self.place, "log4j2.xml", LOG4J)?;
@@ -206,7 +206,7 @@ mod tests {
         );
     }
 
-    /// Of Pulsar no collections were reported: its JVM is configured to keep no file with them.
+    /// Regression test: no collections were reported for Pulsar: its JVM was configured without the counters' file.
     #[test]
     fn its_collections_can_be_read() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-pulsar-{}", std::process::id()));

@@ -1,17 +1,17 @@
-//! RabbitMQ from Debian's packages: unpacked into a folder, started on the loopback with its data in a folder of its own.
+//! RabbitMQ from Debian's packages: unpacked into a directory, started on the loopback with its data in a separate directory.
 //!
 //! ```text
-//!   peers/rabbitmq/packages/*.deb     as they were fetched
-//!   peers/rabbitmq/apt/               what apt-get knows of the suite that they are from; the machine's own is not touched
-//!   peers/rabbitmq/usr/lib/...        as they are unpacked; nothing is installed, so no service starts
-//!   peers/rabbitmq/bin/erl            finds Erlang here: Debian's own looks in /usr only
+//!   peers/rabbitmq/packages/*.deb     the fetched packages
+//!   peers/rabbitmq/apt/               apt-get's state for the suite; the machine's own is not touched
+//!   peers/rabbitmq/usr/lib/...        unpacked; nothing is installed, so no service starts
+//!   peers/rabbitmq/bin/erl            starts Erlang from here: Debian's own uses /usr only
 //! ```
 //!
-//! A released Debian has an old RabbitMQ; the newest is in the suites that are to be released. Those are built for a newer C library:
-//! it is unpacked beside them, and what they run is started by its loader.
+//! A released Debian has an old RabbitMQ; the newest is in unreleased suites. Those are built for a newer C library, which is
+//! unpacked too, and programs are started by its loader.
 //!
-//! `epmd`, which Erlang starts as a daemon of the whole machine, is started before it as a process of its own, on a port of its
-//! own: so all that is started is ended.
+//! `epmd`, which Erlang would start as a daemon of the machine, is started before it as a separate process on its own
+//! port, so that everything started is ended.
 
 use super::{Setting, put, succeed};
 use crate::error::{BenchError, Context, Result};
@@ -22,7 +22,7 @@ use std::time::UNIX_EPOCH;
 
 /// Suites of Debian, newest RabbitMQ first.
 const SUITES: [&str; 2] = ["sid", "trixie"];
-/// Whose word is taken for what is in them.
+/// The keyring that verifies their packages.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The packages: the broker, and the parts of Erlang that it needs.
 const PACKAGES: [&str; 18] = [
@@ -45,7 +45,7 @@ const PACKAGES: [&str; 18] = [
     "erlang-tools",
     "erlang-xmerl",
 ];
-/// What these are linked with, and more of Erlang that newer ones need.
+/// Libraries that these need, and more of Erlang that newer ones need.
 const BESIDE: [&str; 11] = [
     "erlang-eunit",
     "libc6",
@@ -59,12 +59,12 @@ const BESIDE: [&str; 11] = [
     "libzstd1",
     "libcap2",
 ];
-/// Runs a program of Erlang with the loader and the libraries that were unpacked with it.
+/// Runs a program of Erlang with the unpacked loader and libraries.
 const LOADED: &str = r#"#!/bin/sh
 root=${0%/usr/lib/erlang/*}
 exec "$root/LOADER" --library-path "$root/LIBRARIES" --argv0 "$0" "$0.bin" "$@"
 "#;
-/// What runs Erlang from where it was unpacked.
+/// Runs Erlang from where it was unpacked.
 const ERL: &str = r#"#!/bin/sh
 ROOTDIR=$(dirname "$(dirname "$0")")/usr/lib/erlang
 BINDIR=$(echo "$ROOTDIR"/erts-*/bin)
@@ -74,10 +74,10 @@ export ROOTDIR BINDIR EMU PROGNAME
 exec "$BINDIR/erlexec" "$@"
 "#;
 
-/// Fetches RabbitMQ into the folder `to`, unless it is there.
+/// Fetches RabbitMQ into the directory `to`, unless it exists.
 ///
 /// # Errors
-/// When there is no apt-get or no dpkg-deb, or the packages cannot be had.
+/// apt-get or dpkg-deb is missing, or the packages are not available.
 pub fn install_rabbitmq(to: &Path) -> Result<()> {
     let (packages, erl) = (to.join("packages"), to.join("bin/erl"));
     if erl.exists() {
@@ -98,7 +98,7 @@ pub fn install_rabbitmq(to: &Path) -> Result<()> {
     if newest.is_some() {
         load_beside(to)?;
     }
-    // Last, because it says that all is there.
+    // Last, because it marks the installation as complete.
     script(&erl, ERL)
 }
 
@@ -108,7 +108,7 @@ fn script(file: &Path, text: &str) -> Result<()> {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).context(said)
 }
 
-/// Fetches the packages of a suite, with a state of apt-get's own.
+/// Fetches the packages of a suite, with a separate apt-get state.
 fn fetch(to: &Path, packages: &Path, suite: &str) -> Result<()> {
     let state = to.join("apt").join(suite);
     for folder in ["lists/partial", "cache/archives/partial"] {
@@ -135,7 +135,7 @@ fn fetch(to: &Path, packages: &Path, suite: &str) -> Result<()> {
     apt(&[&["download"][..], &PACKAGES, &BESIDE].concat())
 }
 
-/// Has every program of Erlang started by the loader that was unpacked.
+/// Makes every program of Erlang start by the unpacked loader.
 fn load_beside(to: &Path) -> Result<()> {
     let lists = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_loader = |path: &PathBuf| {
@@ -165,16 +165,16 @@ fn is_elf(path: &Path) -> bool {
     read.is_ok() && start == *b"\x7fELF"
 }
 
-/// How a RabbitMQ is set.
+/// A profile of RabbitMQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// As it comes.
+    /// The defaults.
     Default,
-    /// By the advice of its guides.
+    /// By the recommendations of its guides.
     Tuned,
 }
 
-/// Where the tuned settings come from.
+/// Sources of the tuned settings.
 pub const SOURCES: [&str; 3] = [
     "rabbitmq.com/docs/production-checklist: memory watermark of 0.4 to 0.7, free disk space as large as that",
     "rabbitmq.com/docs/networking: buffers for throughput, Nagle's algorithm off",
@@ -183,7 +183,7 @@ pub const SOURCES: [&str; 3] = [
 /// The runtime's flags of the tuned profile.
 pub const ERLANG_TUNED: &str = "+sbwt none +sbwtdcpu none +sbwtdio none";
 
-/// The settings that differ from the defaults of this version, but for ports and folders.
+/// Returns the settings that differ from the defaults of this version, except ports and directories.
 #[must_use]
 pub fn settings(profile: Profile, version: &str) -> Vec<Setting> {
     let mut all = Vec::new();
@@ -213,38 +213,38 @@ pub struct Ports {
     pub streams: u16,
     /// For other nodes.
     pub nodes: u16,
-    /// Where nodes are found.
+    /// Of epmd.
     pub epmd: u16,
 }
 
-/// A RabbitMQ that is to be started.
+/// A RabbitMQ to start.
 #[derive(Debug)]
 pub struct Rabbitmq<'a> {
-    /// The folder that it was unpacked into.
+    /// The directory that it was unpacked into.
     pub unpacked: &'a Path,
-    /// The folder of this run.
+    /// The directory of this run.
     pub place: &'a Path,
-    /// How it is set.
+    /// The profile.
     pub profile: Profile,
     /// Its ports.
     pub ports: Ports,
 }
 
 impl Rabbitmq<'_> {
-    /// The command that runs `epmd`.
+    /// Returns the command that runs `epmd`.
     ///
     /// # Errors
-    /// When RabbitMQ is not installed.
+    /// RabbitMQ is not installed.
     pub fn epmd(&self) -> Result<Command> {
         let mut command = Command::new(self.found("usr/lib/erlang", "erts-")?.join("bin/epmd"));
         command.args(["-address", "127.0.0.1", "-port", &self.ports.epmd.to_string()]);
         Ok(command)
     }
 
-    /// Writes its settings, and gives the command that runs it: the process is Erlang's, without a shell around it.
+    /// Writes its settings, and returns the command that runs it: the process is Erlang's, without a shell around it.
     ///
     /// # Errors
-    /// When RabbitMQ is not installed, or the settings cannot be written.
+    /// RabbitMQ is not installed, or the settings cannot be written.
     pub fn command(&self) -> Result<Command> {
         let home = self.found("usr/lib/rabbitmq/lib", "rabbitmq_server-")?;
         let kept = |name: &str, text: &str| {
@@ -271,7 +271,7 @@ impl Rabbitmq<'_> {
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_EPMD_PORT", self.ports.epmd.to_string())
             .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", erlang)
-            // So the script becomes Erlang; else it stays, and passes signals on.
+            // The script then replaces itself by Erlang; otherwise it stays, and passes signals on.
             .env("RUNNING_UNDER_SYSTEMD", "true");
         Ok(command)
     }
@@ -285,10 +285,10 @@ impl Rabbitmq<'_> {
         text
     }
 
-    /// When the version that was unpacked was packed, by the times of its files.
+    /// Returns when the unpacked version was packaged, by the times of its files.
     ///
     /// # Errors
-    /// When RabbitMQ is not installed.
+    /// RabbitMQ is not installed.
     pub fn released(unpacked: &Path) -> Result<String> {
         let home = found(unpacked, "usr/lib/rabbitmq/lib", "rabbitmq_server-")?;
         let said = || format!("how old is {}", home.display());
@@ -297,10 +297,10 @@ impl Rabbitmq<'_> {
         Ok(humantime::format_rfc3339_seconds(day).to_string().chars().take(10).collect())
     }
 
-    /// The version that was unpacked.
+    /// Returns the unpacked version.
     ///
     /// # Errors
-    /// When RabbitMQ is not installed.
+    /// RabbitMQ is not installed.
     pub fn version(unpacked: &Path) -> Result<String> {
         let home = found(unpacked, "usr/lib/rabbitmq/lib", "rabbitmq_server-")?;
         let name = home.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -312,7 +312,7 @@ impl Rabbitmq<'_> {
     }
 }
 
-/// The one entry of a folder whose name starts like that: it ends with a version.
+/// Returns the only entry of a directory whose name has this prefix: it ends with a version.
 fn found(unpacked: &Path, folder: &str, start: &str) -> Result<PathBuf> {
     let folder = unpacked.join(folder);
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! One request by `RocketMQ`'s remoting protocol: what it takes to make a topic.
+//! A request in `RocketMQ`'s remoting protocol, for creating topics.
 //!
 //! ```text
 //!   +---------------+--------------------------+-------------+------+
@@ -12,24 +12,24 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// The longest answer that is read. Bytes.
+/// The maximum size of a response. Bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// How long a server may say nothing.
+/// Timeout for a response.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Codes of requests.
+/// Request codes.
 const MAKE_TOPIC: u32 = 17;
 const ROUTE_OF_TOPIC: u32 = 105;
 const DELETE_TOPIC_IN_BROKER: u32 = 215;
 const DELETE_TOPIC_IN_NAMES: u32 = 216;
-/// The topic that shows that topics can be made.
+/// A topic created to test that topics can be created.
 const READY: &str = "bench-ready";
 
-/// Makes a topic at the broker, sees that the name server knows it, and removes it. It is removed as well when the name server does not
-/// know it: a broker that has just started may not have registered, or may have failed to because it received the topic meanwhile. By itself
-/// it tries that again after ten seconds, or forty; with each topic that it makes it does so at once.
+/// Creates a topic at the broker, checks that the name server knows it, and removes it, in any case: a broker that has just started may
+/// not have registered, or registering may have failed because the topic was created meanwhile. It retries after ten seconds, or forty, but at
+/// once with each new topic.
 ///
 /// # Errors
-/// When one of them does not do it yet.
+/// One of the steps fails yet.
 pub fn makes_topics(names: &str, broker: &str) -> Result<()> {
     let topic = [("topic", READY)];
     let settings = [
@@ -85,7 +85,7 @@ fn frame(header: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The code of an answer; 0 is success.
+/// Returns the code of a response; 0 is success.
 fn code_of(answer: &[u8]) -> Option<u64> {
     let (length, rest) = answer.split_first_chunk()?;
     let header = rest.get(..(u32::from_be_bytes(*length) & 0x00ff_ffff) as usize)?;

@@ -1,24 +1,24 @@
 //! Apache RocketMQ from its Maven packages: a name server and one broker without copies.
 //!
-//! Broker and name server can be bound to one address but for the port that copies would come from; `loopback` binds that too.
+//! Broker and name server can be bound to one address except for the replication port; `loopback` binds that too.
 
 use super::{Setting, jars, java, loopback, properties, put};
 use crate::error::Result;
 use std::path::Path;
 use std::process::Command;
 
-/// The version that is compared with.
+/// The version to compare with.
 pub const VERSION: &str = "5.5.0";
-/// When that version was built, by its jars.
+/// The build date of that version, from its jars.
 pub const RELEASED: &str = "2026-04-10";
-/// Where the tuned settings come from.
+/// Sources of the tuned settings.
 pub const SOURCES: [&str; 2] = [
     "RocketMQ's advice for ASYNC_FLUSH as its operators quote it in their broker.conf: transientStorePoolEnable, the spin lock, no transferMsgByHeap",
     "github.com/apache/rocketmq, distribution/bin/runbroker.sh: G1 with regions of 16 MiB, a fixed heap",
 ];
-/// What Maven is asked for.
+/// Maven's project file.
 const POM: &str = include_str!("../../peers/rocketmq.xml");
-/// What `runbroker.sh` gives the JVM, but for memory and logs.
+/// The JVM options of `runbroker.sh`, except memory and logs.
 const JVM: [&str; 11] = [
     "-server",
     "-XX:+UseG1GC",
@@ -34,27 +34,27 @@ const JVM: [&str; 11] = [
 ];
 const NAME_SERVER_JVM: [&str; 3] = ["-server", "-Xms256m", "-Xmx256m"];
 
-/// Fetches `RocketMQ`'s jars into the folder `to`, unless they are there.
+/// Fetches `RocketMQ`'s jars into the directory `to`, unless they exist.
 ///
 /// # Errors
-/// When Maven is missing or finds them not, or there is no C compiler.
+/// Maven is missing or cannot fetch them, or there is no C compiler.
 pub fn install(to: &Path) -> Result<()> {
     jars(POM, to, &format!("rocketmq-broker-{VERSION}.jar"))?;
     loopback(to).map(drop)
 }
 
-/// How a `RocketMQ` is set.
+/// A profile of `RocketMQ`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// As it comes: flushed in the background.
+    /// The defaults: flushed in the background.
     Default,
     /// Every message is flushed before it is acknowledged.
     Sync,
-    /// By the advice of its documentation, flushed in the background.
+    /// By the recommendations of its documentation, flushed in the background.
     Tuned,
 }
 
-/// The broker's heap, and what it may take beside it.
+/// Returns the options for the broker's heap and direct memory.
 #[must_use]
 pub fn memory(profile: Profile) -> [&'static str; 4] {
     match profile {
@@ -63,7 +63,7 @@ pub fn memory(profile: Profile) -> [&'static str; 4] {
     }
 }
 
-/// The settings of the broker that differ from its defaults, but for ports and folders.
+/// Returns the broker's settings that differ from its defaults, except ports and directories.
 #[must_use]
 pub fn settings(profile: Profile) -> Vec<Setting> {
     let flush = if profile == Profile::Sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" };
@@ -92,20 +92,20 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
 pub struct Ports {
     /// The name server's.
     pub names: u16,
-    /// The broker's; it also takes the one that is 2 below.
+    /// The broker's; the one 2 below is used as well.
     pub broker: u16,
-    /// For copies, of which there are none.
+    /// For replication, which is not used.
     pub copies: u16,
 }
 
-/// A `RocketMQ` that is to be started.
+/// A `RocketMQ` to start.
 #[derive(Debug)]
 pub struct Rocketmq<'a> {
-    /// The folder with its jars.
+    /// The directory of its jars.
     pub jars: &'a Path,
-    /// The folder of this run.
+    /// The directory of this run.
     pub place: &'a Path,
-    /// How it is set.
+    /// The profile.
     pub profile: Profile,
     /// Its ports.
     pub ports: Ports,
@@ -113,7 +113,7 @@ pub struct Rocketmq<'a> {
 
 impl Rocketmq<'_> {
     fn run(&self, options: &[&str], class: &str) -> Result<Command> {
-        // Its logs go below the home directory.
+        // Its logs are written below the home directory.
         let home = format!("-Duser.home={}", self.place.display());
         let options: Vec<&str> = options.iter().copied().chain(std::iter::once(home.as_str())).collect();
         let mut command = java(self.jars, &options, class);
@@ -121,10 +121,10 @@ impl Rocketmq<'_> {
         Ok(command)
     }
 
-    /// The command that runs the name server.
+    /// Returns the command that runs the name server.
     ///
     /// # Errors
-    /// When its settings cannot be written.
+    /// Its settings cannot be written.
     pub fn name_server(&self) -> Result<Command> {
         let lines = [
             format!("listenPort={}", self.ports.names),
@@ -138,10 +138,10 @@ impl Rocketmq<'_> {
         Ok(command)
     }
 
-    /// The command that runs the broker.
+    /// Returns the command that runs the broker.
     ///
     /// # Errors
-    /// When its settings cannot be written.
+    /// Its settings cannot be written.
     pub fn broker(&self) -> Result<Command> {
         let file = put(self.place, "broker.conf", &self.properties())?;
         let options: Vec<&str> = memory(self.profile).into_iter().chain(JVM).collect();

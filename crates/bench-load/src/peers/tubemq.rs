@@ -1,33 +1,33 @@
 //! Apache TubeMQ (of InLong) from Maven Central: `ZooKeeper`, a master, one broker.
 //!
-//! Central has the server of 2.4.0 without the pom above it, so what it needs is listed here by hand; of core and client the newest
-//! there is 1.13.0, which the server of 2.4.0 runs with. Its web pages are not in the jar: a template stands in for the one that
-//! answers administrators. No part of it can be made to listen on one address: `loopback` sees to that. Its master makes topics wait for
-//! half a minute before anybody may use them, which cannot be set: [`STEPS`] sees to that.
+//! Central has the server of 2.4.0 without its parent pom, so its dependencies are listed here; the newest core and client
+//! are 1.13.0, which the server of 2.4.0 works with. Its web pages are not in the jar: a template replaces the one that
+//! answers administrators. No part of it can listen on one address only: `loopback` restricts it. Its master delays new topics by
+//! half a minute, which cannot be configured: [`STEPS`] replaces that.
 
 use super::{Setting, jars, java_of, loopback, maven, properties, put, succeed};
 use crate::error::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The version of the server, that of core and client, and when they were built, by the jars of the latter.
+/// The version of the server.
 pub const VERSION: &str = "2.4.0";
 /// The version of core and client.
 pub const CORE_VERSION: &str = "1.13.0";
-/// When core and client were built; the jar of the server does not tell.
+/// The build date of core and client; the jar of the server has none.
 pub const RELEASED: &str = "2024-07-28";
-/// Where the tuned settings come from.
+/// Sources of the tuned settings.
 pub const SOURCES: [&str; 2] = [
     "inlong.apache.org, TubeMQ VS Kafka, 4.3 Broker system configuration: what it was set to for its published comparison",
     "github.com/apache/inlong, inlong-tubemq/bin/env.sh: a heap of fixed size, a third of it young; there 15 GB, here less",
 ];
-/// What Maven is asked for.
+/// Maven's project file.
 const POM: &str = include_str!("../../peers/tubemq.xml");
-/// What stands before the master's class of the same name, which waits between the steps of making a topic.
+/// Replaces the master's class of the same name, which waits between the steps of creating a topic.
 const STEPS: &str = include_str!("../../peers/StepStatus.java");
-/// Where `STEPS` is built, below the jars.
+/// The directory of the compiled `STEPS`, below the jars.
 const STEPS_FOLDER: &str = "steps";
-/// What `ZooKeeper` needs.
+/// JVM options of `ZooKeeper`.
 const ZOOKEEPER_JVM: [&str; 2] = ["-Xms256m", "-Xmx256m"];
 const MASTER: &str = "org.apache.inlong.tubemq.server.tools.MasterStartup";
 const MASTER_JVM: [&str; 2] = ["-Xms512m", "-Xmx512m"];
@@ -37,18 +37,18 @@ const LOG4J: &str = r#"<Configuration status="WARN">
   <Loggers><Root level="warn"><AppenderRef ref="out"/></Root></Loggers>
 </Configuration>
 "#;
-/// The word that administrators say; the Java worker knows it too.
+/// The administrators' token; also in the Java worker.
 const TOKEN: &str = "bench";
 
-/// Fetches `TubeMQ`'s jars into the folder `to`, unless they are there.
+/// Fetches `TubeMQ`'s jars into the directory `to`, unless they exist.
 ///
 /// # Errors
-/// When Maven is missing or finds them not, or there is no C compiler.
+/// Maven is missing or cannot fetch them, or there is no C compiler.
 pub fn install(to: &Path) -> Result<()> {
     let server = format!("tubemq-server-{VERSION}.jar");
     if !to.join(&server).exists() {
         jars(POM, to, &server)?;
-        // By itself, because its own pom asks for one that is not there.
+        // Separately, because its own pom needs one that does not exist.
         let artifact = format!("-Dartifact=org.apache.inlong:tubemq-server:{VERSION}");
         maven(&to.join("pom.xml"), &["dependency:copy".to_owned(), artifact], to)?;
     }
@@ -56,7 +56,7 @@ pub fn install(to: &Path) -> Result<()> {
     steps(to).map(drop)
 }
 
-/// Builds `STEPS`, unless it is there, and gives the folder of its class.
+/// Builds `STEPS`, unless it exists, and returns the directory of its class.
 fn steps(to: &Path) -> Result<PathBuf> {
     let classes = to.join(STEPS_FOLDER);
     if !classes.join("org/apache/inlong/tubemq/server/common/statusdef/StepStatus.class").exists() {
@@ -68,16 +68,16 @@ fn steps(to: &Path) -> Result<PathBuf> {
     Ok(classes)
 }
 
-/// How a `TubeMQ` is set.
+/// A profile of `TubeMQ`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// As it comes.
+    /// The defaults.
     Default,
     /// As in its published comparison with Kafka.
     Tuned,
 }
 
-/// The broker's heap.
+/// Returns the options for the broker's heap.
 #[must_use]
 pub fn memory(profile: Profile) -> [&'static str; 3] {
     match profile {
@@ -86,7 +86,7 @@ pub fn memory(profile: Profile) -> [&'static str; 3] {
     }
 }
 
-/// The defaults for the broker's topics, for the master.
+/// Returns the defaults of the broker's topics, for the master.
 #[must_use]
 pub fn settings(profile: Profile) -> Vec<Setting> {
     let usual = "the default; sent to the master with the broker";
@@ -107,7 +107,7 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
     }
 }
 
-/// The rules for all groups, for the master.
+/// Returns the rules of all groups, for the master.
 #[must_use]
 pub fn group_settings() -> Vec<Setting> {
     vec![Setting::new(
@@ -117,17 +117,17 @@ pub fn group_settings() -> Vec<Setting> {
     )]
 }
 
-/// What is set so that topics and groups are ready sooner: the master otherwise takes its time.
+/// Why the master's delays are reduced.
 const SOONER: &str = "so that topics and groups are ready sooner";
 
-/// What differs in the master and is no setting.
+/// Describes the replaced class of the master.
 #[must_use]
 pub fn steps_told() -> Setting {
     let why = "a class before the master's jar: topics are ready in seconds, not after half a minute, which cannot be set; the broker has its own";
     Setting::new("StepStatus.wait", "0", why)
 }
 
-/// The master's settings that differ.
+/// Returns the master's settings that differ.
 #[must_use]
 pub fn master_settings() -> Vec<Setting> {
     vec![
@@ -139,7 +139,7 @@ pub fn master_settings() -> Vec<Setting> {
     ]
 }
 
-/// The broker's settings: those of the `conf/broker.ini` that comes with it, which are not all the code's.
+/// Returns the broker's settings: those of its `conf/broker.ini`, which differ from the code's defaults.
 #[must_use]
 pub fn broker_settings(profile: Profile) -> Vec<Setting> {
     let shipped = "as in the conf/broker.ini that comes with it";
@@ -163,11 +163,11 @@ pub fn broker_settings(profile: Profile) -> Vec<Setting> {
 pub struct Ports {
     /// `ZooKeeper`'s.
     pub zookeeper: u16,
-    /// The master's, where clients begin.
+    /// The master's, for clients.
     pub master: u16,
-    /// Where the master is administered.
+    /// The master's, for administration.
     pub admin: u16,
-    /// Where the master tells its figures; it opens that in any case.
+    /// The master's, for metrics; always opened.
     pub figures: u16,
     /// The broker's.
     pub broker: u16,
@@ -175,14 +175,14 @@ pub struct Ports {
     pub broker_web: u16,
 }
 
-/// A `TubeMQ` that is to be started.
+/// A `TubeMQ` to start.
 #[derive(Debug)]
 pub struct Tubemq<'a> {
-    /// The folder with its jars.
+    /// The directory of its jars.
     pub jars: &'a Path,
-    /// The folder of this run.
+    /// The directory of this run.
     pub place: &'a Path,
-    /// How it is set.
+    /// The profile.
     pub profile: Profile,
     /// Its ports.
     pub ports: Ports,
@@ -206,10 +206,10 @@ impl Tubemq<'_> {
         Ok(command)
     }
 
-    /// The command that runs `ZooKeeper`.
+    /// Returns the command that runs `ZooKeeper`.
     ///
     /// # Errors
-    /// When its settings cannot be written.
+    /// Its settings cannot be written.
     pub fn zookeeper(&self) -> Result<Command> {
         let lines = [
             "tickTime=2000".to_owned(),
@@ -222,10 +222,10 @@ impl Tubemq<'_> {
         self.run(&ZOOKEEPER_JVM, "org.apache.zookeeper.server.ZooKeeperServerMain", &file)
     }
 
-    /// The command that runs the master.
+    /// Returns the command that runs the master.
     ///
     /// # Errors
-    /// When its settings cannot be written.
+    /// Its settings cannot be written.
     pub fn master(&self) -> Result<Command> {
         put(self.place, "resources/templates/screen/webapi.vm", "")?;
         put(self.place, "resources/templates/layout/webapi.vm", "$sb\n")?;
@@ -253,10 +253,10 @@ impl Tubemq<'_> {
         properties(&lines, &master_settings()) + &properties(&rest, &[])
     }
 
-    /// The command that runs the broker.
+    /// Returns the command that runs the broker.
     ///
     /// # Errors
-    /// When its settings cannot be written.
+    /// Its settings cannot be written.
     pub fn broker(&self) -> Result<Command> {
         let file = put(self.place, "broker.ini", &self.broker_file())?;
         self.run(&memory(self.profile), "org.apache.inlong.tubemq.server.tools.BrokerStartup", &file)

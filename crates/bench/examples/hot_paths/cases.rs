@@ -1,4 +1,4 @@
-//! The paths that are counted, and how: what is inside [`Meter::count`] is, and nothing else.
+//! The measured paths. Only the work inside [`Meter::count`] is counted.
 
 use crate::node::{Consumer, Node, Place, Producer, Result, Topic};
 use crate::queue;
@@ -6,41 +6,41 @@ use polylogue_broker::BrokerConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Messages of a batch that a producer fills up to its default `batch.size` of 16 KiB.
+/// Messages of a batch that fills a producer's default `batch.size` of 16 KiB.
 const SMALL: u32 = 15;
-/// Messages of one that is as large as a topic takes by default, 1 MB.
+/// Messages of a batch of the largest default size, 1 MB.
 const LARGE: u32 = 1_000;
-/// Bytes of messages that are produced before is counted: more than the tail cache holds.
+/// Bytes of messages produced before counting: more than the tail cache holds.
 const WARM_BYTES: u64 = 10 << 20;
 /// Bytes of messages that are counted, in steady paths.
 const COUNTED_BYTES: u64 = 16 << 20;
-/// Bytes of messages that are there to be read or to be recovered.
+/// Bytes of messages stored for reading or recovery.
 const STORED_BYTES: u64 = 48 << 20;
-/// Where files and merges are to be many, files are so large. Bytes.
+/// File size in paths with many files and merges. Bytes.
 const FILE_BYTES: u64 = 8 << 20;
 /// Flushes that are counted, in the paths of group commit.
 const FLUSHES: u32 = 100;
 
-/// What is counted of one path.
+/// The result of one path.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Its name.
     pub(crate) path: String,
-    /// What it was run with.
+    /// Its parameters.
     pub(crate) parameters: BTreeMap<String, u64>,
-    /// What was done: how many messages, batches, requests, flushes, MiB.
+    /// Units of work done: messages, batches, requests, flushes, MiB.
     pub(crate) units: BTreeMap<String, f64>,
-    /// Allocations, where they were counted.
+    /// Number of allocations, if counted.
     pub(crate) allocations: u64,
-    /// Their bytes.
+    /// Bytes allocated.
     pub(crate) allocated_bytes: u64,
 }
 
-/// Counts.
+/// A counter of instructions or allocations.
 pub(crate) trait Meter {
-    /// Does the work and counts what it costs.
+    /// Does the work and counts its cost.
     fn count(&mut self, work: &mut dyn FnMut());
-    /// What was counted since the last call belongs to this case.
+    /// Assigns what was counted since the last call to this case.
     fn end(&mut self, case: Case) -> Result<()>;
 }
 
@@ -60,24 +60,24 @@ impl Case {
     }
 }
 
-/// How messages come.
+/// The shape of requests.
 #[derive(Clone, Copy)]
 struct Shape {
     partitions: u32,
-    /// Of a batch.
+    /// Messages per batch.
     messages: u32,
-    /// Batches in a request, each for another partition.
+    /// Batches per request, each for another partition.
     batches: u32,
 }
 
 impl Shape {
-    /// Requests for so many bytes of messages.
+    /// Returns the number of requests for this many bytes of messages.
     fn requests(&self, bytes: u64) -> u32 {
         let request = u64::from(self.messages * self.batches) * crate::node::MESSAGE_BYTES as u64;
         u32::try_from(bytes / request).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Partitions of a request: they take turns.
+    /// Returns the partitions of a request, in round-robin order.
     fn targets(&self, request: u32) -> Vec<u32> {
         (0..self.batches).map(|i| (request * self.batches + i) % self.partitions).collect()
     }
@@ -94,7 +94,7 @@ struct Rig {
     topic: Topic,
     producer: Producer,
     sent: u64,
-    // Goes last, with its files.
+    // Dropped last, with its files.
     place: Place,
 }
 
@@ -112,21 +112,21 @@ impl Rig {
         self.producer.produce(&self.node, &shape.targets(request), shape.messages)
     }
 
-    /// Produces so many bytes without being counted; gives the number of the next request.
+    /// Produces without counting; returns the number of the next request.
     fn fill(&mut self, shape: Shape, bytes: u64) -> Result<u32> {
         let requests = shape.requests(bytes);
         (0..requests).try_for_each(|request| self.produce(shape, request))?;
         Ok(requests)
     }
 
-    /// That every message that was sent is there.
+    /// Checks that every message sent is stored.
     fn check(&self) -> Result<()> {
         let there = self.node.messages()?;
         if there == self.sent { Ok(()) } else { Err(format!("{there} messages are there of {}", self.sent).into()) }
     }
 }
 
-/// A request, the flush that it waits for, its response.
+/// A request, its flush, and its response.
 fn produce(meter: &mut dyn Meter, shape: Shape) -> Result<()> {
     let mut rig = Rig::new(shape.partitions, |_| ())?;
     let first = rig.fill(shape, WARM_BYTES)?;
@@ -153,7 +153,7 @@ fn produce(meter: &mut dyn Meter, shape: Shape) -> Result<()> {
     meter.end(case.unit("message", batches * shape.messages))
 }
 
-/// A consumer that has read everything, and the batches that come next. With `waits` it has asked before they come.
+/// A consumer at the end of the log, and the next batches. With `waits` its request comes before them.
 fn fetch_at_the_tail(meter: &mut dyn Meter, shape: Shape, waits: bool) -> Result<()> {
     let mut rig = Rig::new(shape.partitions, |_| ())?;
     let first = rig.fill(shape, WARM_BYTES)?;
@@ -162,7 +162,7 @@ fn fetch_at_the_tail(meter: &mut dyn Meter, shape: Shape, waits: bool) -> Result
         i64::try_from(batches).unwrap_or(0) * i64::from(shape.messages)
     });
     let mut consumer = Consumer::new(&rig.node, rig.topic, ends.collect());
-    // Its first request names everything; it is answered when there is something.
+    // Its first request is a full one; it is answered once there are messages.
     rig.produce(shape, first)?;
     let all: Vec<u32> = (0..shape.partitions).collect();
     let batch = (rig.producer.batch_bytes, shape.messages);
@@ -202,7 +202,7 @@ fn fetch_at_the_tail(meter: &mut dyn Meter, shape: Shape, waits: bool) -> Result
     meter.end(case.unit("message", batches * shape.messages))
 }
 
-/// So that files fill, are covered by checkpoints and become segments.
+/// Configures small files, so that they fill, are covered by checkpoints and become segments.
 fn busy_background(config: &mut BrokerConfig) {
     config.journal_file_bytes = FILE_BYTES;
     config.checkpoint_bytes_max = FILE_BYTES / 2;
@@ -210,8 +210,8 @@ fn busy_background(config: &mut BrokerConfig) {
     config.store.tail_cache_bytes = 1 << 20;
 }
 
-/// A broker that was started anew, so that nothing is in memory and no block counts as verified; a consumer that begins at the
-/// start of everything, and another one after it.
+/// A consumer that reads from the start after a restart, with nothing in memory and no block verified; then a second
+/// consumer.
 fn fetch_behind(meter: &mut dyn Meter, partitions: u32) -> Result<()> {
     let shape = Shape { partitions, messages: SMALL, batches: 1 };
     let mut rig = Rig::new(partitions, busy_background)?;
@@ -252,7 +252,7 @@ fn fetch_behind(meter: &mut dyn Meter, partitions: u32) -> Result<()> {
     Ok(())
 }
 
-/// The parts of what becomes of an append.
+/// Phases of an append.
 #[derive(Clone, Copy, PartialEq)]
 enum Phase {
     Ask,
@@ -260,7 +260,7 @@ enum Phase {
     Answer,
 }
 
-/// So many connections with a message each, and one flush for all of them.
+/// Connections with a message each, and one flush for all of them.
 fn group_commit(meter: &mut dyn Meter, connections: u32, phase: Phase) -> Result<()> {
     let place = Place::new()?;
     let node = place.open(|_| ())?;
@@ -299,7 +299,7 @@ fn group_commit(meter: &mut dyn Meter, connections: u32, phase: Phase) -> Result
     meter.end(case.unit("flush", FLUSHES).unit("batch", appends).unit("message", appends))
 }
 
-/// A start after a kill: over journal files only, or over segments with a checkpoint and the journal that is left.
+/// A start after a kill: over journal files only, or over segments with a checkpoint and the rest of the journal.
 fn recovery(meter: &mut dyn Meter, stored_bytes: u64, segments: bool) -> Result<()> {
     let shape = Shape { partitions: 100, messages: SMALL, batches: 1 };
     let configure = |config: &mut BrokerConfig| {
@@ -336,10 +336,10 @@ fn recovery(meter: &mut dyn Meter, stored_bytes: u64, segments: bool) -> Result<
     meter.end(case)
 }
 
-/// Paths that belong together, by name.
+/// A named group of paths.
 type Group = (&'static str, fn(&mut dyn Meter) -> Result<()>);
 
-/// All of them, in the order of the table.
+/// All groups, in the order of the table.
 const GROUPS: [Group; 5] = [
     ("produce", produces),
     ("fetch", fetches),
@@ -348,7 +348,7 @@ const GROUPS: [Group; 5] = [
     ("recovery", recoveries),
 ];
 
-/// Every path, or those of one group.
+/// Runs every path, or those of one group.
 pub(crate) fn run(meter: &mut dyn Meter, only: Option<&str>) -> Result<()> {
     let wanted = |(name, _): &&Group| only.is_none_or(|only| only == *name);
     let mut groups = GROUPS.iter().filter(wanted).peekable();

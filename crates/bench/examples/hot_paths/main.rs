@@ -1,4 +1,4 @@
-//! What the hot paths cost, in instructions and allocations: `make hot-paths`.
+//! Cost of the hot paths in instructions and allocations: `make hot-paths`.
 //!
 //! ```text
 //!   hot_paths ─┬─ runs ──▶ hot_paths_heap               every path, allocations counted
@@ -6,11 +6,11 @@
 //!                             both ──▶ a table, and lines in benches/results/hot-paths.jsonl
 //! ```
 //!
-//! Counts do not depend on what else the machine does. They are those of user space: the kernel's part (system calls, copying
-//! into the page cache, flushing) is not in them. Valgrind knows no AVX-512: checksums and copies run here with AVX2 and
-//! PCLMULQDQ, and take several times as many instructions as on a processor that has more. The allocator is the binary's.
+//! Counts do not depend on other load of the machine. They are those of user space: system calls, copies into the page cache and flushes in
+//! the kernel are not included. Valgrind does not support AVX-512: checksums and copies run with AVX2 and PCLMULQDQ, and take several
+//! times the instructions of newer processors. The allocator is the server's.
 //!
-//! Arguments: `--out FILE` for another file of results, `--only GROUP` for some of the paths.
+//! Arguments: `--out FILE` for another file of results, `--only GROUP` for one group of paths.
 
 mod cases;
 mod node;
@@ -26,32 +26,32 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// As in the binary.
+/// As in the server.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Where callgrind's files are left, for `callgrind_annotate`.
+/// Directory of callgrind's files, for `callgrind_annotate`.
 const PROFILES: &str = "target/hot-paths";
 /// The file of results.
 const RESULTS: &str = "benches/results/hot-paths.jsonl";
-/// Copies without `rep movsb`, which valgrind counts as an instruction a byte.
+/// Copies without `rep movsb`, which valgrind counts as one instruction per byte.
 const TUNABLES: &str = "glibc.cpu.hwcaps=-ERMS";
-/// The allocator without its thread and without what it does by the clock, which would be counted whenever it happens.
+/// The allocator without its thread and its timers, whose work would be counted at random.
 const MALLOC: &str = "background_thread:false,narenas:4,dirty_decay_ms:-1,muzzy_decay_ms:-1";
 
-/// The table's first row.
+/// The table's head.
 const HEAD: &str = "| path | partitions (connections) | batch bytes | batches a request | instructions a message | a batch | \
                     in all | allocations a batch | bytes a batch |";
 
-/// Callgrind counts within the function of this name, which is what it is given.
+/// Callgrind counts within the function of this name.
 #[inline(never)]
 fn counted_by_callgrind(work: &mut dyn FnMut()) {
     work();
-    // Something after it, so that the call is one.
+    // Prevents a tail call.
     std::hint::black_box(());
 }
 
-/// Callgrind writes a file when the function of this name ends.
+/// Callgrind writes a file when the function of this name returns.
 #[inline(never)]
 fn case_ends_for_callgrind() {
     std::hint::black_box(());
@@ -71,7 +71,7 @@ impl Meter for Callgrind {
     }
 }
 
-/// What one unit costs.
+/// The cost of one unit.
 #[derive(Debug, Serialize)]
 struct Cost {
     instructions: f64,
@@ -95,7 +95,7 @@ struct Line<'a> {
     per: BTreeMap<&'a str, Cost>,
 }
 
-/// The cases that a program says it has run.
+/// Returns the cases that a program prints.
 fn cases_of(mut program: Command) -> Result<Vec<Case>> {
     let name = format!("{program:?}");
     let out = program.stderr(Stdio::inherit()).output();
@@ -107,14 +107,14 @@ fn cases_of(mut program: Command) -> Result<Vec<Case>> {
     text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
-/// The instructions in one of callgrind's files.
+/// Returns the instruction count in one of callgrind's files.
 fn instructions(file: &Path) -> Result<u64> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
     let total = text.lines().rev().find_map(|line| line.strip_prefix("totals: "));
     Ok(total.ok_or_else(|| format!("{} has no totals", file.display()))?.trim().parse()?)
 }
 
-/// Every path once with each of the two counters.
+/// Runs every path once with each of the two counters.
 fn measure(profiles: &Path, only: Option<&str>) -> Result<Vec<(Case, u64)>> {
     let own = std::env::current_exe()?;
     let mut heap = Command::new(own.with_file_name("hot_paths_heap"));
@@ -126,7 +126,7 @@ fn measure(profiles: &Path, only: Option<&str>) -> Result<Vec<(Case, u64)>> {
     std::fs::create_dir_all(profiles)?;
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["-q", "--tool=callgrind", "--toggle-collect=*counted_by_callgrind*"]);
-    // Compressed names are only explained in the first of the files.
+    // Compressed names are defined in the first of the files only.
     valgrind.args(["--dump-after=*case_ends_for_callgrind*", "--compress-strings=no"]);
     valgrind.arg(format!("--callgrind-out-file={}", profiles.join("part").display()));
     valgrind.arg(own).arg("--count").args(only).env("GLIBC_TUNABLES", TUNABLES).env("_RJEM_MALLOC_CONF", MALLOC);
@@ -163,7 +163,7 @@ fn line<'a>(stamped: &'a Stamped, case: &'a Case, instructions: u64) -> Line<'a>
     }
 }
 
-/// A row of the table, in Markdown.
+/// Formats a row of the table, in Markdown.
 fn row(line: &Line<'_>) -> String {
     let parameter = |name: &str| line.parameters.get(name).map_or(String::new(), u64::to_string);
     let of = |unit: &str, figure: fn(&Cost) -> f64, digits: usize| {

@@ -1,12 +1,12 @@
-//! A broker without threads, connections to it without sockets, a producer and a consumer.
+//! A broker without threads, connections without sockets, a producer and a consumer.
 //!
 //! ```text
 //!   Producer, Consumer ──bytes──▶ Connection: kafka::Session ──▶ Broker ──▶ journal, store ──▶ files in a temporary directory
 //!   (never counted)                           (counted)        (stepped)                      (the kernel's part is not counted)
 //! ```
 //!
-//! Files are real, so that no simulation of a disk is counted; clock and randomness are the simulated ones, so that two runs do
-//! the same.
+//! Files are real, so that no simulated disk is counted; clock and randomness are simulated, so that runs are
+//! reproducible.
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -37,23 +37,23 @@ use std::sync::Arc;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The value of a message. Bytes.
+/// Size of a message's value. Bytes.
 pub(crate) const MESSAGE_BYTES: usize = 1 << 10;
-/// What a consumer asks of a partition at the most: its default (`max.partition.fetch.bytes`). Bytes.
+/// A consumer's default fetch limit per partition (`max.partition.fetch.bytes`). Bytes.
 const PARTITION_FETCH_BYTES: i32 = 1 << 20;
-/// What it asks for in all (`fetch.max.bytes`). Bytes.
+/// Its default total fetch limit (`fetch.max.bytes`). Bytes.
 const FETCH_BYTES: i32 = 50 << 20;
-/// Recent frames in memory: few, so that they leave it while is counted, as they do in a broker that has run for a while.
+/// Tail cache: small, so that frames are evicted while counting, as in a broker that has run for a while.
 /// Bytes.
 const TAIL_CACHE_BYTES: usize = 8 << 20;
-/// Steps that background work may take until it has come to its end.
+/// Steps of background work after which the run fails.
 const BACKGROUND_STEPS_MAX: usize = 100_000;
-/// Versions of the requests, as today's clients send them.
+/// Versions of the requests, as sent by current clients.
 const PRODUCE_VERSION: i16 = 13;
 const FETCH_VERSION: i16 = 17;
 const INIT_PRODUCER_ID_VERSION: i16 = 5;
 
-/// A temporary directory and the surroundings of a broker in it.
+/// A temporary directory, and the environment of a broker in it.
 pub(crate) struct Place {
     dir: PathBuf,
     clock: SimClock,
@@ -61,7 +61,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// An empty one. One is there at a time.
+    /// Creates an empty directory. Only one exists at a time.
     pub(crate) fn new() -> Result<Place> {
         let dir = std::env::temp_dir().join(format!("polylogue-hot-paths-{}", std::process::id()));
         std::fs::create_dir_all(&dir)?;
@@ -76,14 +76,14 @@ impl Place {
         Ok(Place { dir, clock, env })
     }
 
-    /// Opens what is there, and the world that clients of AMQP declare.
+    /// Opens the broker with the AMQP state machine.
     pub(crate) fn open_for_queues(&self) -> Result<(Node, Arc<Directory>)> {
         let declared = AmqpMachine::new(Limits::default());
         let directory = declared.directory();
         Ok((self.open_with(|_| (), BTreeMap::from([(MachineId::Amqp, Box::new(declared) as _)]))?, directory))
     }
 
-    /// Opens what is there.
+    /// Opens the broker.
     pub(crate) fn open(&self, change: impl FnOnce(&mut BrokerConfig)) -> Result<Node> {
         self.open_with(change, BTreeMap::new())
     }
@@ -106,7 +106,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What cannot be removed lies in the system's directory for temporary files.
+        // A directory that cannot be removed stays in the system's temporary directory.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
@@ -127,7 +127,7 @@ pub(crate) struct Topic {
 }
 
 impl Node {
-    /// Makes the topic.
+    /// Creates the topic.
     pub(crate) fn create(&self, partitions: u32) -> Result<Topic> {
         let new = NewTopic { name: "hot".to_owned(), partitions, config: TopicConfig::default(), internal: false };
         let connection = Connection::new(self);
@@ -137,18 +137,18 @@ impl Node {
         self.topic()
     }
 
-    /// The topic that was made.
+    /// Returns the created topic.
     pub(crate) fn topic(&self) -> Result<Topic> {
         let topic = self.catalog.topic("hot").ok_or("the topic is not there")?;
         Ok(Topic { id: topic.id, partitions: u32::try_from(topic.partitions.len())? })
     }
 
-    /// Writes and flushes what was proposed, delivers it, and reads what was to be read from disk.
+    /// Writes, flushes and delivers proposals, and does pending reads.
     pub(crate) fn commit(&self) {
         while self.broker.log_step(Work::Write) | self.broker.log_step(Work::Flush) | self.broker.read_step() {}
     }
 
-    /// Lets a millisecond pass, and the journal make files ahead.
+    /// Advances time by a millisecond, and lets the journal preallocate files.
     pub(crate) fn pause(&self) {
         self.clock.advance_ms(1);
         self.broker.log_step(Work::Background);
@@ -169,7 +169,7 @@ impl Node {
         Err("background work does not come to an end".into())
     }
 
-    /// Messages that are committed.
+    /// Number of committed messages.
     pub(crate) fn messages(&self) -> Result<u64> {
         let topic = self.catalog.topic("hot").ok_or("the topic is not there")?;
         let end = |id: PartitionId| self.broker.partition_status(id).map_or(0, |p| p.high_watermark.0);
@@ -177,7 +177,7 @@ impl Node {
     }
 }
 
-/// What the broker says to one connection.
+/// Replies and events of the broker for one connection.
 #[derive(Debug)]
 pub(crate) enum Mail {
     Reply(Token, Reply),
@@ -203,7 +203,7 @@ impl ReplySink for Mailbox {
     }
 }
 
-/// A connection as the server keeps one, without its socket: the request lies in its buffer already, and no peer reads the
+/// A connection as in the server, without its socket: the request is already in its buffer, and no peer reads the
 /// response.
 pub(crate) struct Connection {
     session: Session,
@@ -232,7 +232,7 @@ impl Connection {
         Connection { session, id, mailbox, sink, mail, input, output }
     }
 
-    /// Puts a request where the socket would have put it: into a buffer of its own.
+    /// Puts a request into a new buffer, as if received from a socket.
     fn put<R: Request>(&mut self, version: i16, request: &R) -> Result<()> {
         let chunks = encode_request(version, 1, Some("hot-paths".into()), request)?;
         self.input = BytesMut::with_capacity(chunks.iter().map(Chunk::len).sum());
@@ -242,7 +242,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Hands the request to the broker.
+    /// Passes the request to the broker.
     pub(crate) fn ask(&mut self, node: &Node) {
         let cx = SessionContext {
             now: node.broker.now(),
@@ -256,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Takes what the broker said, and asks on until there is nothing more to ask; whether there is a response then.
+    /// Takes replies of the broker, and sends further requests until there are none; returns whether there is a response.
     pub(crate) fn answer(&mut self, node: &Node) -> bool {
         loop {
             self.mailbox.take(&mut self.mail);
@@ -281,14 +281,14 @@ impl Connection {
         }
     }
 
-    /// What it costs to be rid of a response that was sent; gives its length.
+    /// Drops a sent response, which is counted; returns its length.
     pub(crate) fn sent(&mut self) -> usize {
         let len = self.output.iter().map(Chunk::len).sum();
         self.output.clear();
         len
     }
 
-    /// The response, decoded. It stays until it counts as sent.
+    /// Returns the decoded response, which stays until it is sent.
     fn response<R: Request, M: Message>(&self, version: i16) -> Result<M> {
         let mut bytes = Vec::new();
         for chunk in &self.output {
@@ -299,7 +299,7 @@ impl Connection {
         Ok(M::decode(&mut body, version)?)
     }
 
-    /// Asks and waits.
+    /// Sends a request and waits for the response.
     fn round(&mut self, node: &Node) -> Result<()> {
         self.ask(node);
         node.commit();
@@ -307,7 +307,7 @@ impl Connection {
     }
 }
 
-/// An idempotent producer with acks=all, as clients are by default.
+/// An idempotent producer with acks=all, the default of clients.
 pub(crate) struct Producer {
     pub(crate) connection: Connection,
     topic: Topic,
@@ -315,7 +315,7 @@ pub(crate) struct Producer {
     /// By partition.
     sequences: Vec<i32>,
     value: Vec<u8>,
-    /// The length of the last batch. Those of as many messages are as long.
+    /// Length of the last batch; the same for batches with as many messages.
     pub(crate) batch_bytes: usize,
 }
 
@@ -336,7 +336,7 @@ impl Producer {
         Ok(Producer { connection, topic, id, sequences, value: vec![0x5a; MESSAGE_BYTES], batch_bytes: 0 })
     }
 
-    /// Makes a request of a batch of so many messages for each of these partitions.
+    /// Puts a request with a batch for each of these partitions.
     pub(crate) fn put(&mut self, node: &Node, partitions: &[u32], messages: u32) -> Result<()> {
         let timestamp = node.broker.now().wall_ms;
         let mut partition_data = Vec::with_capacity(partitions.len());
@@ -358,7 +358,7 @@ impl Producer {
         self.connection.put(PRODUCE_VERSION, &request)
     }
 
-    /// Produces, without being counted.
+    /// Produces without counting.
     pub(crate) fn produce(&mut self, node: &Node, partitions: &[u32], messages: u32) -> Result<()> {
         self.put(node, partitions, messages)?;
         self.connection.round(node)?;
@@ -368,7 +368,7 @@ impl Producer {
     }
 }
 
-/// A consumer with a fetch session, as clients are by default.
+/// A consumer with a fetch session, the default of clients.
 pub(crate) struct Consumer {
     pub(crate) connection: Connection,
     topic: Topic,
@@ -378,12 +378,12 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// One that begins at these offsets.
+    /// Creates a consumer that starts at these offsets.
     pub(crate) fn new(node: &Node, topic: Topic, offsets: Vec<i64>) -> Consumer {
         Consumer { connection: Connection::new(node), topic, session: (0, 0), offsets }
     }
 
-    /// Makes a request that names these partitions.
+    /// Puts a request that names these partitions.
     pub(crate) fn put(&mut self, partitions: impl Iterator<Item = u32>) -> Result<()> {
         let mut named = Vec::new();
         for partition in partitions {
@@ -414,14 +414,14 @@ impl Consumer {
         self.connection.put(FETCH_VERSION, &request)
     }
 
-    /// The consumer has read so many messages of a partition.
+    /// Advances the offset of a partition.
     pub(crate) fn advance(&mut self, partition: u32, messages: u32) {
         if let Some(offset) = self.offsets.get_mut(partition as usize) {
             *offset += i64::from(messages);
         }
     }
 
-    /// Takes in a response of batches that are so long and have so many messages; gives the partitions that were in it and
+    /// Takes a response with batches of this length and number of messages; returns its partitions and
     /// the number of batches.
     pub(crate) fn take(&mut self, batch_bytes: usize, messages: u32) -> Result<(Vec<u32>, usize)> {
         let response: FetchResponse = self.connection.response::<FetchRequest, _>(FETCH_VERSION)?;
@@ -446,7 +446,7 @@ impl Consumer {
         Ok((partitions, all))
     }
 
-    /// Fetches from these partitions, without being counted.
+    /// Fetches from these partitions without counting.
     pub(crate) fn fetch(&mut self, node: &Node, partitions: &[u32], batch: (usize, u32)) -> Result<Vec<u32>> {
         self.put(partitions.iter().copied())?;
         self.connection.round(node)?;

@@ -1,5 +1,5 @@
-//! The half of `hot_paths` that counts allocations: prints a case a line, as JSON. It is a program of its own because an allocator that
-//! counts stands before the allocator, and would be counted among the instructions.
+//! The half of `hot_paths` that counts allocations: prints one case per line, as JSON. A separate program, because the counting allocator wraps the
+//! real one, and its instructions would be counted.
 
 #[path = "../hot_paths/cases.rs"]
 mod cases;

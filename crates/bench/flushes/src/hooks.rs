@@ -1,4 +1,4 @@
-//! The functions that make data durable, those that open files whose every write does, and those that write to them.
+//! Hooks of the functions that make data durable, open files for synchronous writes, and write.
 
 use crate::{Counted, add, flush};
 use libc::{iovec, mode_t, off_t, off64_t, size_t, ssize_t};
@@ -6,19 +6,19 @@ use polylogue_interpose::next;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Descriptors that are followed: synchronous writes to others are not counted.
+/// Number of descriptors tracked: synchronous writes to higher ones are not counted.
 const FDS_MAX: usize = 1 << 16;
 const BITS: usize = u64::BITS as usize;
 /// A bit for each descriptor that was opened with `O_SYNC` or `O_DSYNC`.
 static SYNCHRONOUS: [AtomicU64; FDS_MAX / BITS] = [const { AtomicU64::new(0) }; FDS_MAX / BITS];
 
-/// The word and the bit of a descriptor.
+/// Returns the word and the bit of a descriptor.
 fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
     Some((SYNCHRONOUS.get(fd / BITS)?, 1 << (fd % BITS)))
 }
 
-/// Remembers how a descriptor was opened.
+/// Records how a descriptor was opened.
 fn opened(fd: c_int, flags: c_int) -> c_int {
     if let Some((word, bit)) = place(fd) {
         // O_SYNC includes O_DSYNC.
@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn sync_file_range(fd: c_int, at: off64_t, len: off
 }
 
 /// # Safety
-/// As open(2); the mode is read where the caller gave one, and passed on unused otherwise.
+/// As open(2); the mode is read even if the caller passed none, and is then ignored.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     opened(next!(open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int), flags)
@@ -100,7 +100,7 @@ pub(super) unsafe extern "C" fn openat64(dir: c_int, path: *const c_char, flags:
 /// As close(2).
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
-    // Its number may be a socket's next.
+    // The descriptor's number may be reused by a socket.
     opened(fd, 0);
     next!(close(fd: c_int) -> c_int)
 }

@@ -1,20 +1,20 @@
-//! Counts the flushes of an unmodified program, and can make each take longer: loaded with `LD_PRELOAD`.
+//! Counts the flushes of an unmodified program, and can delay them: loaded with `LD_PRELOAD`.
 //!
-//! It stands in for the C library's functions that make data durable, and passes everything on to the next definition. Brokers in Rust,
-//! on a JVM and on Erlang's machine all go through them. It is a tool for Linux with glibc.
+//! Wraps the C library's functions that make data durable. Brokers in Rust, on a JVM and on Erlang's VM all use them. For Linux with
+//! glibc.
 //!
-//! `BENCH_FLUSHES` names a file of [`WORDS`] words that exists; every process of a broker maps it, and the measuring process reads it:
+//! `BENCH_FLUSHES` names an existing file of [`WORDS`] words; every process of a broker maps it, and the measuring process reads it:
 //!
 //! ```text
-//!   word 0    how long each flush is held before it starts, microseconds          written by the measuring process
+//!   word 0    delay of each flush before it starts, microseconds                   written by the measuring process
 //!        1    fsync and fdatasync
 //!        2    msync with MS_SYNC
 //!        3    writes to files opened with O_SYNC or O_DSYNC
-//!        4    sync_file_range: it starts writing, but makes nothing durable       not held
-//!        5    nanoseconds in 1 to 3, what they were held for included
+//!        4    sync_file_range: starts writing, but makes nothing durable          not delayed
+//!        5    nanoseconds in 1 to 3, delays included
 //! ```
 //!
-//! Without the file nothing happens. It does not see bare system calls or io_uring.
+//! Without the file nothing happens. Raw system calls and io_uring are not seen.
 #![allow(unsafe_code, reason = "this crate stands in for functions of the C library; each block says why it holds")]
 
 mod hooks;
@@ -23,12 +23,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Words of the file.
+/// Number of words of the file.
 const WORDS: usize = 8;
 const HOLD_US: usize = 0;
 const TOOK_NS: usize = 5;
 
-/// What is counted, by the place of its word.
+/// What is counted, by the index of its word.
 #[derive(Clone, Copy)]
 enum Counted {
     Sync = 1,
@@ -37,7 +37,7 @@ enum Counted {
     Range = 4,
 }
 
-/// The words that are shared with the measuring process.
+/// Returns the words shared with the measuring process.
 fn words() -> Option<&'static [AtomicU64; WORDS]> {
     static SHARED: OnceLock<Option<&'static [AtomicU64; WORDS]>> = OnceLock::new();
     *SHARED.get_or_init(map)
@@ -72,7 +72,7 @@ fn add(place: usize, count: u64) {
     }
 }
 
-/// Counts a flush, holds it and lets it happen.
+/// Counts a flush, delays it, then performs it.
 #[allow(clippy::disallowed_methods, reason = "this library runs inside programs of their own choice of clock")]
 fn flush<T>(what: Counted, call: impl FnOnce() -> T) -> T {
     let Some(hold_us) = word(HOLD_US).map(|word| word.load(Ordering::Relaxed)) else { return call() };

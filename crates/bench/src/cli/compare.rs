@@ -13,16 +13,16 @@ use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// The columns of the table of scenarios.
+/// Width of the id column in the table of scenarios.
 const ID_COLUMNS: usize = 8;
 const TITLE_COLUMNS: usize = 40;
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    /// A smoke run: every cell of every scenario in seconds; its figures mean nothing, and are never committed
+    /// A smoke run: every cell of every scenario for seconds; its figures mean nothing, and are never committed
     #[arg(long)]
     quick: bool,
-    /// Only this part, each of which takes less than an hour
+    /// Only this part; each takes less than an hour
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(PARTS_MAX)))]
     part: Option<u32>,
     /// Only these scenarios or cells: an id (A4), or a part of a cell's name; may be repeated
@@ -31,31 +31,31 @@ pub(super) struct CompareArgs {
     /// Leave out sides on this target; may be repeated
     #[arg(long, value_name = "TARGET")]
     without: Vec<Target>,
-    /// Only sides on these targets, and only cells that have one
+    /// Only sides on these targets, and only cells that have any
     #[arg(long, value_name = "TARGET,...", value_delimiter = ',')]
     targets: Vec<Target>,
     /// Rounds of every cell [default: 5 on the first page, 3 of the others, 1 of those that take minutes]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Go on with what was broken off: leave out what the results have already of this commit and these programs, under the same conditions, without failures or with a loss
+    /// Resume an aborted run: skip sides that have a result of this commit and these programs, under the same conditions, without failures or with a loss
     #[arg(long)]
     resume: bool,
-    /// Tell the cells, their sides, the hours and the disk, and run nothing
+    /// Show the cells, their sides, and the time and disk space they need, and run nothing
     #[arg(long)]
     plan: bool,
-    /// Where result lines are appended [default: benches/results/compare-PART.jsonl of the checkout; a smoke run's go to the build folder]
+    /// File to append result lines to [default: benches/results/compare-PART.jsonl of the checkout; for a smoke run in the build directory]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
 }
 
-/// Whether a row is asked for: by its id, or by a part of its name.
+/// Whether a row is selected, by its id or by a part of its name.
 fn asked(row: &Row, only: &[String]) -> bool {
     only.is_empty()
         || only.iter().any(|text| row.id == text || (text.len() > 2 && row.cell.name.contains(text.as_str())))
 }
 
 impl CompareArgs {
-    /// The rows that are asked for, and the part of each.
+    /// Returns the selected rows, each with its part.
     pub(super) fn rows(&self) -> Result<Vec<(Row, u32)>> {
         let all = rows(if self.quick { Length::QUICK } else { Length::FULL });
         let parts = parts(&rows(Length::FULL));

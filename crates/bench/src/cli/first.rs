@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(super) struct FirstArgs {
-    /// A smoke run: few records, seconds in place of minutes; its figures mean nothing
+    /// A smoke run: few records, seconds instead of minutes; its figures mean nothing
     #[arg(long)]
     quick: bool,
     /// Rounds of every cell [default: 3; 1 for a smoke run]
@@ -21,13 +21,13 @@ pub(super) struct FirstArgs {
     /// Only cells whose name contains this (kafka, rabbitmq, 100 partitions); may be repeated
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// How long what was written lies before it is read once more, in seconds; 0 leaves that row out [default: 60; 2 for a smoke run]
+    /// Seconds between the first and the second read; 0 skips the second one [default: 60; 2 for a smoke run]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=3_600))]
     rest: Option<u64>,
     /// List the cells and their sides, and run nothing
     #[arg(long)]
     plan: bool,
-    /// Where result lines are appended [default: benches/results/first-benchmark.jsonl of the checkout; a smoke run's go to the build folder]
+    /// File to append result lines to [default: benches/results/first-benchmark.jsonl of the checkout; for a smoke run in the build directory]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
 }

@@ -20,14 +20,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The number of the first producer of a backlog.
+/// Number of the first producer of a backlog.
 const BACKLOG_PRODUCER: u32 = 500_000;
-/// How long a backlog may take to be written. Milliseconds.
+/// Timeout for writing a backlog. Milliseconds.
 const BACKLOG_MS_MAX: u64 = 12 * 60 * 60 * 1_000;
-/// How much larger batches a backlog is written in. Bytes.
+/// Batch size for writing a backlog. Bytes.
 const BACKLOG_BATCH_BYTES: u32 = 1_000_000;
 const MINUTE_MS: u64 = 60_000;
-/// The longest file of settings. Bytes.
+/// The maximum size of a settings file. Bytes.
 const CONFIG_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Args)]
@@ -41,51 +41,51 @@ pub(super) struct RunArgs {
     /// Which of the official Java clients [default: the target's own]: kafka, rabbitmq, rabbitmq-stream, pulsar, rocketmq, tubemq
     #[arg(long, value_name = "SYSTEM")]
     system: Option<System>,
-    /// The topic; it is created
+    /// The topic to create
     #[arg(long, default_value = "measured")]
     topic: String,
     #[arg(long, default_value_t = 1)]
     partitions: u32,
     #[arg(long, default_value_t = 1)]
     producers: u32,
-    /// Readers of each group
+    /// Readers per group
     #[arg(long, default_value_t = 1)]
     consumers: u32,
     #[arg(long, default_value_t = 1)]
     groups: u32,
     #[arg(long, value_name = "BYTES", default_value_t = 1_024)]
     message_bytes: u32,
-    /// Messages a second; 0: as fast as it goes
+    /// Messages per second; 0: unlimited
     #[arg(long, default_value_t = 10_000)]
     rate: u64,
-    /// Ends after so many messages; 0: after its time
+    /// Number of messages after which the run ends; 0: ends by time
     #[arg(long, default_value_t = 0)]
     messages: u64,
-    /// Thrown away at the start
+    /// Discarded time at the start
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
     warmup: Duration,
-    /// What is measured
+    /// Measured time
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "20s")]
     window: Duration,
     #[arg(long, value_name = "BYTES", default_value_t = 131_072)]
     batch_bytes: u32,
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1ms")]
     linger: Duration,
-    /// Batches of a request of the raw driver
+    /// Batches per request of the raw driver
     #[arg(long, default_value_t = 1)]
     batches_per_request: u32,
-    /// Unanswered requests of a producer; messages without a confirm with the client amqp
+    /// Requests in flight per producer; messages without a confirm with the client amqp
     #[arg(long, default_value_t = 5)]
     in_flight: u32,
     #[command(flatten)]
     pub(super) queues: QueueArgs,
-    /// Settings that are given to the client as they are, by its own names: lines of key=value (java, librdkafka)
+    /// File of settings passed to the client by its own names: lines of key=value (java, librdkafka)
     #[arg(long, value_name = "FILE")]
     client_config: Option<PathBuf>,
-    /// Where a running broker is administered, when that is somewhere else (pulsar: its web service; tubemq: its master's); without, the topic must be there
+    /// Administration address of a running broker, if it is another one (pulsar: its web service; tubemq: its master's); without it the topic must exist
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// A workload file of the OpenMessaging Benchmark: it says topics, groups, rate, sizes and times
+    /// A workload file of the OpenMessaging Benchmark, which sets topics, groups, rate, sizes and times
     #[arg(
         long,
         value_name = "FILE",
@@ -95,33 +95,33 @@ pub(super) struct RunArgs {
     /// Shorten its minutes to the times of --warmup and --window
     #[arg(long, requires = "workload")]
     short: bool,
-    /// Write a result with the keys of the OpenMessaging Benchmark's
+    /// Write a result file in the OpenMessaging Benchmark's format
     #[arg(long, value_name = "FILE", requires = "workload")]
     omb_result: Option<PathBuf>,
-    /// Have the load run by a worker elsewhere (`worker --listen`)
+    /// Run the load on a remote worker (`worker --listen`)
     #[arg(long, value_name = "HOST:PORT", requires = "worker_token")]
     worker: Option<String>,
-    /// What it was started with
+    /// The worker's token
     #[arg(long, value_name = "WORD", env = "POLYLOGUE_BENCH_TOKEN", hide_env_values = true)]
     worker_token: Option<String>,
 }
 
-/// With the client amqp, which takes partitions for queues.
+/// Options of the client amqp, which uses queues as partitions.
 #[derive(Debug, Args)]
 pub(super) struct QueueArgs {
     /// The type of the queues: classic or quorum
     #[arg(long, value_name = "TYPE", default_value = "classic")]
     queue: QueueKind,
-    /// Queues are not durable and messages not persistent
+    /// Queues that are not durable, with transient messages
     #[arg(long)]
     transient: bool,
-    /// Want no confirms
+    /// Publish without confirms
     #[arg(long)]
     no_confirms: bool,
-    /// Messages that a consumer may hold; 0: any number
+    /// Prefetch of a consumer; 0: unlimited
     #[arg(long, value_name = "COUNT", default_value_t = 500)]
     prefetch: u16,
-    /// Messages acknowledged at once; 0: automatic acknowledgement
+    /// Messages per acknowledgement; 0: automatic acknowledgement
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     ack_every: u32,
 }
@@ -129,7 +129,7 @@ pub(super) struct QueueArgs {
 impl QueueArgs {
     pub(super) fn load(&self) -> Result<QueueLoad> {
         let (prefetch, ack_every) = (self.prefetch, self.ack_every);
-        // The prefetch would be full before there is enough to acknowledge: the consumer's own timer would be what is measured.
+        // The prefetch would be exhausted before an acknowledgement is due: the consumer's own timer would be measured.
         if prefetch > 0 && ack_every > u32::from(prefetch) {
             return Err(BenchError::new(format!(
                 "--ack-every {ack_every} is more than a consumer may hold with --prefetch {prefetch}; acknowledge at most {prefetch} at once"
@@ -140,12 +140,12 @@ impl QueueArgs {
     }
 }
 
-/// Whether a client takes settings beyond a load's, for example credentials.
+/// Whether a client accepts settings of its own, for example credentials.
 fn takes_settings(client: Driver) -> bool {
     matches!(client, Driver::Java | Driver::Librdkafka)
 }
 
-/// Lines of `key=value`; empty ones and those that begin with `#` are left out.
+/// Parses lines of `key=value`; empty ones and those that begin with `#` are skipped.
 fn client_config(text: &str) -> Result<BTreeMap<String, String>> {
     if text.len() > CONFIG_BYTES_MAX {
         return Err(BenchError::new(format!("it has more than {CONFIG_BYTES_MAX} bytes")));
@@ -163,7 +163,7 @@ fn client_config(text: &str) -> Result<BTreeMap<String, String>> {
     lines.map(|line| setting(line).ok_or_else(|| refused(line))).collect()
 }
 
-/// What is run, and how.
+/// The parameters of a run.
 struct Single {
     spec: Spec,
     workload: Option<Workload>,
@@ -171,7 +171,7 @@ struct Single {
 }
 
 impl Single {
-    /// What the arguments ask for; where the broker is comes later.
+    /// Parses the arguments; the broker's address is added later.
     fn of(args: &RunArgs) -> Result<Single> {
         let system = args.system.unwrap_or_else(|| args.target.system());
         let java = args.client == Driver::Java;
@@ -229,7 +229,7 @@ impl Single {
         Ok(Single { spec, workload: Some(workload), java })
     }
 
-    /// The spec with what a workload says.
+    /// Applies a workload to the spec.
     fn worked(spec: Spec, workload: &Workload, place: &Path) -> Result<Spec> {
         let (topics, partitions) = match spec.queues {
             Some(_) => (1, workload.topics * workload.partitions_per_topic),
@@ -256,7 +256,7 @@ impl Single {
         })
     }
 
-    /// The loads that run at the same time: with a backlog the readers are apart, because what they read is not only what is sent now.
+    /// Returns the concurrent loads: with a backlog the readers are separate, because they read more than what is sent now.
     fn loads(&self) -> Vec<Spec> {
         if self.backlog() == 0 {
             return vec![self.spec.clone()];
@@ -284,7 +284,7 @@ impl Single {
     }
 }
 
-/// Who runs loads: here, or a worker elsewhere.
+/// Runs loads: locally, or on a remote worker.
 struct Runner<'a> {
     args: &'a RunArgs,
     programs: &'a Programs,
@@ -310,7 +310,7 @@ impl Runner<'_> {
     }
 }
 
-/// All results, as of one client.
+/// Merges results into one.
 fn together(all: Vec<WorkerReport>) -> WorkerReport {
     let mut all = all.into_iter();
     let mut sum = all.next().unwrap_or_default();
@@ -352,7 +352,7 @@ pub(super) fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
     let spec = &mut single.spec;
     running.address(spec.system).clone_into(&mut spec.bootstrap);
     spec.admin = running.admin().map(str::to_owned).or_else(|| spec.admin.take());
-    // The Java worker makes topics by itself, with the settings that it is given; a broker that wants settings is not asked without.
+    // The Java worker creates topics itself, with its settings; a broker that requires settings cannot be reached without them.
     if !spec.create && spec.shape.settings.is_empty() {
         make_topics(spec)?;
     }
@@ -376,7 +376,7 @@ pub(super) fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
     tell(args, &single, &stated, &told_more, json)
 }
 
-/// Makes the topics, or the queues that stand for them, of a client that does not.
+/// Creates the topics, or the queues used as partitions, for a client that does not.
 fn make_topics(spec: &Spec) -> Result<()> {
     match spec.queues {
         Some(load) => wire::declare_all(&spec.bootstrap, &spec.topic, spec.partitions, load).map(drop),
@@ -489,7 +489,7 @@ mod tests {
         assert!(args(&["--omb-result", "x"]).is_err(), "without a workload there is none");
     }
 
-    /// The raw driver left the settings out, and said that the broker had hung up.
+    /// Regression test: the raw driver ignored the settings, and reported that the broker had hung up.
     #[test]
     fn settings_are_refused_where_nobody_reads_them() {
         let file = std::env::temp_dir().join(format!("polylogue-bench-settings-{}", std::process::id()));

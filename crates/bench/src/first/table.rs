@@ -1,4 +1,4 @@
-//! The table at the end.
+//! The final table.
 
 use crate::report::judge::{Advantage, Outcome, Standing};
 use crate::report::stats::{PAIRS_MIN, Verdict, median, number, spread, verdict};
@@ -6,10 +6,10 @@ use crate::report::words::{sentence, times};
 use crate::results::ResultLine;
 use std::fmt::Write;
 
-/// How the sides of polylogue are called.
+/// Label prefix of polylogue's sides.
 const OURS: &str = "polylogue";
 
-/// All rows, in the order in which they were run first, as Markdown: each side's medians, and polylogue's beside its peer's by pairs of rounds.
+/// Returns all rows, in the order of their first run, as Markdown: each side's medians, and polylogue's compared with its peer's by pairs of rounds.
 #[must_use]
 pub fn table(lines: &[ResultLine]) -> String {
     let mut text = String::from(
@@ -20,7 +20,7 @@ pub fn table(lines: &[ResultLine]) -> String {
         let sides = in_order(of_row.iter().map(|line| line.side.as_str()));
         let peer = sides.iter().copied().find(|side| !side.starts_with(OURS));
         let mut sorted = sides.clone();
-        // polylogue-sync comes before polylogue-async.
+        // polylogue-sync before polylogue-async.
         sorted.sort_by_key(|side| (!side.starts_with(OURS), side.ends_with("async")));
         for side in sorted {
             let values = |name: &str| -> Vec<f64> { figures(&of_row, side, name).map(|(_, value)| value).collect() };
@@ -53,13 +53,13 @@ fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     all
 }
 
-/// A side's values of a figure, by round.
+/// Returns a side's values of a figure, by round.
 fn figures<'a>(lines: &'a [&ResultLine], side: &'a str, name: &'a str) -> impl Iterator<Item = (u32, f64)> + 'a {
     let of_side = lines.iter().filter(move |line| line.side == side);
     of_side.filter_map(move |line| Some((line.round, *line.figures.get(name)?)))
 }
 
-/// What the rounds that both sides have say, in the report's words.
+/// Compares by the rounds that both sides have, in the report's words.
 fn beside(lines: &[&ResultLine], name: &str, less_is_better: bool, ours: &str, peer: &str) -> String {
     let theirs: Vec<(u32, f64)> = figures(lines, peer, name).collect();
     let of_round = |round| theirs.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);
@@ -80,7 +80,7 @@ fn beside(lines: &[&ResultLine], name: &str, less_is_better: bool, ours: &str, p
         Verdict::Level => (None, Standing::Level, over_peer.clone()),
     };
     match &over_peer {
-        // Too few to say who is ahead.
+        // Too few rounds for a verdict.
         Some(ratio) if pairs.len() < PAIRS_MIN => times(ratio),
         _ => sentence(&Outcome { winner: winner.map(str::to_owned), advantage, ours: over_peer, standing }),
     }

@@ -1,4 +1,4 @@
-//! The vendors' tools: how they are run, and what they say.
+//! The vendors' tools: running them and parsing their output.
 
 use crate::error::{BenchError, Result};
 use crate::peers::java;
@@ -12,34 +12,34 @@ use std::time::Duration;
 
 /// The version of `RabbitMQ`'s `PerfTest`.
 pub const PERF_TEST_VERSION: &str = "2.22.1";
-/// What Maven is asked for.
+/// Maven's project file.
 pub const PERF_TEST_POM: &str = include_str!("../../peers/perf-test.xml");
 /// The heap that Kafka's scripts give both tools.
 const TOOL_HEAP: [&str; 1] = ["-Xmx512M"];
 /// The topic.
 const TOPIC: &str = "first";
-/// How long a tool may take beyond its set time.
+/// Timeout of a tool beyond its set time.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What a tool is run against.
+/// The environment of a tool.
 #[derive(Debug)]
 pub struct Tool<'a> {
-    /// Where its jars are.
+    /// The installed programs.
     pub programs: &'a Programs,
-    /// Where its output goes.
+    /// The directory of its output.
     pub place: &'a Path,
-    /// The broker.
+    /// The broker's address.
     pub at: &'a str,
-    /// Whether the user wants to stop.
+    /// Set when the user interrupts.
     pub interrupt: &'a Interrupt,
 }
 
-/// What a tool says.
+/// The figures of a tool.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
-    /// By their names; `rate` is what sides are compared by.
+    /// By name; sides are compared by `rate`.
     pub values: BTreeMap<String, f64>,
-    /// Messages that went through the broker.
+    /// Messages that passed the broker.
     pub messages: f64,
 }
 
@@ -51,7 +51,7 @@ impl Figures {
 }
 
 impl Tool<'_> {
-    /// Runs a command to its end; returns what it said.
+    /// Runs a command to its end; returns its output.
     fn said(&self, name: &str, command: Command) -> Result<String> {
         let log = self.place.join(format!("{name}.log"));
         let before = std::fs::read_to_string(&log).unwrap_or_default().len();
@@ -75,7 +75,7 @@ fn unread(name: &str, said: &str) -> BenchError {
 /// `kafka-topics --create`.
 ///
 /// # Errors
-/// When the tool fails or the user wants to stop.
+/// The tool failed, or the user interrupts.
 pub fn create_topic(tool: &Tool<'_>, partitions: u32) -> Result<()> {
     let mut command = tool.kafka("TopicCommand");
     command.args(["--bootstrap-server", tool.at, "--create", "--topic", TOPIC]);
@@ -86,7 +86,7 @@ pub fn create_topic(tool: &Tool<'_>, partitions: u32) -> Result<()> {
 /// `kafka-producer-perf-test`.
 ///
 /// # Errors
-/// When the tool fails, or the user wants to stop.
+/// The tool failed, or the user interrupts.
 pub fn produce(tool: &Tool<'_>, records: u64, payload: &Path) -> Result<Figures> {
     let mut command = tool.kafka("ProducerPerformance");
     command.args(["--bootstrap-server", tool.at, "--topic", TOPIC, "--num-records", &records.to_string()]);
@@ -96,17 +96,17 @@ pub fn produce(tool: &Tool<'_>, records: u64, payload: &Path) -> Result<Figures>
     produced(&said, records).ok_or_else(|| unread("kafka-producer-perf-test", &said))
 }
 
-/// The tool's last line: "1000000 records sent, 61234.5 records/sec (59.80 MB/sec), 512.34 ms avg latency, ...".
+/// Parses the tool's last line: "1000000 records sent, 61234.5 records/sec (59.80 MB/sec), 512.34 ms avg latency, ...".
 fn produced(said: &str, records: u64) -> Option<Figures> {
     let last = said.lines().rev().find(|line| line.contains(" 99.9th"))?;
     let sent: u64 = last.split(" records sent").next()?.trim().parse().ok()?;
     (sent == records).then(|| Some(Figures::new(&[("rate", rate(last)?)], records as f64)))?
 }
 
-/// `kafka-consumer-perf-test`. Its rate is that of its fetches: without the time in which it joins its group.
+/// `kafka-consumer-perf-test`. Its rate is that of fetches, without the time to join its group.
 ///
 /// # Errors
-/// When the tool fails or reads less, or the user wants to stop.
+/// The tool failed or read less, or the user interrupts.
 pub fn consume(tool: &Tool<'_>, records: u64) -> Result<Figures> {
     let mut command = tool.kafka("ConsumerPerformance");
     command.args(["--bootstrap-server", tool.at, "--topic", TOPIC, "--num-records", &records.to_string()]);
@@ -114,7 +114,7 @@ pub fn consume(tool: &Tool<'_>, records: u64) -> Result<Figures> {
     consumed(&said, records).ok_or_else(|| unread("kafka-consumer-perf-test", &said))
 }
 
-/// The values under the tool's header: "start.time, end.time, data.consumed.in.MB, ..., fetch.nMsg.sec".
+/// Parses the values under the tool's header: "start.time, end.time, data.consumed.in.MB, ..., fetch.nMsg.sec".
 fn consumed(said: &str, records: u64) -> Option<Figures> {
     let mut lines = said.lines().skip_while(|line| !line.starts_with("start.time"));
     let header: Vec<&str> = lines.next()?.split(", ").map(str::trim).collect();
@@ -127,10 +127,10 @@ fn consumed(said: &str, records: u64) -> Option<Figures> {
     (read >= records as f64).then(|| Figures::new(&figures, read))
 }
 
-/// `PerfTest` for so many seconds.
+/// `PerfTest` for this many seconds.
 ///
 /// # Errors
-/// When the tool fails, or the user wants to stop.
+/// The tool failed, or the user interrupts.
 pub fn perf_test(tool: &Tool<'_>, seconds: u64, arguments: &[&str]) -> Result<Figures> {
     let jars = tool.programs.peers.join("perf-test");
     let mut command = java(&jars, &[], "com.rabbitmq.perf.PerfTest");
@@ -139,7 +139,7 @@ pub fn perf_test(tool: &Tool<'_>, seconds: u64, arguments: &[&str]) -> Result<Fi
     tested(&said, seconds).ok_or_else(|| unread("PerfTest", &said))
 }
 
-/// "sending rate avg: 50437 msg/s", "receiving rate avg: 38172 msg/s", "consumer latency min/median/75th/95th/99th 6/7/8/9/10 µs".
+/// Parses "sending rate avg: 50437 msg/s", "receiving rate avg: 38172 msg/s", "consumer latency min/median/75th/95th/99th 6/7/8/9/10 µs".
 fn tested(said: &str, seconds: u64) -> Option<Figures> {
     let average = |name: &str| -> Option<f64> {
         let line = said.lines().rev().find_map(|line| line.split_once(name))?.1;

@@ -1,8 +1,8 @@
-//! Results with the keys of the OpenMessaging Benchmark's result files. Latencies are milliseconds, rates messages a second.
+//! Results in the format of the OpenMessaging Benchmark's result files. Latencies are milliseconds, rates messages per second.
 //!
-//! Lists have a value for each period of the window. Latencies of a period need a client that tells the histograms of each second; where
-//! it does not, their lists have one value, that of the whole window. How long a message waited before it was handed over
-//! (`publishDelayLatency`) is part of its publish latency here and not distinguished.
+//! Lists have a value for each period of the window. Latencies by period require a client that reports the histograms of each second;
+//! otherwise their lists have one value, that of the whole window. The delay before a message is handed over (`publishDelayLatency`) is
+//! part of the publish latency here and not reported separately.
 
 use super::Workload;
 use crate::contract::{Done, Second};
@@ -11,22 +11,22 @@ use crate::latency::Latency;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A period, as there. Seconds.
+/// Length of a period, as there. Seconds.
 const PERIOD_S: usize = 10;
 const MS_NS: f64 = 1e6;
 
-/// What became of a workload.
+/// The outcome of a workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Driven<'a> {
     /// The broker.
     pub driver: &'a str,
-    /// From the start to what is measured. Seconds.
+    /// Time from the start to the window. Seconds.
     pub warmup_s: u64,
-    /// What is measured. Seconds.
+    /// Length of the window. Seconds.
     pub window_s: u64,
-    /// What was reported of each second.
+    /// The reports of each second.
     pub seconds: &'a [Second],
-    /// What was reported at the end.
+    /// The final report.
     pub done: &'a Done,
 }
 
@@ -108,7 +108,7 @@ result_file! {
     }
 }
 
-/// Average, the percentiles of the files, longest. Theirs tell every percentile, however few samples lie beyond it.
+/// Returns the average, the percentiles of the files, and the maximum. The files have every percentile, however few samples are beyond it.
 fn nine(latency: &Latency) -> [f64; 9] {
     let at = |percentile| latency.at(percentile) as f64 / MS_NS;
     [
@@ -128,7 +128,7 @@ fn quantiles(latency: &Latency) -> BTreeMap<String, f64> {
     latency.curve_all().into_iter().map(|(percentile, ns)| (format!("{percentile:.4}"), ns as f64 / MS_NS)).collect()
 }
 
-/// The latencies of some seconds; `None` when one that has any does not tell them.
+/// Returns the latencies of a period; `None` if one of its seconds with messages has none.
 fn of_period(
     period: &[Second],
     text: fn(&Second) -> Option<&String>,
@@ -157,10 +157,10 @@ fn periods(
 }
 
 impl OmbResult {
-    /// Of a workload that has been run.
+    /// Makes the result of a workload.
     ///
     /// # Errors
-    /// When a histogram is none.
+    /// An invalid histogram.
     pub fn of(workload: &Workload, driven: &Driven<'_>) -> Result<OmbResult> {
         let mut result = OmbResult {
             workload: workload.name.clone(),
@@ -185,7 +185,7 @@ impl OmbResult {
             result.publish_rate.push(a_second(sum(|second| second.acked)));
             result.consume_rate.push(a_second(sum(|second| second.received)));
             result.backlog.push((sent * u64::from(workload.subscriptions_per_topic)).saturating_sub(received));
-            // When a message was refused is not reported: all of them count where the run ends.
+            // The time of refusals is not reported: all count at the end of the run.
             result.publish_error_rate.push(0.0);
         }
         if let Some(last) = result.publish_error_rate.last_mut() {

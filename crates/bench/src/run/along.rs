@@ -1,4 +1,4 @@
-//! Who goes along with the workers of a run by time: looks at everything each second, and says when the warm-up is over.
+//! Accompanies the workers of a run by time: takes measurements each second, and ends the warm-up.
 
 use crate::clock::{MS_NS, SECOND_NS, unix_ns};
 use crate::contract::{Measure, Second, Spec};
@@ -9,26 +9,26 @@ use crate::look::{Look, Probe};
 use crate::sample::Sampler;
 use crate::steady::Warming;
 
-/// From the word that ends a warm-up to the window: every worker has heard it by then. Nanoseconds.
+/// Time from the command that ends a warm-up to the window: every worker has received it by then. Nanoseconds.
 const MEASURE_AFTER_NS: u64 = 300 * MS_NS;
 
-/// How it went.
+/// The course of a run.
 #[derive(Debug)]
 pub(super) struct Went {
-    /// What was seen at the start and at each whole second after it.
+    /// Measurements at the start and at each whole second after it.
     pub(super) looks: Vec<Look>,
-    /// From the start to the window. Milliseconds.
+    /// Time from the start to the window. Milliseconds.
     pub(super) warmup_ms: u64,
-    /// Messages of the warm-up, about.
+    /// Approximate number of messages of the warm-up.
     pub(super) warm_messages: u64,
-    /// Whether a warm-up that should end when all is steady took the longest time that it may; `None` of one for a fixed time.
+    /// Whether a warm-up until steady took its maximum time; `None` for a fixed warm-up.
     pub(super) capped: Option<bool>,
 }
 
 pub(super) struct Along<'a> {
     probe: Probe,
     sampler: Option<Sampler<Look>>,
-    /// With an open warm-up, until it is over.
+    /// The state of an open warm-up, until it ends.
     warming: Option<Warming>,
     opened: bool,
     warm_messages: u64,
@@ -36,13 +36,13 @@ pub(super) struct Along<'a> {
     window_ms: u64,
     start_ns: u64,
     measure: Option<Measure>,
-    /// Whether all was steady when the longest warm-up was over.
+    /// Whether the run was steady when the maximum warm-up ended.
     steady: bool,
     each_second: &'a mut dyn FnMut(&Second),
 }
 
 impl<'a> Along<'a> {
-    /// With workers that are to do what `spec` says.
+    /// Accompanies workers that run `spec`.
     pub(super) fn new(
         probe: Probe,
         warm_up: WarmUp,
@@ -80,7 +80,7 @@ impl<'a> Along<'a> {
     }
 }
 
-/// The first whole second after the start that every worker hears of in time; `None` when the warm-up is over by then anyway.
+/// Returns the first whole second after the start that every worker can still be notified of; `None` if the warm-up ends by then anyway.
 fn window_begins(start_ns: u64, now_ns: u64, cap_ms: u64) -> Option<u64> {
     let passed = now_ns.saturating_add(MEASURE_AFTER_NS).saturating_sub(start_ns);
     let measure_ns = start_ns + passed.div_ceil(SECOND_NS) * SECOND_NS;

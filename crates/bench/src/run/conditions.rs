@@ -1,4 +1,4 @@
-//! What a line says that a side was measured under: what was asked for, as its broker and its client make it.
+//! The conditions under which a side was measured, as its broker and its client implement them.
 
 use super::system_of;
 use crate::amqp::load::{QueueKind, QueueLoad};
@@ -8,10 +8,10 @@ use crate::matrix::{Load, Side};
 use crate::results::Conditions;
 use crate::target::Target;
 
-/// The shortest linger of Pulsar's and `RocketMQ`'s clients. Microseconds.
+/// The minimum linger of Pulsar's and `RocketMQ`'s clients. Microseconds.
 const LINGER_US_MIN: u64 = 1_000;
 
-/// When a broker acknowledges what goes into such a queue, and when it hands it out.
+/// Returns when a broker acknowledges messages to such a queue, and when it delivers them.
 fn durability(target: &Target, queue: QueueLoad) -> &'static str {
     match (target, queue.kind, queue.confirms) {
         (_, _, false) => "never: nothing is confirmed",
@@ -25,19 +25,19 @@ fn durability(target: &Target, queue: QueueLoad) -> &'static str {
     }
 }
 
-/// What a client makes of a batching: not all can do what is asked of them (see the table of [`crate::contract::Spec`]).
+/// Returns a client's actual batching: not all support what is requested (see the table of [`crate::contract::Spec`]).
 fn told_batching(driver: Driver, side: &Side) -> String {
     let batching = side.load.batching;
     let lingers = |linger_us: u64| format!("{} bytes, linger {} ms", batching.bytes, linger_us / 1_000);
     match (side.load.queue, system_of(driver, side)) {
         (Some(_), _) | (None, System::Tubemq) => "one by one".to_owned(),
-        // Below that their clients do not go.
+        // The minimum of their clients.
         (None, System::Pulsar | System::Rocketmq) => lingers(batching.linger_us.max(LINGER_US_MIN)),
         (None, _) => lingers(batching.linger_us),
     }
 }
 
-/// What a line says that a side was measured under.
+/// Returns the conditions of a side.
 #[must_use]
 pub fn conditions(driver: Driver, side: &Side) -> Conditions {
     let load = side.load;
@@ -73,7 +73,7 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         connections: u64::from(load.connections),
     }
 }
-/// The cores, and whether a reader that is far behind gets what the client leaves of its own.
+/// Returns the cores, and whether a lagging reader uses those the client leaves idle.
 fn pinning(load: &Load) -> String {
     let cores = load.how.pinning.describe();
     if load.reader_gives_way() { format!("{cores}, of which the reader far behind has what is left") } else { cores }

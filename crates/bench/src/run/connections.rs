@@ -1,7 +1,7 @@
-//! Connections that do nothing: what a broker takes for each, and how fast it takes them.
+//! Idle connections: a broker's memory for each, and the rate at which it accepts them.
 //!
-//! Each is greeted as far as its protocol greets before anything is asked: AMQP's handshake (and then a channel), Kafka's versions, Pulsar's
-//! CONNECT. `RocketMQ` and `TubeMQ` have no greeting: there a connection is one of TCP to the broker.
+//! Each connection does its protocol's handshake: AMQP's (and then opens a channel), Kafka's ApiVersions, Pulsar's CONNECT. `RocketMQ` and
+//! `TubeMQ` have none: their connections are plain TCP.
 
 use super::OneSide;
 use crate::amqp::wire::Wire as AmqpWire;
@@ -14,17 +14,17 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Connections that come and go before those that count: what a broker loads for its first ones is not theirs.
+/// Connections opened and closed before those that count: they make a broker load its code.
 const FIRST_CONNECTIONS: u32 = 20;
-/// How long connections do nothing before their memory is read: what a broker took to make them, and does not need, may have gone by then.
+/// Idle time before the memory is read: memory used only for opening connections may have been released by then.
 const QUIET: Duration = Duration::from_secs(6);
 const KIB: f64 = 1_024.0;
-/// The longest answer to Pulsar's CONNECT that is taken. Bytes.
+/// The maximum size of the response to Pulsar's CONNECT. Bytes.
 const GREETING_BYTES_MAX: u32 = 64 << 10;
-/// The number of Pulsar's answer, CONNECTED, in its first field.
+/// The type of Pulsar's response, CONNECTED, as its first field.
 const CONNECTED: [u8; 2] = [0x08, 3];
 
-/// A connection that is held.
+/// An open connection.
 enum Held {
     Amqp(Box<AmqpWire>),
     Kafka(#[allow(dead_code, reason = "it is held")] Box<Wire>),
@@ -44,7 +44,7 @@ impl Held {
     }
 }
 
-/// Pulsar's CONNECT, written by hand: type 2, and in field 2 the client's version (1) and the protocol's (4).
+/// Pulsar's CONNECT, encoded manually: type 2, and in field 2 the client's version (1) and the protocol's (4).
 fn greeting() -> Vec<u8> {
     let client = b"polylogue-bench";
     let mut connect = vec![0x0a, client.len() as u8];
@@ -82,7 +82,7 @@ impl OneSide<'_> {
         Ok(sample.anonymous_bytes as f64 / KIB)
     }
 
-    /// The same when nothing has come for a while.
+    /// Returns the memory after an idle time.
     fn quiet_kib(&mut self) -> Result<f64> {
         if !self.line.quick {
             std::thread::sleep(QUIET);
@@ -90,7 +90,7 @@ impl OneSide<'_> {
         self.anonymous_kib()
     }
 
-    /// Holds connections that do nothing; of AMQP without a channel and with one.
+    /// Opens idle connections; with AMQP without a channel and with one.
     pub(super) fn connections(&mut self) -> Result<()> {
         let (server, count) = (self.running.listens().to_owned(), self.load.connections.max(1));
         let system = self.system;

@@ -1,9 +1,9 @@
-//! How long a reader takes that is far behind.
+//! The time for a lagging reader to catch up.
 
 use crate::contract::Second;
 
-/// When a share of a backlog had been read, from the start; `None` when it never was. Seconds; within a second it is taken to have been
-/// read evenly.
+/// Returns when a share of a backlog had been read, from the start; `None` if it never was. Seconds; interpolated within a
+/// second.
 pub(crate) fn drained_s(seconds: &[Second], backlog: u64, share: f64) -> Option<f64> {
     let wanted = (backlog as f64 * share).ceil() as u64;
     let mut before = 0;

@@ -1,10 +1,10 @@
-//! What is wrong with a run: the one place that distinguishes lost messages from unread ones.
+//! The failures of a run; the only place that distinguishes lost messages from unread ones.
 //!
 //! ```text
-//!   start                      window over                     60 s later: who still reads is stopped
+//!   start                      end of the window           60 s later: remaining readers are stopped
 //!     |-----------------------------|------------------------------|
-//!     reader A  ................................ |                     came to the end: what it misses is lost
-//!     reader B  ...........................................x.......    was stopped in the middle: what it has not come to is unread,
+//!     reader A  ................................ |                     reached the end: missing messages are lost
+//!     reader B  ...........................................x.......    stopped in between: messages not reached are unread,
 //!                                          '-- a hole, lost whatever comes after it
 //! ```
 
@@ -12,26 +12,26 @@ use super::{FELL_BEHIND, OneSide};
 use crate::contract::{DRAIN_MS_MAX, Done, whole_seconds};
 use crate::ladder::Ran;
 
-/// A worker that has read until now has not read everything: it was stopped. Seconds.
+/// A worker that has read until this long before its end was stopped, and has not read everything. Seconds.
 const STOPPED_S: f64 = 1.0;
 
-/// Whether readers came to their end by themselves; `over_ms` is when the window was over, from the start.
+/// Whether readers reached the end by themselves; `over_ms` is the end of the window, from the start.
 fn has_come_to_the_end(done: &Done, over_ms: u64) -> bool {
     done.read_s < (over_ms + DRAIN_MS_MAX) as f64 / 1e3 - STOPPED_S
 }
 
-/// Whether all was answered and read to the end.
+/// Whether everything was answered and read to the end.
 pub(super) fn is_drained(done: &Done, over_ms: u64) -> bool {
     done.errors == 0 && done.error.is_none() && has_come_to_the_end(done, over_ms)
 }
 
-/// Messages that are lost: all that are missing where readers came to the end, else those that later ones followed.
+/// Returns the number of lost messages: all missing ones if readers reached the end, otherwise those followed by later ones.
 pub(super) fn lost(done: &Done, over_ms: u64) -> u64 {
     if is_drained(done, over_ms) { done.lost } else { done.holes.unwrap_or(0) }
 }
 
 impl OneSide<'_> {
-    /// A run by time with a loss is a failed run, and one whose readers did not come to the end in time.
+    /// A run by time fails with a loss, or if its readers did not reach the end in time.
     pub(super) fn judge_by_time(&mut self, done: &Done, over_ms: u64) {
         let lost = lost(done, over_ms);
         if done.lost > lost && done.error.is_none() && !has_come_to_the_end(done, over_ms) {
@@ -44,7 +44,7 @@ impl OneSide<'_> {
         self.judge(&Done { lost, ..done.clone() });
     }
 
-    /// Tells of a run as fast as it goes how its readers kept up.
+    /// Records for a run at an unlimited rate how its readers kept up.
     pub(super) fn reading_along(&mut self, ran: &Ran<'_>) {
         let load = self.load;
         if ran.groups == 0 || load.many.filter.is_some() {

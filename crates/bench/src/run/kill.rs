@@ -1,14 +1,14 @@
-//! The broker is killed while it is written to, and starts again over what it has kept.
+//! Kills the broker under load, and restarts it with its data.
 //!
 //! ```text
-//!   start | load ------------- kill -9 | start again | one message after the other until one is acknowledged | read everything
-//!                acknowledged so far:  A                                              first_ack_s              found: at least A
+//!   start | load ------------- kill -9 | restart | single messages until one is acknowledged | read everything
+//!                acknowledged so far:  A                                    first_ack_s        found: at least A
 //! ```
 //!
-//! The load has one producer and one partition: what was acknowledged is then the beginning of what was sent, so that a message which is
-//! missing among the first A of them was lost, however many there are of those that are not acknowledged. A client that brings what it
-//! pipelines out of order sends one message at a time here. What was tried after the start is read too, but not counted: each try is a
-//! producer of its own, and would stand for a message that was lost.
+//! The load has one producer and one partition: the acknowledged messages are then a prefix of the sent ones, so that one missing among the
+//! first A was lost, however many unacknowledged ones there are. A client that may reorder pipelined messages sends one at a time here.
+//! The messages sent after the restart are read too, but not counted: each has a separate producer, and would hide a
+//! loss.
 
 use super::{MEASURED_PRODUCER, OneSide, start};
 use crate::clock::{MS_NS, monotonic_ns, seconds};
@@ -19,23 +19,23 @@ use crate::target::Target;
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 
-/// How long the broker is loaded before it is killed. Seconds.
+/// Time under load before the kill. Seconds.
 const LOADED_S: u64 = 6;
 const QUICK_LOADED_S: u64 = 2;
-/// How many seconds are heard after the kill: the one of the kill is reported a while later.
+/// Seconds of reports to wait for after the kill: the second of the kill is reported later.
 const TOLD_S: u64 = 3;
-/// How long the load would go on: the broker has gone by then. Milliseconds.
+/// Duration of the load, if it were not ended by the kill. Milliseconds.
 const LOAD_MS: u64 = 20_000;
-/// How long everything is read. Milliseconds.
+/// Time for reading everything. Milliseconds.
 const READ_MS: u64 = 5_000;
 const QUICK_READ_MS: u64 = 2_000;
-/// How long a broker may take until it acknowledges a message again. Seconds; and how long is waited between two tries.
+/// Timeout until a broker acknowledges a message again; and the pause between two attempts. Seconds.
 const BACK_S_MAX: u64 = 120;
 const TRY_EVERY: Duration = Duration::from_millis(20);
-/// The number of the producer that tries.
+/// Number of the first producer of these attempts.
 const TRYING_PRODUCER: u32 = 2_000;
 
-/// Kills all processes of a broker after so many seconds of load.
+/// Kills all processes of a broker after a time under load.
 struct Killer {
     pids: Vec<u32>,
     after_s: u64,
@@ -51,26 +51,26 @@ impl Watch for Killer {
             self.killed_s = second.second;
             self.killed_ns = Some(monotonic_ns());
             for pid in self.pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?)) {
-                // One that has gone with its parent needs no signal.
+                // A process that ended with its parent needs no signal.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
         None
     }
 
-    /// A client that would try again for minutes is not waited for: what was acknowledged has been reported by now.
+    /// Clients that would retry for minutes are not waited for: acknowledgements have been reported by now.
     fn stops(&self) -> bool {
         self.killed_ns.is_some() && self.now_s >= self.killed_s + TOLD_S
     }
 }
 
-/// How many of so many acknowledged messages of the load were lost, when this was found of it.
+/// Returns how many of the acknowledged messages were lost, given what was read.
 fn acked_lost(acked: u64, found: &Done) -> u64 {
     acked.saturating_sub(found.received).max(found.lost)
 }
 
 impl OneSide<'_> {
-    /// Loads the broker, kills it, starts it again, and finds out what was lost.
+    /// Loads the broker, kills it, restarts it, and counts losses.
     pub(super) fn by_kill(&mut self) -> Result<()> {
         let after_s = if self.line.quick { QUICK_LOADED_S } else { LOADED_S };
         let spec = Spec { groups: 0, warmup_ms: 0, window_ms: LOAD_MS, ..self.spec() };
@@ -99,7 +99,7 @@ impl OneSide<'_> {
         self.figure("duplicated", found.done.duplicated as f64);
         if lost > 0 {
             let stated = format!("{lost} acknowledged messages lost");
-            // That a peer which does not flush loses some is no fault of a smoke run.
+            // A peer that does not flush may lose messages, which is not a failure of a smoke run.
             let is_ours = matches!(self.target, Target::PolylogueSync | Target::PolylogueAsync);
             if is_ours { self.fail(stated) } else { self.fail_in_full(stated) }
         }
@@ -115,7 +115,7 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    /// Sends a message until one is acknowledged.
+    /// Sends messages until one is acknowledged.
     fn acknowledges(&mut self, began: u64) -> Result<()> {
         let until = began.saturating_add(BACK_S_MAX * 1_000 * MS_NS);
         let mut number = TRYING_PRODUCER;
@@ -144,7 +144,7 @@ impl OneSide<'_> {
         }
     }
 
-    /// Reads everything, and counts what the load has written.
+    /// Reads everything, and counts the load's messages.
     fn found(&mut self) -> Result<WorkerReport> {
         let spec = self.spec();
         let shape = Shape { only_producer: Some(MEASURED_PRODUCER), ..spec.shape };
@@ -188,14 +188,14 @@ mod tests {
         }
     }
 
-    /// The message that was tried after the restart stood for the last acknowledged one, which the broker had lost.
+    /// Regression test: the message sent after the restart hid the loss of the last acknowledged one.
     #[test]
     fn the_loss_of_the_last_acknowledged_message_is_seen() {
         let faults = Faults { lose: 500, ..Faults::default() };
         let listen = ([127, 0, 0, 1], 0).into();
         let null = NullSpec { listen, partitions: 1, message_bytes: 100, stall_ms: None, keeps: Some(faults) };
         let bootstrap = NullBroker::start(null).expect("it starts").address().to_string();
-        // A message a batch, so that the broker loses the last one of the load.
+        // One message per batch, so that the broker loses the last one of the load.
         let writes = Spec {
             bootstrap,
             partitions: 1,

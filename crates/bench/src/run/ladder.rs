@@ -1,4 +1,4 @@
-//! Steps through rates within one life of a broker.
+//! Runs increasing rates on one broker.
 
 use super::judged::{is_drained, lost};
 use super::window::WindowCost;
@@ -10,11 +10,11 @@ use crate::ladder::{Climb, Ladder, Ran, Step};
 use crate::look::series;
 use crate::sample::{Sample, wait_idle};
 
-/// Numbers of the producers of two steps are so far apart.
+/// Distance between the producer numbers of two steps.
 const STEP_PRODUCERS: u32 = 1_000;
 
 impl OneSide<'_> {
-    /// Steps through the rates of the load; then runs the highest that held as long as any other run by time.
+    /// Runs the rates of the load; then the highest one that was met, as long as any other run by time.
     pub(super) fn by_ladder(&mut self) -> Result<()> {
         let ladder = self.load.how.ladder.ok_or_else(|| BenchError::new("there are no rates to step through"))?;
         let (mut climb, mut topic, mut number) = (Climb::new(&ladder), self.topic.clone(), 0);
@@ -24,7 +24,7 @@ impl OneSide<'_> {
             climb.stated(step, held);
             number += 1;
             if !drained {
-                // What is left there is none of the next step's.
+                // Leftovers of a step must not count for the next one.
                 topic = format!("{}-{number}", self.topic);
                 make_topic(&self.running, &topic, self.load, self.system)?;
                 self.topics.push(topic.clone());
@@ -40,23 +40,23 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    /// The broker when it is idle, or when that was waited for long enough: one that was overloaded may work on.
+    /// Waits until the broker is idle, or for the maximum time: an overloaded one may continue to work.
     fn quiet(&self) -> Result<Option<Sample>> {
         self.around.interrupt.check()?;
         let pids = self.running.pids();
         if pids.is_empty() || self.line.quick { Ok(None) } else { wait_idle(&pids).map(|(sample, _)| Some(sample)) }
     }
 
-    /// Runs a step; gives whether its rate was held, and whether all of it was read.
+    /// Runs a step; returns whether its rate was met, and whether everything was read.
     fn step(&mut self, step: Step, ladder: &Ladder, number: u32, topic: &str) -> Result<(bool, bool)> {
         let load = self.load;
         let (rate, confirms) = match step {
             Step::Try(rate) => (rate, false),
             Step::Confirm(rate) => (rate, true),
         };
-        // The first one finds everything cold.
+        // The first step starts cold.
         let warms = confirms || number == 0;
-        // A broker that stays has been warmed by the steps.
+        // A broker that stays up was warmed by earlier steps.
         let again_ms = Some(load.how.again_warmup_ms).filter(|again_ms| number > 0 && *again_ms > 0);
         let warmup_ms = if warms { again_ms.unwrap_or(load.warmup_ms) } else { ladder.step_warmup_ms };
         let window_ms =
@@ -124,7 +124,7 @@ impl OneSide<'_> {
         Ok((held.is_ok(), drained))
     }
 
-    /// What is a failure of the run and not of the rate: a message that was lost, doubled or swapped. Gives whether everything was read.
+    /// Records failures that are not due to the rate: lost, duplicate or reordered messages. Returns whether everything was read.
     fn judge_step(&mut self, rate: u64, done: &Done, over_ms: u64) -> bool {
         let lost = lost(done, over_ms);
         for (what, count) in [("lost", lost), ("duplicated", done.duplicated), ("out of order", self.disorder(done))] {

@@ -1,14 +1,14 @@
-//! Brokers that stay for further runs.
+//! Brokers that stay up for several runs.
 //!
 //! ```text
-//!   a smoke run      one broker, for every cell that can do with it
-//!   a comparison     round 1   start A, load, start B, load        all brokers of a cell stay until its last round, and only one of
-//!                    round 2   load B, load A                      them has a load; each round has topics of its own, which are
-//!                    ...                                           deleted after it where that can be asked for
+//!   a smoke run      one broker, for every cell that can use it
+//!   a comparison     round 1   start A, load, start B, load        all brokers of a cell stay up until its last round, and only one
+//!                    round 2   load B, load A                      has a load at a time; each round has its own topics, which are
+//!                    ...                                           deleted afterwards if possible
 //!                    end A and B
 //! ```
 //!
-//! A broker on a JVM that has just started is not what anybody runs: what it compiled in the first round it has in the others.
+//! A JVM broker that was just started is not representative: what it compiled in the first round is available in the others.
 
 use super::{OneSide, TOPIC};
 use crate::amqp;
@@ -24,27 +24,27 @@ use crate::target::{Running, Target};
 use crate::wire::Wire;
 use std::path::PathBuf;
 
-/// More partitions than this of old rounds are a load of their own.
+/// The maximum number of partitions of old rounds: more would be a load of their own.
 const PLACES_MAX: u32 = 500;
-/// The brokers that are up at once have heaps of at most one in so many of the machine's bytes.
+/// The heaps of brokers that are up at once may use one in this many parts of the machine's memory.
 const MEMORY_SHARE: u64 = 2;
 
-/// A broker that runs, in its folder.
+/// A running broker in its directory.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) target: Target,
     pub(super) queues: bool,
     pub(super) label: String,
-    /// The rounds that it has been loaded in, this one included.
+    /// Number of rounds that it was loaded in, including this one.
     pub(super) round: u32,
-    /// Open files when it had just started.
+    /// Open files after its start.
     pub(super) files_first: u64,
-    // Ends before its folder goes.
+    // Dropped before its directory.
     pub(super) running: Running,
     pub(super) place: Folder,
 }
 
-/// The brokers that stay, and how many topics there have been.
+/// The brokers that stay up, and the number of topics so far.
 #[derive(Debug, Default)]
 pub struct Kept {
     lives: Vec<Started>,
@@ -52,17 +52,17 @@ pub struct Kept {
     of_cells: bool,
 }
 
-/// What a run finds.
+/// What a run starts from.
 pub(super) struct Found {
     pub(super) topic: String,
     pub(super) had: Option<Started>,
-    /// The processes of the other brokers that are up, and how many brokers these are.
+    /// Processes of the other brokers that are up, and the number of these brokers.
     pub(super) others: Vec<u32>,
     pub(super) others_count: usize,
 }
 
 impl Started {
-    /// One that has just started, and what it has open then.
+    /// A broker that was just started.
     pub(super) fn fresh(side: &Side, running: Running, place: Folder) -> Started {
         let queues = side.load.queue.is_some();
         let (target, label) = (side.target.clone(), side.label.clone());
@@ -70,40 +70,40 @@ impl Started {
         Started { files_first: fresh.files(), ..fresh }
     }
 
-    /// Says in a line which round of its life it is, and beside how many others.
+    /// Records in a line the round of its life, and the number of other brokers.
     pub(super) fn tell(&self, others_count: usize, line: &mut ResultLine) {
         line.figures.insert("life_round".to_owned(), f64::from(self.round));
         line.figures.insert("brokers_up".to_owned(), (others_count + 1) as f64);
     }
 
-    /// Its open files; 0 of a named running broker.
+    /// Number of its open files; 0 for a running broker that was named.
     pub(super) fn files(&self) -> u64 {
         Sample::take_all(&self.running.pids()).map_or(0, |sample| sample.files)
     }
 }
 
 impl Found {
-    /// Where no broker stays.
+    /// No broker stays up.
     pub(super) fn nothing() -> Found {
         Found { topic: TOPIC.to_owned(), had: None, others: Vec::new(), others_count: 0 }
     }
 }
 
 impl Kept {
-    /// One that keeps the brokers of a cell together, and not one for many cells.
+    /// Keeps the brokers of a cell together, and not one for many cells.
     #[must_use]
     pub fn of_cells() -> Kept {
         Kept { of_cells: true, ..Kept::default() }
     }
 
-    /// Another cell begins: the brokers of the last one end.
+    /// Ends the brokers of the last cell.
     pub fn end_cell(&mut self) {
         if self.of_cells {
             self.lives.clear();
         }
     }
 
-    /// The topic of the next run, and the broker, if the one that is wanted is there. In a smoke run another one is ended.
+    /// Returns the topic of the next run, and its broker if that is up. In a smoke run another broker is ended.
     pub(super) fn find(&mut self, kind: Kind, side: &Side) -> Found {
         self.topics += 1;
         let stays = self.stays(kind, side);
@@ -116,7 +116,7 @@ impl Kept {
             _ => None,
         };
         if !self.of_cells {
-            // One that this run cannot do with ends before its folder is made anew.
+            // A broker that this run cannot use ends before its directory is created again.
             self.lives.clear();
         }
         let topic = if stays { format!("{TOPIC}{}", self.topics) } else { TOPIC.to_owned() };
@@ -124,17 +124,17 @@ impl Kept {
         Found { topic, had, others, others_count: self.lives.len() }
     }
 
-    /// Whether the broker of a side stays after its run.
+    /// Whether the broker of a side stays up after its run.
     pub(super) fn stays(&self, kind: Kind, side: &Side) -> bool {
         if self.of_cells {
             return is_plain(kind, side) && side.load.how.again_warmup_ms > 0;
         }
-        // Flushes are counted at a broker of their own.
+        // Flushes are counted on a separate broker.
         let how = How { trace_flushes: false, ..side.load.how };
         is_plain(kind, &Side { load: Load { how, ..side.load }, ..side.clone() })
     }
 
-    /// Where a broker that stays has its folder, below that of all runs.
+    /// Returns the directory of a broker that stays up.
     pub(super) fn folder(&self, label: &str) -> PathBuf {
         if self.of_cells { PathBuf::from("lives").join(label.replace('/', "-")) } else { PathBuf::from("run") }
     }
@@ -144,15 +144,15 @@ impl Kept {
     }
 }
 
-/// Whether a side can do with a broker that has run others before.
+/// Whether a side can use a broker that has run others before.
 fn is_plain(kind: Kind, side: &Side) -> bool {
     let how = side.load.how;
     let plain = how.memory_limit_bytes == 0 && how.flush_delay_ms == 0 && !how.trace_flushes;
     plain && !matches!(kind, Kind::Kill | Kind::Start) && !matches!(side.target, Target::Null | Target::At(_))
 }
 
-/// Whether all brokers of a cell can stay up over its rounds, on a machine with so much memory: none of them needs a life of its own for a
-/// round, what rounds leave behind is no load, and their heaps leave room for clients and page cache. The null broker has nothing to warm.
+/// Whether all brokers of a cell can stay up over its rounds, given the machine's memory: none needs a fresh broker for each round, leftovers
+/// of rounds are no load, and their heaps leave memory for clients and page cache. The null broker has nothing to warm.
 #[must_use]
 pub fn stay_together(kind: Kind, sides: &[Side], memory_bytes: u64) -> bool {
     let fits = |side: &Side| {
@@ -165,20 +165,20 @@ pub fn stay_together(kind: Kind, sides: &[Side], memory_bytes: u64) -> bool {
     by_time && sides.iter().all(fits) && heaps_fit(sides.iter().map(|side| &side.target), memory_bytes)
 }
 
-/// Whether the heaps of brokers that are up at once leave room for clients and page cache, on a machine with so much memory.
+/// Whether the heaps of brokers that are up at once leave memory for clients and page cache.
 #[must_use]
 pub fn heaps_fit<'a>(targets: impl IntoIterator<Item = &'a Target>, memory_bytes: u64) -> bool {
     targets.into_iter().map(about::heap_bytes).sum::<u64>() <= memory_bytes / MEMORY_SHARE
 }
 
-/// Whether the topics of a run can be deleted after it, by what its clients speak.
+/// Whether the topics of a run can be deleted after it, by its clients' protocol.
 #[must_use]
 pub fn is_deleted(target: &Target) -> bool {
     matches!(target.system(), System::Kafka | System::Rabbitmq | System::RabbitmqStream | System::Pulsar)
 }
 
 impl OneSide<'_> {
-    /// Deletes the topics of this run, as far as the broker can be asked for it. What stays ends with the broker.
+    /// Deletes the topics of this run, if the broker supports it. Others stay until the broker ends.
     pub(super) fn delete_topics(&self) -> Result<()> {
         let Load { partitions, many, queue, .. } = self.load;
         let at = self.running.bootstrap();
@@ -200,7 +200,7 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    /// The open files of a broker in a round: without those that topics of earlier rounds have left open.
+    /// Returns the open files of a broker in a round, without those left open by topics of earlier rounds.
     pub(super) fn files_of_round(&self, after: &Sample) -> u64 {
         let (first, before) = self.files_before;
         after.files.saturating_sub(before.saturating_sub(first))
@@ -270,7 +270,7 @@ mod tests {
         );
     }
 
-    /// Each broker was started twice in a smoke run, once for nothing.
+    /// Regression test: each broker was started twice in a smoke run.
     #[test]
     fn a_smoke_run_goes_on_with_a_broker_whose_flushes_are_counted_at_another_one() {
         let rows = rows_with(Length::QUICK, 24 * GIB);

@@ -1,4 +1,4 @@
-//! What is run with queues only: through them as fast as it goes, a start that finds many.
+//! Runs for queues only: throughput, and a start with many queues.
 
 use super::{MEASURED_PRODUCER, OneSide, WARM_PRODUCER};
 use crate::amqp::queue_name;
@@ -11,7 +11,7 @@ use crate::target::{Protocol, Running};
 const KIB: f64 = 1_024.0;
 
 impl OneSide<'_> {
-    /// Publishes so many messages and consumes them at the same time.
+    /// Publishes and consumes this many messages concurrently.
     pub(super) fn through_queues(&mut self) -> Result<()> {
         let load = self.load;
         let spec = |side: &Self, messages, producer| Spec { groups: 1, ..side.counted(messages, producer) };
@@ -32,11 +32,11 @@ impl OneSide<'_> {
         Ok(())
     }
 
-    /// Ends the broker, which has the queues by now, and starts it over what it has kept.
+    /// Stops the broker, which has the queues by now, and restarts it with its data.
     pub(super) fn start_again(&mut self) -> Result<()> {
         let load = self.load;
         let queue = load.queue.ok_or_else(|| BenchError::new("there are no queues to start with"))?;
-        // Declared a second time, so that what it costs is known: they are there.
+        // Declared a second time to measure the cost for existing queues.
         let began = monotonic_ns();
         drop(declare_all(self.running.bootstrap(), &self.topic, load.partitions, queue)?);
         self.figure("redeclare_per_s", f64::from(load.partitions) / seconds(monotonic_ns() - began));

@@ -1,4 +1,4 @@
-//! A short run of its own in which the broker's flushes are counted: what is measured stays undisturbed.
+//! A short separate run in which the broker's flushes are counted, so that the measured run is undisturbed.
 
 use super::{OneSide, make_topic, start};
 use crate::contract::Spec;
@@ -7,7 +7,7 @@ use crate::flush::Counter;
 use crate::process::{Folder, Surround};
 use crate::target::Target;
 
-/// How long it takes, what is thrown away at its beginning included. Milliseconds.
+/// Warm-up and duration. Milliseconds.
 const WARMUP_MS: u64 = 2_000;
 const WINDOW_MS: u64 = 5_000;
 /// The same in a smoke run.
@@ -15,7 +15,7 @@ const QUICK_WARMUP_MS: u64 = 500;
 const QUICK_WINDOW_MS: u64 = 1_500;
 
 impl OneSide<'_> {
-    /// Runs the load once more over an empty broker whose flushes are counted. The one of the run before ends first, unless it `stays`.
+    /// Runs the load once more on an empty broker whose flushes are counted. The broker of the previous run is ended first, unless it `stays`.
     pub(super) fn trace_flushes(&mut self, stays: bool) -> Result<()> {
         if matches!(self.target, Target::Null | Target::At(_)) {
             return Ok(());
@@ -37,7 +37,7 @@ impl OneSide<'_> {
         let span = self.begin_span()?;
         let stated = self.drive(&[spec]);
         self.end_span(span)?;
-        // Before the folder goes.
+        // Before the directory is removed.
         self.running.end();
         self.running = before;
         stated.map(drop)

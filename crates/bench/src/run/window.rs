@@ -1,26 +1,26 @@
-//! What the window of a run by time has cost, broker and client: without the warm-up, in which programs compile and caches fill.
+//! The cost of a run's window, of broker and client, without the warm-up, in which programs compile and caches fill.
 
 use super::along::Went;
 use super::{MILLION, OneSide};
 use crate::contract::{Second, whole_seconds};
 
-/// What it has cost.
+/// The cost of a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct WindowCost {
     /// Its whole seconds.
     window_s: f64,
     /// Messages acknowledged in them.
     acked: u64,
-    /// Processor time of the broker. Seconds; `None` of a named running one.
+    /// Processor time of the broker. Seconds; `None` for a running broker that was named.
     broker_cpu_s: Option<f64>,
-    /// Of the clients, likewise.
+    /// The same of the clients.
     client_cpu_s: Option<f64>,
-    /// Of the brokers that are up without a load, likewise.
+    /// The same of the brokers that are up without a load.
     others_cpu_s: Option<f64>,
 }
 
 impl WindowCost {
-    /// Of a window of `window_ms`; `None` when it has no whole second, as that of a smoke run.
+    /// Computes it for a window of `window_ms`; `None` if it has no whole second, as in a smoke run.
     pub(super) fn of(seconds: &[Second], went: &Went, window_ms: u64) -> Option<WindowCost> {
         let whole = whole_seconds(went.warmup_ms, window_ms);
         let look = |second: u64| went.looks.get(usize::try_from(second).ok()?);
@@ -35,20 +35,20 @@ impl WindowCost {
         })
     }
 
-    /// Processor time for a million messages, of the broker and of the clients. Seconds.
+    /// Returns the processor time per million messages, of the broker and of the clients. Seconds.
     pub(super) fn per_million(&self) -> (Option<f64>, Option<f64>) {
         let each = |cpu_s: f64| cpu_s / (self.acked as f64 / MILLION);
         (self.broker_cpu_s.map(each), self.client_cpu_s.map(each))
     }
 
-    /// Cores that the clients used. `None` where that is not known.
+    /// Returns the cores used by the clients. `None` if unknown.
     pub(super) fn client_cores(&self) -> Option<f64> {
         self.client_cpu_s.map(|cpu_s| cpu_s / self.window_s)
     }
 }
 
 impl OneSide<'_> {
-    /// Tells what a window has cost. A reader that is far behind is served in it as well: that is not what writing costs.
+    /// Records the cost of a window. A lagging reader is served in it as well: that is not the cost of writing.
     pub(super) fn window_costs(&mut self, cost: Option<WindowCost>) {
         let Some(cost) = cost else { return };
         let (broker, client) = cost.per_million();
@@ -74,7 +74,7 @@ mod tests {
     use crate::look::Look;
     use crate::sample::Sample;
 
-    /// A broker that compiles for two seconds and is cheap after them was reported at three times its price.
+    /// Regression test: a broker that compiles for two seconds and is cheap afterwards was reported at three times its cost.
     #[test]
     fn what_a_warm_up_has_cost_is_not_the_windows() {
         let looks = [0.0, 1.0, 2.0, 2.1, 2.2, 2.3].map(|cpu_s| Look {

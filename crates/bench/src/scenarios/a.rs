@@ -6,15 +6,15 @@ use crate::drive::Driver;
 use crate::how::{How, Pinning};
 use crate::matrix::{Batching, Kind, LARGE_BATCH, LATENCY_BATCH, Load, Many, NO_BATCH};
 
-/// The rates of A1, and the factor by which this machine has less: 2 cores for broker and client instead of 56.
+/// The rates of A1; this machine has less by a factor: 2 cores for broker and client instead of 56.
 const PEAK: &[u64] = &[10_000, 50_000, 100_000, 200_000, 500_000, 1_000_000];
 const PEAK_PER_MILLE: u64 = 250;
-/// A1's queues lose what the broker loses, and acknowledge nothing.
+/// A1's queues: not durable, without confirms and acknowledgements.
 const WEAK: QueueLoad = QueueLoad { durable: false, confirms: false, prefetch: 0, ack_every: 0, ..CLASSIC };
 const QUEUES: u32 = 24;
-/// A4 wants rates that every system can hold. With the raw driver that is an eighth of 200,000; on all cores, where clients and broker share them, a
-/// sixteenth; with librdkafka a fortieth; and of the 30,000 of queues a quarter. At more a core for the broker and one for the client were not enough for most.
-/// Four producers and four consumers of Java keep one core busy whatever the rate: there is one of each, and the rate is a two-hundredth.
+/// A4 needs rates that every system can meet. With the raw driver that is an eighth of 200,000; on all cores, which clients and broker share, a
+/// sixteenth; with librdkafka a fortieth; and a quarter of the 30,000 of queues. Above, a core for the broker and one for the client were not
+/// enough for most. Four producers and four consumers in Java keep one core busy at any rate: there is one of each, at a two-hundredth.
 const RAW_RATE: u64 = 25_000;
 const SHARED_RATE: u64 = 12_500;
 const NATIVE_RATE: u64 = 5_000;
@@ -53,7 +53,7 @@ fn peaks(maker: Maker) -> Vec<Row> {
         )),
         maker.once(row("A1", "queues=24", Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], weak))),
         maker.once(row("A3", "durability=sync", Driver::Raw, sides(&flushed, peak))),
-        // A broker that cannot flush each message is compared as its own setting flushes.
+        // A broker that cannot flush each message is compared with its own flush setting.
         {
             let mut compared = sides(&["polylogue-sync", "kafka-fsync", "pulsar"], maker.load(100, LARGE_BATCH, 0));
             let confirmed = maker.queued(maker.load(QUEUES, NO_BATCH, 0), QUORUM);
@@ -63,7 +63,7 @@ fn peaks(maker: Maker) -> Vec<Row> {
     ]
 }
 
-/// How much one batch more costs where each is flushed.
+/// The cost of more batches if each is flushed.
 fn batches(maker: Maker) -> Vec<Row> {
     let mut rows = Vec::new();
     for batching in BATCHES {
@@ -73,14 +73,14 @@ fn batches(maker: Maker) -> Vec<Row> {
         let is_end = batching == BATCHES[0] || batching == LARGE_BATCH;
         let flushed = row("sync", Driver::Raw, &["polylogue-sync", "kafka-fsync"]);
         rows.push(if is_end { flushed } else { maker.once(flushed) });
-        // Without flushes, and with own clients, the least and the most.
+        // Without flushes, and with own clients, only the minimum and the maximum.
         if is_end {
             rows.push(row("async", Driver::Raw, &["polylogue-async", "kafka"]));
-            // The raw client's rows name the winner: six hours hold no more.
+            // The raw client's rows decide; more does not fit into six hours.
             rows.push(maker.once(row("sync", Driver::Java, &["polylogue-sync", "kafka-fsync", "pulsar"])));
         }
     }
-    // Queues have no batches: one row for what they do without.
+    // Queues have no batches: one row without.
     let queues = maker.queued(Load { groups: 1, ..maker.load(QUEUES, NO_BATCH, 0) }, CLASSIC);
     rows.push(maker.row("A2", "batch=none", Kind::Size, Driver::Amqp, sides(&["polylogue-sync", "rabbitmq"], queues)));
     rows
@@ -110,7 +110,7 @@ fn latencies(maker: Maker) -> Vec<Row> {
     ]
 }
 
-/// The same once more on all cores, and with flushes that take as long as those of an honest disk.
+/// The same on all cores, and with flushes as slow as those of a disk without a write cache.
 fn conditions(maker: Maker) -> Vec<Row> {
     let load = Load { many: FOUR, ..maker.load(100, LATENCY_BATCH, SHARED_RATE) };
     let slow = Load { how: How { flush_delay_ms: 2, ..load.how }, many: ONE, rate: maker.rate(OWN_RATE), ..load };
@@ -132,7 +132,7 @@ fn queues(maker: Maker) -> Vec<Row> {
     let mut rows = Vec::new();
     for rate in [5_000, 10_000, 20_000] {
         for (name, queue) in [("classic", CLASSIC), ("quorum", QUORUM)] {
-            // Replicated queues are past their end at the higher rates: the least of them is enough.
+            // Replicated queues are overloaded at the higher rates: the lowest one suffices.
             if queue == QUORUM && rate != 5_000 {
                 continue;
             }
@@ -144,7 +144,7 @@ fn queues(maker: Maker) -> Vec<Row> {
     rows
 }
 
-/// Producers alone, readers alone, and readers that come later.
+/// Producers only, readers only, and late readers.
 fn phases(maker: Maker) -> Vec<Row> {
     let messages = maker.scaled(500_000, 5_000);
     let counted = |batching| Load {

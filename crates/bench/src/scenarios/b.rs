@@ -1,14 +1,14 @@
-//! "Kafka vs RabbitMQ performance": small messages, the rate is raised until the broker fails.
+//! "Kafka vs RabbitMQ performance": small messages, with the rate raised until the broker fails.
 
 use super::{CLASSIC, Maker, Row, side, sides};
 use crate::drive::Driver;
 use crate::matrix::{Kind, LATENCY_BATCH, Load, NO_BATCH};
 
-/// Device, address, version and time take about so much there. Bytes.
+/// Approximate size of their messages with device, address, version and time. Bytes.
 const SMALL_BYTES: u32 = 100;
-/// What is published of the ramps: where a side's processor is full or fails.
+/// Published rates at which a side's processor is full or fails.
 const RAMP: &[u64] = &[5_000, 15_000, 33_000, 70_000, 135_000, 230_000];
-/// Of them on the first page: RabbitMQ at low rates, full, and with time-outs. Kafka's end is in the ramp: a JVM's client reaches its own before.
+/// Those on the first page: RabbitMQ at low rates, full, and with time-outs. Kafka's limit is in the ramp: a Java client reaches its own before.
 const MARKS: &[u64] = &[5_000, 15_000, 33_000];
 const STREAMS: &[u64] = &[5_000, 12_000, 50_000, 100_000, 135_000, 272_000];
 

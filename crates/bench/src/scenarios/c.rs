@@ -1,21 +1,21 @@
-//! Kafka, RocketMQ and RabbitMQ with messages of three sizes, one by one and pipelined.
+//! Kafka, RocketMQ and RabbitMQ with messages of three sizes, sequential and pipelined.
 
 use super::{CLASSIC, KIB, Maker, Row, side, sides};
 use crate::drive::Driver;
 use crate::matrix::{Kind, Load, Many, NO_BATCH, PIPELINED, Side};
 
 const PARTITIONS: u32 = 10;
-/// Readers of a group where there are several.
+/// Readers per group, if several.
 const SEVERAL: u32 = 4;
 
-/// Who is compared: the vendors' default acknowledges from the page cache, RabbitMQ's queues are durable.
+/// The sides: the vendors' default acknowledges from the page cache, RabbitMQ's queues are durable.
 fn compared(maker: Maker, load: Load, tuned: bool) -> Vec<Side> {
     let in_flight = if load.in_flight == 1 { 1 } else { maker.queued(load, CLASSIC).in_flight };
     let queues = Load { in_flight, ..maker.queued(load, CLASSIC) };
     let mut all = sides(&["polylogue-sync", "kafka", "rocketmq"], load);
     all.extend(side("rabbitmq", "rabbitmq", queues));
     if load.many.consumers < SEVERAL && (load.in_flight == 1 || tuned) {
-        // What RabbitMQ's own client measures beside RabbitMQ. Of the pipelined rows the first page's only: six hours hold no more.
+        // RabbitMQ's own client against RabbitMQ. Of the pipelined rows only the first page's: more does not fit into six hours.
         all.extend(side("polylogue-sync-amqp", "polylogue-sync", queues));
     }
     if tuned {
@@ -41,7 +41,7 @@ pub(super) fn rows(maker: Maker) -> Vec<Row> {
         rows.push(match id {
             // The headline.
             "C2" => maker.first(row),
-            // What large messages do is seen in one round; six hours hold no more.
+            // The effect of large messages shows in one round; more does not fit into six hours.
             "C4" | "C6" => maker.once(row),
             _ => row,
         });

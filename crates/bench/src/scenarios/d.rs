@@ -1,19 +1,19 @@
-//! "Benchmarking Pulsar and Kafka": throughput and latency by durability, partitions and subscriptions; readers that are far behind.
+//! "Benchmarking Pulsar and Kafka": throughput and latency by durability, partitions and subscriptions; lagging readers.
 
 use super::{COLD_MEMORY_BYTES, KIB, Maker, Row, UNBOUNDED_BYTES_PER_S, cold_messages, sides};
 use crate::drive::Driver;
 use crate::how::How;
 use crate::matrix::{Kind, LARGE_BATCH, LATENCY_BATCH, Load, Many};
 
-/// An eighth of 200,000, and what many partitions are compared at.
+/// The rate for lagging readers and for many partitions.
 const CATCH_UP_RATE: u64 = 10_000;
-/// What the raw driver leaves room for, and own clients.
+/// The rates for the raw driver, and for own clients.
 const RAW_RATE: u64 = 20_000;
 const OWN_RATE: u64 = 1_000;
 const PARTITIONS_RATE: u64 = 5_000;
 const ONE: Many = Many { topics: 1, producers: 1, consumers: 1, filter: None };
 const TWO: Many = Many { topics: 1, producers: 2, consumers: 2, filter: None };
-/// By durability: the names in cells, who is compared with each system's own client, and who with the raw driver.
+/// By durability: the names in cells, the sides with each system's own client, and those with the raw driver.
 const DURABILITIES: [(&str, &[&str], &[&str]); 2] = [
     ("sync", &["polylogue-sync", "kafka-fsync", "pulsar"], &["polylogue-sync", "kafka-fsync"]),
     ("async", &["polylogue-async", "kafka", "pulsar-nosync"], &["polylogue-async", "polylogue-sync", "kafka"]),
@@ -33,7 +33,7 @@ fn throughputs(maker: Maker) -> Vec<Row> {
             ("D3", "partitions=1/producers=1", 1, Many::default()),
         ];
         for (id, name, partitions, many) in cases {
-            // What a lone producer's flushes cost is the question of D3.
+            // The cost of a lone producer's flushes is the question of D3.
             if id == "D3" && durability == "async" && many == TWO {
                 continue;
             }
@@ -45,7 +45,7 @@ fn throughputs(maker: Maker) -> Vec<Row> {
             } else {
                 row(Driver::Java, sides(own, load))
             };
-            // The rest asks what D1, which is on the first page, and D3's lone producer say: six hours hold no more rounds.
+            // The rest repeats D1, which is on the first page, and D3's lone producer: more rounds do not fit into six hours.
             let is_once = id == "D2" || durability == "async" || name.contains("producers=2");
             rows.push(if is_once { maker.once(row_own) } else { row_own });
             if id == "D1" {
@@ -67,16 +67,16 @@ fn latencies(maker: Maker) -> Vec<Row> {
             ("D5", "rate=5000/groups=10", ten, "rate=5000/groups=10", ten),
         ];
         for (id, own_name, own_load, raw_name, raw_load) in cases {
-            // Ten groups without flushes say the same as with them: it is reading that they cost.
+            // Ten groups without flushes show the same as with them: the cost is in reading.
             if id == "D5" && durability == "async" {
                 continue;
             }
             let row = |name: &str, driver, sides| {
                 maker.row(id, &format!("{name}/durability={durability}"), Kind::Latency, driver, sides)
             };
-            // D4's without flushes is A4's: the same load.
+            // D4's row without flushes is A4's: the same load.
             if durability == "sync" {
-                // The raw client's rows name the winner.
+                // The raw client's rows decide.
                 rows.push(maker.once(row(own_name, Driver::Java, sides(own, own_load))));
             }
             if durability == "sync" || id == "D4" {
@@ -85,7 +85,7 @@ fn latencies(maker: Maker) -> Vec<Row> {
                 rows.push(if is_first { maker.first(raw_row) } else { raw_row });
             }
         }
-        // What ten groups cost polylogue is compared with one group at the same rate.
+        // The cost of ten groups in polylogue is compared with one group at the same rate.
         if durability == "sync" {
             let alone = Load { rate: ten.rate, ..one };
             let name = format!("rate=5000/groups=1/durability={durability}");
@@ -95,7 +95,7 @@ fn latencies(maker: Maker) -> Vec<Row> {
     rows
 }
 
-/// The largest take minutes to be made: only the fewest and the most that are flushed, which are compared with each other, are run oftener.
+/// Creating the most partitions takes minutes: only the fewest and the most with flushes, which are compared with each other, have several rounds.
 fn partitions(maker: Maker) -> Vec<Row> {
     let mut rows = Vec::new();
     for (durability, own, raw) in DURABILITIES {
@@ -116,8 +116,8 @@ fn partitions(maker: Maker) -> Vec<Row> {
     rows
 }
 
-/// A backlog of four times what the broker may use is read while producers go on; D8 with a reader at the tail. What that does to polylogue is
-/// compared with itself, oftener than once.
+/// A backlog of four times the memory limit is read while producers continue; in D8 with a reader at the end of the log. The effect on polylogue is
+/// compared with itself, over several rounds.
 fn catch_up(maker: Maker) -> Vec<Row> {
     let load = maker.load(100, LATENCY_BATCH, CATCH_UP_RATE);
     let backlog = maker.scaled(cold_messages(COLD_MEMORY_BYTES, KIB), 5_000);
@@ -128,7 +128,7 @@ fn catch_up(maker: Maker) -> Vec<Row> {
     let row = |id, name: &str, kind, driver, sides| maker.row(id, name, kind, driver, sides);
     let once = |id, name: &str, kind, driver, sides| maker.once(row(id, name, kind, driver, sides));
     let behind = Load { groups: 0, ..cold };
-    // In a smoke run D7 shows that brokers start within limits.
+    // In a smoke run D7 shows that brokers start within memory limits.
     let d8 = maker.scaled(how, load.how);
     let (beside, undisturbed) = (Load { how: d8, ..cold }, Load { how: d8, ..load });
     let raw = ["polylogue-sync"];

@@ -1,4 +1,4 @@
-//! "TubeMQ vs Kafka": partitions, topics, filters, delay, memory, readers that are far behind.
+//! "TubeMQ vs Kafka": partitions, topics, filters, delay, memory, lagging readers.
 
 use super::{KIB, Maker, Row, UNBOUNDED_BYTES_PER_S, cold_messages, side, sides};
 use crate::contract::Filter;
@@ -6,9 +6,9 @@ use crate::drive::Driver;
 use crate::how::How;
 use crate::matrix::{Batching, Kind, LATENCY_BATCH, Load, Many};
 
-/// Half of what D7 gives: TubeMQ takes twelve million messages in minutes, and refuses many. Bytes.
+/// Half of D7's: TubeMQ takes minutes for twelve million messages, and refuses many. Bytes.
 const FAR_BEHIND_MEMORY_BYTES: u64 = 1_536 << 20;
-/// No system flushes each message there: polylogue stands beside them with its flush and without.
+/// No system flushes each message there: polylogue is compared with and without its flush.
 const OWN: &[&str] = &["polylogue-async", "kafka", "tubemq"];
 const FIRST: &[&str] = &["polylogue-sync", "kafka", "kafka-tuned", "tubemq", "tubemq-tuned"];
 const RAW: &[&str] = &["polylogue-sync", "polylogue-async", "kafka"];
@@ -30,10 +30,10 @@ fn sizes(maker: Maker) -> Vec<Row> {
     for (partitions, bytes) in [(1, KIB), (100, KIB), (10, 10 * KIB)] {
         let load = Load { groups: 2, message_bytes: bytes, ..maker.load(partitions, LATENCY_BATCH, 0) };
         let row = row("E1", format!("partitions={partitions}/bytes={bytes}"), Driver::Java, OWN, load);
-        // How throughput grows is seen in one round.
+        // The growth of throughput shows in one round.
         rows.push(if partitions == 1 { row } else { maker.once(row) });
     }
-    // Kafka and polylogue have no storage instances: one partition of theirs stands for one.
+    // Kafka and polylogue have no storage instances: one partition stands for one.
     for instances in [1, 4] {
         let load = Load { groups: 2, ..maker.load(instances, LATENCY_BATCH, 0) };
         rows.push(maker.once(row("E2", format!("instances={instances}"), Driver::Java, OWN, load)));
@@ -58,14 +58,14 @@ fn topics(maker: Maker) -> Vec<Row> {
             rows.push(maker.once(row(Driver::Java, OWN)));
         }
     }
-    // Its seconds tell whether it is stable: more of them.
+    // Stability shows over time: more seconds.
     let load = many_topics(maker, 500);
     let load = Load { window_ms: maker.scaled(STABLE_MS, load.window_ms), ..load };
     rows.push(maker.once(maker.row("E8", "topics=500", Kind::Latency, Driver::Java, sides(OWN, load))));
     rows
 }
 
-/// Of TubeMQ's filter only the broker's outgoing traffic and the producers' rate tell; the others send everything.
+/// TubeMQ's filter shows only in the broker's outgoing traffic and the producers' rate; the others send everything.
 fn filters(maker: Maker) -> Vec<Row> {
     let topics = maker.scaled(100, 10);
     let filter = |groups| Filter { groups, topics: topics / 5, one_in: 10 };
@@ -91,7 +91,7 @@ fn memory(maker: Maker) -> Vec<Row> {
     let mut rows = Vec::new();
     for mib in [1_536, 3_072] {
         let load = maker.load(PARTITIONS, LATENCY_BATCH, 0);
-        // In a smoke run E7 shows that brokers start within limits.
+        // In a smoke run E7 shows that brokers start within memory limits.
         let how = How { memory_limit_bytes: maker.scaled(mib << 20, 0), ..load.how };
         let load = Load { groups: 2, how, ..load };
         let row = maker.row("E6", &format!("memory={mib}MiB"), Kind::Size, Driver::Java, sides(OWN, load));

@@ -4,9 +4,9 @@ use super::{CLASSIC, Maker, QUORUM, Row, side, sides};
 use crate::drive::Driver;
 use crate::matrix::{Kind, LATENCY_BATCH, Load, Many, NO_BATCH};
 
-/// Connections that do nothing.
+/// Idle connections.
 const IDLE: [u32; 2] = [2, 10_000];
-/// Producers that share a rate between them.
+/// Producers that share a rate.
 const ACTIVE: [u32; 2] = [2, 1_000];
 const ACTIVE_RATE: u64 = 5_000;
 const KILL_RATE: u64 = 5_000;
@@ -52,7 +52,7 @@ fn kills(maker: Maker) -> Vec<Row> {
     let queues = maker.queued(load, QUORUM);
     let own = ["polylogue-sync", "kafka-fsync", "pulsar", "rocketmq-sync", "tubemq"];
     let mut own = sides(&own, load);
-    // What was acknowledged must be the beginning of what was sent, or a loss is not distinguished from a message that was not sent in its turn.
+    // Acknowledged messages must be a prefix of the sent ones, or a loss cannot be distinguished from a reordered message.
     for side in own.iter_mut().filter(|side| !side.target.system().keeps_order_of_pipelined()) {
         side.load.in_flight = 1;
     }
@@ -69,7 +69,7 @@ mod tests {
     use crate::matrix::Kind;
     use crate::scenarios::{Length, rows};
 
-    /// Messages that were sent after a lost one and came before it stood for it.
+    /// Regression test: messages sent after a lost one, and received before it, hid the loss.
     #[test]
     fn a_broker_is_killed_under_messages_that_stay_in_order() {
         for row in rows(Length::FULL).into_iter().filter(|row| row.cell.kind == Kind::Kill) {

@@ -1,4 +1,4 @@
-//! The client alone: what each latency at a given rate is when the broker answers at once and keeps nothing.
+//! The client's floor: each latency at a given rate with a broker that answers at once and stores nothing.
 //!
 //! ```text
 //!   D6/rate=5000/partitions=100/...   sync, async, Kafka   \
@@ -6,7 +6,7 @@
 //!   D8/rate=10000/behind, undisturbed                      /
 //! ```
 //!
-//! The report finds the row of a cell by what both say that they were measured under (`report::floors::beside`).
+//! The report finds the row of a cell by the conditions of both (`report::floors::beside`).
 
 use super::{CLASSIC, Maker, Row, sides};
 use crate::contract::System;
@@ -18,7 +18,7 @@ use crate::target::Target;
 /// The scenario's id.
 pub(super) const ID: &str = "floors";
 
-/// The rows for what the latencies of these rows have no null broker beside them.
+/// Returns the rows for latencies without the null broker among their sides.
 pub(super) fn rows(maker: Maker, others: &[Row]) -> Vec<Row> {
     let all: Vec<(&Row, &Side)> = others
         .iter()
@@ -42,17 +42,17 @@ pub(super) fn rows(maker: Maker, others: &[Row]) -> Vec<Row> {
     alone.into_iter().map(|(driver, load)| row(maker, driver, load)).collect()
 }
 
-/// Whether a row asks for latency at one given rate. Of what is stepped, drained or killed, publish latency is not the question.
+/// Whether a row measures latency at one given rate. Ladders, drains and kills do not measure publish latency.
 fn is_asked(row: &Row) -> bool {
     matches!(row.cell.kind, Kind::Latency | Kind::Cold) && row.id != "flushes"
 }
 
-/// Whether the null broker speaks what this side's client does.
+/// Whether the null broker supports this side's client.
 fn is_spoken(side: &Side) -> bool {
     side.load.queue.is_some() || (side.target.system() == System::Kafka && !side.load.stream)
 }
 
-/// How messages are written, and nothing else of a load: not for how long, who reads them, or what the broker has to bear.
+/// Returns the part of a load that concerns writing: not its duration, its readers, or the broker's conditions.
 fn written(load: &Load) -> Load {
     Load {
         groups: 1,
@@ -67,7 +67,7 @@ fn written(load: &Load) -> Load {
     }
 }
 
-/// As long as the row's own, where that is compared by rounds; what is run once needs no far tail.
+/// Returns the row's own window if it has several rounds; a single round needs no far tail.
 fn window_ms(maker: Maker, row: &Row, load: &Load) -> u64 {
     let shortest = maker.with_tail(Load { window_ms: maker.length.other.1, ..*load }).window_ms;
     let is_compared = row.rounds > 1 && row.cell.kind == Kind::Latency;
@@ -102,7 +102,7 @@ mod tests {
     use crate::run::conditions::conditions;
     use crate::scenarios::{Length, rows};
 
-    /// In three cells alone did the null broker stand beside a latency.
+    /// Regression test: the null broker was compared in three cells only.
     #[test]
     fn every_latency_at_a_given_rate_has_a_null_broker_where_that_speaks_to_its_client() {
         let all = rows(Length::FULL);

@@ -1,4 +1,4 @@
-//! What each scenario shows, what is published of it, and what is run here.
+//! Texts of the scenarios: what each shows, the published figures, and what is run here.
 
 use crate::report::scenario::{Input, NotRun, ScenarioText};
 use crate::results::ResultLine;
@@ -8,24 +8,24 @@ use crate::results::ResultLine;
 pub struct Scenario {
     /// The first part of its cells' names.
     pub id: &'static str,
-    /// A few words.
+    /// A short title.
     pub title: &'static str,
     /// What it shows.
     pub what: &'static str,
     /// The published setting.
     pub setting: &'static str,
-    /// What is published, in short; empty: nothing is.
+    /// A summary of the published figures; empty if there are none.
     pub published: &'static str,
-    /// The setting here, and by which factors it is smaller.
+    /// The setting here, and the factors by which it is smaller.
     pub here: &'static str,
-    /// Who must take part beside polylogue.
+    /// The systems that must take part beside polylogue.
     pub systems: &'static [&'static str],
-    /// Why it is not run; empty: it is.
+    /// Why it is not run; empty if it is.
     pub not_run: &'static str,
 }
 
 impl Scenario {
-    /// The published setting and what was found in it, for a report.
+    /// Returns the published setting and result, for a report.
     #[must_use]
     pub fn published(&self) -> String {
         match (self.setting, self.published) {
@@ -35,28 +35,28 @@ impl Scenario {
         }
     }
 
-    /// What a report tells of it; `published` is what [`Scenario::published`] gives.
+    /// Returns its text for a report; `published` is that of [`Scenario::published`].
     #[must_use]
     pub fn text<'a>(&self, published: &'a str) -> ScenarioText<'a> {
         ScenarioText { id: self.id, title: self.title, what: self.what, published, scaled: self.here }
     }
 }
 
-/// All that is not run, for a report.
+/// Returns all that is not run, for a report.
 pub fn not_run() -> impl Iterator<Item = NotRun<'static>> {
     let whole = SCENARIOS.iter().filter(|scenario| !scenario.not_run.is_empty());
     let whole = whole.map(|scenario| NotRun { what: scenario.id, target: "", reason: scenario.not_run });
     whole.chain(NOT_RUN.iter().map(|not| NotRun { what: not.what, target: not.target, reason: not.reason }))
 }
 
-/// The texts of a report: of the scenarios that its lines belong to.
+/// The texts of a report, for the scenarios of its lines.
 #[derive(Debug)]
 pub struct Texts {
     scenarios: Vec<(&'static Scenario, String)>,
     not_run: Vec<NotRun<'static>>,
 }
 
-/// [`Texts`] with its scenarios as the report takes them.
+/// [`Texts`] in the report's types.
 #[derive(Debug)]
 pub struct TextsOf<'a> {
     scenarios: Vec<ScenarioText<'a>>,
@@ -64,14 +64,14 @@ pub struct TextsOf<'a> {
 }
 
 impl Texts {
-    /// Texts of the scenarios that `lines` belong to; what was not run only if one of them has peers.
+    /// Returns the texts for the scenarios of `lines`; what is not run only if one of them has peers.
     #[must_use]
     pub fn of(lines: &[ResultLine]) -> Texts {
         let is_measured =
             |scenario: &&Scenario| lines.iter().any(|line| line.cell.split('/').next() == Some(scenario.id));
         let scenarios: Vec<_> =
             SCENARIOS.iter().filter(is_measured).map(|scenario| (scenario, scenario.published())).collect();
-        // The matrix beside one peer belongs to no scenario with peers.
+        // The matrix against one peer belongs to no scenario with peers.
         let has_peers = scenarios.iter().any(|(scenario, _)| !scenario.systems.is_empty());
         Texts { scenarios, not_run: if has_peers { not_run().collect() } else { Vec::new() } }
     }
@@ -85,7 +85,7 @@ impl Texts {
 }
 
 impl<'a> TextsOf<'a> {
-    /// The input of a report of `lines`.
+    /// Returns the input of a report of `lines`.
     #[must_use]
     pub fn input(&'a self, lines: &'a [ResultLine]) -> Input<'a> {
         Input { lines, scenarios: &self.scenarios, not_run: self.not_run }
@@ -97,7 +97,7 @@ impl<'a> TextsOf<'a> {
 pub struct NotRunHere {
     /// The scenario, or a part of it.
     pub what: &'static str,
-    /// The system; empty: all of them.
+    /// The system; empty for all.
     pub target: &'static str,
     /// Why not.
     pub reason: &'static str,
@@ -137,7 +137,7 @@ macro_rules! concat_or_empty {
     };
 }
 
-/// All of them, in the order of the report.
+/// All scenarios, in the order of the report.
 pub const SCENARIOS: &[Scenario] = scenarios! {
     "bare", "The machine alone", &[], NONE,
     "What reading, summing, writing, flushing and sending cost without any broker: the floor of every figure.", NONE,
@@ -261,8 +261,8 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     not run: "no other system here speaks several protocols; polylogue's own tests show it";
 };
 
-/// What of the scenarios that are run is not. Two cores, one disk and six hours are what there is: where a row has an axis its ends are
-/// measured, and in the middle only what asks something else.
+/// What is not run of the scenarios that are. Limited by two cores, one disk and six hours: of an axis the ends are measured, and in the
+/// middle only what answers another question.
 pub const NOT_RUN: &[NotRunHere] = &[
     NotRunHere { what: "A, D: ack-quorum, acks=all of three replicas, writeQuorum 3", target: "", reason: THREE_NODES },
     NotRunHere {
@@ -371,7 +371,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
     }
 
-    /// The result lines and texts as the command takes them.
+    /// Returns the committed result lines and texts.
     fn committed() -> Vec<ResultLine> {
         let files = (1..=7).map(|part| root().join(format!("benches/results/compare-{part}.jsonl")));
         let lines = files.map(|file| read(&file)).collect::<crate::error::Result<Vec<_>>>().unwrap().concat();

@@ -1,9 +1,9 @@
-//! What tests of whole runs share.
+//! Shared by tests of whole runs.
 
 use polylogue_bench::target::Programs;
 use std::path::PathBuf;
 
-/// This very bench, and nothing else.
+/// The bench under test only.
 pub(crate) fn programs() -> Programs {
     let nothing = || PathBuf::from("/nowhere");
     Programs {

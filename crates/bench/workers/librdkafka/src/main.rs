@@ -1,5 +1,5 @@
-//! librdkafka as a worker of `polylogue-bench`. The contract, and what the fields of the spec mean, stand in
-//! `polylogue_bench_load::contract`; the schedule, the stamps, the verification and the histograms are the library's.
+//! librdkafka as a worker of `polylogue-bench`. The contract, and the meaning of the spec's fields, are in `polylogue_bench_load::contract`; the
+//! schedule, the stamps, the verification and the histograms are the library's.
 //!
 //! ```text
 //!   thread "bench-produce"   schedule -> rd_kafka_produce                 deliveries, timed where they are called back
@@ -7,8 +7,8 @@
 //!   thread "bench-read"      verification <---- channel ----------------- a thread for each consumer
 //! ```
 //!
-//! Readers are assigned their partitions and offsets by hand: what they would do in a group's join is not measured, and a message
-//! must not be missed because a position was not known yet. They commit their offsets as members do, every five seconds.
+//! Readers are assigned their partitions and offsets manually: joining a group is not measured, and no message may be missed because a position
+//! was not known yet. They commit their offsets as members do, every five seconds.
 
 use polylogue_bench_load::clock::{MS_NS, SECOND_NS, unix_ns, wait_until, wake_sharply};
 use polylogue_bench_load::contract::{From, Spec};
@@ -36,11 +36,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// The longest wait before the clock is looked at again. Nanoseconds.
+/// The maximum wait before the clock is read again. Nanoseconds.
 const WAIT_NS_MAX: u64 = 10 * MS_NS;
 /// The same for readers.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// How long a broker may take to answer a question.
+/// Timeout for a response of the broker.
 const ASK_MAX: Duration = Duration::from_secs(30);
 /// Messages that consumers may be ahead of the verification.
 const READ_AHEAD: usize = 100_000;
@@ -49,14 +49,14 @@ fn main() -> ExitCode {
     match work::<Producers, Readers>(std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            // Without a standard error there is still the exit code.
+            // If standard error is closed, the exit code remains.
             let _ = writeln!(std::io::stderr(), "polylogue-bench-librdkafka: {e}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What both sides of a client have: where the broker is, and what a file of settings says, by librdkafka's own names.
+/// Returns the settings shared by both sides of a client: the broker's address, and the settings file, by librdkafka's own names.
 fn config(spec: &Spec) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", &spec.bootstrap).set("socket.nagle.disable", "true");
@@ -66,8 +66,8 @@ fn config(spec: &Spec) -> ClientConfig {
     config
 }
 
-/// Where reading begins in each partition. A broker that wants settings is asked by the client that has them, one partition after the
-/// other.
+/// Returns the first offset to read in each partition. Uses the client with the settings, one partition after the
+/// other, because the broker may require them.
 fn offsets(spec: &Spec, consumer: &BaseConsumer, partitions: &[u32]) -> Result<Vec<i64>> {
     let from_end = spec.from == From::End;
     if spec.shape.settings.is_empty() {
@@ -83,7 +83,7 @@ fn offsets(spec: &Spec, consumer: &BaseConsumer, partitions: &[u32]) -> Result<V
     partitions.iter().map(ask).collect()
 }
 
-/// A message that was delivered or not: when it was due, when that was known.
+/// The outcome of a message: when it was due, when the outcome was known, and the error.
 type Delivery = (u64, u64, Option<String>);
 
 struct Deliveries(Sender<Delivery>);
@@ -95,7 +95,7 @@ impl ProducerContext for Deliveries {
 
     fn delivery(&self, result: &DeliveryResult<'_>, intended: usize) {
         let error = result.as_ref().err().map(|(error, _)| error.to_string());
-        // No receiver is left when the run has been given up.
+        // The receiver is dropped if the run was aborted.
         let _ = self.0.send((intended as u64, unix_ns(), error));
     }
 }
@@ -213,7 +213,7 @@ impl Producers {
 }
 
 impl One {
-    /// Sends what is due; gives when the next one is, `None` when there is no next.
+    /// Sends what is due; returns when the next message is, `None` if there is none.
     fn send_due(
         &mut self,
         spec: &Spec,
@@ -232,7 +232,7 @@ impl One {
                 return Ok(None);
             }
             if !self.send(spec, intended)? {
-                // The queue is full: it is tried again in a moment, and what is due stays due.
+                // The queue is full: retry in a moment; what is due stays due.
                 return Ok(Some(now + MS_NS / 10));
             }
             produced.sent += 1;
@@ -244,7 +244,7 @@ impl One {
         Ok((self.next < total).then(|| if open_loop { schedule.due_ns(self.next) } else { now }))
     }
 
-    /// Whether there was room in the client's queue.
+    /// Sends a message. Returns whether the client's queue had space.
     fn send(&mut self, spec: &Spec, intended: u64) -> Result<bool> {
         let place = self.first_partition + (self.next / spec.records_per_batch() as u64) as usize;
         let partition = place % self.sequences.len();
@@ -352,7 +352,7 @@ impl Readers {
                 }
                 Err(_) => looked = 0,
             }
-            // Whether all is there is not looked for with every message.
+            // Completeness is not checked with every message.
             if now.saturating_sub(looked) >= SECOND_NS / 100 {
                 looked = now;
                 if self.finished(times, shared) {
@@ -382,7 +382,7 @@ impl Readers {
         self.stop.store(true, Ordering::Release);
         drop(self.from);
         for thread in self.threads {
-            // A thread that panicked has said so, and its messages are missing.
+            // A thread that panicked has printed its message, and its messages are missing.
             let _ = thread.join();
         }
         let wanted = if self.spec.verify { shared.wanted(&self.spec).unwrap_or(0) } else { 0 };
@@ -398,7 +398,7 @@ impl Readers {
     }
 }
 
-/// Passes on what a consumer gets, until it is stopped.
+/// Passes on a consumer's messages until it is stopped.
 fn read(consumer: &BaseConsumer, group: u32, to: &SyncSender<std::result::Result<Read, String>>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let passed = match consumer.poll(WAIT_MAX) {
