@@ -39,13 +39,13 @@ fuzz_target!(|input: &[u8]| {
         assert!(*model.proposed() == before, "what is refused changes nothing");
         return;
     }
-    assert!(model.world() == model.proposed());
+    assert!(model.metadata() == model.proposed());
     assert_eq!(run(&mut model, &import), Some(false), "a second import does nothing");
     let product = Product { version: "4.2.0".to_owned(), cluster_name: "fuzz".to_owned() };
-    let out = export(model.world(), model.routes(), None, &product);
+    let out = export(model.metadata(), model.routes(), None, &product);
     let again = Definitions::parse(out.to_string().as_bytes(), None).expect("what goes out is read");
     let mut other = fresh();
     assert!(run(&mut other, &Command::Import(Box::new(again))).is_some(), "what goes out comes in");
-    let names = |model: &Model| model.world().queues().map(|queue| queue.name.clone()).collect::<Vec<_>>();
+    let names = |model: &Model| model.metadata().queues().map(|queue| queue.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&model), names(&other));
 });

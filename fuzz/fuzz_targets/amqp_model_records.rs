@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
     }
     model.on_ready();
     let product = Product { version: "4.2.0".to_owned(), cluster_name: "fuzz".to_owned() };
-    _ = export(model.world(), model.routes(), None, &product);
+    _ = export(model.metadata(), model.routes(), None, &product);
     model.change_all_chunks();
     let chunks: Vec<(Bytes, Option<Bytes>)> = model.take_changed_chunks();
     let mut restored = Model::new(Limits::default());

@@ -56,7 +56,7 @@ impl Aligning {
 
     /// The state of topics and of requested changes is unknown: all topics are checked.
     pub(crate) fn check_all(&mut self, model: &Model) {
-        self.unchecked = model.world().queues().map(|queue| queue.id).collect();
+        self.unchecked = model.metadata().queues().map(|queue| queue.id).collect();
         self.missing.clear();
         self.asked.clear();
         self.asked_until_ms = None;

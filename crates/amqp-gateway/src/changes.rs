@@ -7,9 +7,9 @@ use std::task::Waker;
 
 /// The changes since the listener's last read, and its waker.
 #[derive(Debug, Default)]
-pub struct News<T>(Mutex<(T, Option<Waker>)>);
+pub struct PendingChanges<T>(Mutex<(T, Option<Waker>)>);
 
-impl<T: Default> News<T> {
+impl<T: Default> PendingChanges<T> {
     /// Sets the waker that is called on changes.
     pub fn wake(&self, waker: Waker) {
         self.0.lock().1 = Some(waker);
@@ -22,10 +22,10 @@ impl<T: Default> News<T> {
 
     /// Records a change and wakes the listener.
     pub(crate) fn update(&self, update: impl FnOnce(&mut T)) {
-        let mut news = self.0.lock();
-        update(&mut news.0);
-        let waker = news.1.clone();
-        drop(news);
+        let mut changes = self.0.lock();
+        update(&mut changes.0);
+        let waker = changes.1.clone();
+        drop(changes);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -34,7 +34,7 @@ impl<T: Default> News<T> {
 
 /// A change for [`crate::FromTopics`].
 #[derive(Clone, Debug)]
-pub enum ExchangeNews {
+pub enum ExchangeChange {
     /// An exchange that names a topic was declared, with its recorded positions: partitions, and the next offset of each.
     Declared(Arc<Exchange>, Vec<(u64, u64)>),
     /// The start positions of an exchange were recorded.
@@ -45,7 +45,7 @@ pub enum ExchangeNews {
 
 /// Changes for [`crate::IdleQueues`].
 #[derive(Debug, Default)]
-pub struct IdleNews {
+pub struct IdleChanges {
     /// Queues whose `expires` may have changed.
     pub(crate) changed: Vec<QueueId>,
     /// Queues that lost consumers with a connection, possibly the last ones.

@@ -5,7 +5,7 @@ use crate::deliver::{Cancelled, Consumer, Pull};
 use crate::directory::Directory;
 use crate::login::TokenRights;
 use crate::machine::{AmqpAsk, owner};
-use crate::management::Said;
+use crate::management::PrincipalOutput;
 use crate::operation::Waits;
 use crate::presence::{Ends, Entry};
 use crate::publish::{Batch, UNANSWERED_BYTES_MAX};
@@ -54,7 +54,7 @@ impl Channel {
 
 /// The identity of a connection from inside this process, which is not authenticated.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Insider {
+pub enum InternalIdentity {
     /// The operator of the broker, who has all permissions.
     Operator,
     /// A user, with the user's own permissions.
@@ -81,7 +81,7 @@ pub struct Connection {
     /// The operator of this broker, who has all permissions and is no user.
     pub(crate) is_operator: bool,
     /// A fixed identity, which overrides the client's credentials.
-    pub(crate) insider: Option<Insider>,
+    pub(crate) identity: Option<InternalIdentity>,
     /// The user name in the client's certificate.
     pub(crate) certificate: Option<ByteString>,
     /// A publish is in all of its queues or, if one is full, in none ([`polylogue_api::PublishMessage::all_or_none`]).
@@ -121,7 +121,7 @@ pub struct Connection {
     /// The session knows that publishers are blocked.
     blocked: bool,
     /// Replies and events for a caller without a session, captured instead of sent.
-    pub(crate) captured: Option<VecDeque<Said>>,
+    pub(crate) captured: Option<VecDeque<PrincipalOutput>>,
 }
 
 impl Connection {
@@ -152,7 +152,7 @@ impl Connection {
             user: ByteString::new(),
             token: None,
             is_operator: false,
-            insider: None,
+            identity: None,
             certificate: None,
             all_or_none: false,
             vhost: VhostId(0),
@@ -201,8 +201,8 @@ impl Connection {
 
     /// Sets a fixed identity inside this process, regardless of the client's credentials.
     #[must_use]
-    pub fn of(self, insider: Insider) -> Connection {
-        Connection { insider: Some(insider), ..self }
+    pub fn authenticated_as(self, identity: InternalIdentity) -> Connection {
+        Connection { identity: Some(identity), ..self }
     }
 
     /// Closes the connection with a reason for the client.
@@ -331,7 +331,7 @@ impl Connection {
     }
 
     /// The connection is idle: releases unused memory.
-    pub fn rest(&mut self) {
+    pub fn release_buffers(&mut self) {
         self.session.release_memory();
         self.requests.shrink_to_fit();
         self.waiting.shrink_to_fit();
@@ -432,14 +432,14 @@ impl Connection {
 
     pub(crate) fn reply(&mut self, token: Token, reply: amqp::Reply) {
         match &mut self.captured {
-            Some(captured) => captured.push_back(Said::Reply(reply)),
+            Some(captured) => captured.push_back(PrincipalOutput::Reply(reply)),
             None => self.session.on_reply(token, reply, self.now.monotonic_ms),
         }
     }
 
     pub(crate) fn event(&mut self, event: amqp::Event) {
         match &mut self.captured {
-            Some(captured) => captured.push_back(Said::Event(event)),
+            Some(captured) => captured.push_back(PrincipalOutput::Event(event)),
             None => self.session.on_event(event, self.now.monotonic_ms),
         }
     }
@@ -482,31 +482,31 @@ mod tests {
         connection.captured = Some(VecDeque::new());
         connection.begin(1, amqp::Request::UpdateSecret("new".into()));
         let captured = connection.captured.take().expect("no session");
-        assert!(matches!(captured.front(), Some(Said::Reply(amqp::Reply::Done))), "{captured:?}");
+        assert!(matches!(captured.front(), Some(PrincipalOutput::Reply(amqp::Reply::Done))), "{captured:?}");
     }
 
     /// Shovels have no password: no other connection may be without one, and a user keeps the user's permissions.
     #[test]
-    fn an_insider_keeps_its_identity() {
+    fn an_internal_connection_keeps_its_identity() {
         let mut world = World::new();
         world.act(Command::PutVhost(polylogue_amqp_model::PutVhost { name: "other".into(), ..Default::default() }));
         let credentials = || Credentials::Password { user: "x".into(), password: "y".into() };
-        for (insider, asked) in [(Insider::Operator, false), (Insider::User("guest".into()), true)] {
+        for (identity, asked) in [(InternalIdentity::Operator, false), (InternalIdentity::User("guest".into()), true)] {
             let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
             let connection = Connection::new(Arc::default(), directory, topics, 9, false, 1, Now::default());
             let captured = Some(VecDeque::new());
-            let mut connection = Connection { captured, ..connection.of(insider.clone()) };
+            let mut connection = Connection { captured, ..connection.authenticated_as(identity.clone()) };
             connection.begin(1, amqp::Request::Authenticate(credentials()));
             let captured = connection.captured.as_mut().and_then(VecDeque::pop_front);
-            let Some(Said::Reply(amqp::Reply::Authenticated { impersonator, .. })) = captured else {
+            let Some(PrincipalOutput::Reply(amqp::Reply::Authenticated { impersonator, .. })) = captured else {
                 panic!("{captured:?}")
             };
-            assert_eq!(impersonator, insider == Insider::Operator);
-            assert_eq!(connection.who().user.is_none(), insider == Insider::Operator);
+            assert_eq!(impersonator, identity == InternalIdentity::Operator);
+            assert_eq!(connection.who().user.is_none(), identity == InternalIdentity::Operator);
             for vhost in ["/", "other"] {
                 connection.begin(2, amqp::Request::OpenVhost(vhost.into()));
                 // The metadata decides whether a user may; the operator may.
-                assert_eq!(connection.poll_request().is_some(), asked, "{insider:?} {vhost}");
+                assert_eq!(connection.poll_request().is_some(), asked, "{identity:?} {vhost}");
                 if !asked {
                     assert_eq!(refused(&mut connection), None);
                     assert_eq!(&*connection.vhost_name, vhost);
@@ -542,10 +542,10 @@ mod tests {
             let credentials = Credentials::Password { user: user.into(), password: password.into() };
             connection.begin(1, amqp::Request::Authenticate(credentials));
             match connection.captured.as_mut().and_then(VecDeque::pop_front) {
-                Some(Said::Reply(amqp::Reply::Authenticated { user: name, .. })) => {
+                Some(PrincipalOutput::Reply(amqp::Reply::Authenticated { user: name, .. })) => {
                     assert!(is_in && name == user && &*connection.user == user, "{user}, local: {is_local}");
                 }
-                Some(Said::Reply(amqp::Reply::Refused(_))) => assert!(!is_in, "{user}, local: {is_local}"),
+                Some(PrincipalOutput::Reply(amqp::Reply::Refused(_))) => assert!(!is_in, "{user}, local: {is_local}"),
                 other => panic!("{other:?}"),
             }
         }
@@ -569,7 +569,7 @@ mod tests {
             let directory = &world.directory;
             assert_eq!(directory.is_password(&claim, b"guest"), is_in, "{name}");
             assert_eq!(directory.scram(&claim, ScramMechanism::Sha256).is_some(), is_in, "{name}");
-            assert_eq!(directory.password_mark(&claim).is_some(), is_in, "{name}");
+            assert_eq!(directory.password_fingerprint(&claim).is_some(), is_in, "{name}");
         }
         let rule = crate::GuestRule { is_made: false, may_log_in: false };
         let machine = AmqpMachine::new(Limits::default()).with_guest(rule);
@@ -615,45 +615,47 @@ mod tests {
         assert_eq!(check(&world, "guest", Operation::Write).map_err(|_| ()), Err(()), "the tag was removed");
     }
 
-    /// Password guesses were answered immediately, any number of times.
-    #[test]
-    fn a_failed_login_is_answered_after_a_delay() {
-        #[derive(Debug)]
-        struct Slow(Mutex<Vec<String>>, Mutex<u64>);
-        impl Authority for Slow {
-            fn scram(&self, _: &Claim<'_>, _: ScramMechanism) -> Option<ScramCredential> {
-                None
-            }
-            fn is_password(&self, _: &Claim<'_>, _: &[u8]) -> bool {
-                false
-            }
-            fn is_administrator(&self, _: &str) -> bool {
-                false
-            }
-            fn scram_users(&self, _: Option<&[&str]>) -> Vec<ScramUser> {
-                Vec::new()
-            }
-            fn nonce(&self) -> [u8; SERVER_NONCE_BYTES] {
-                [0; SERVER_NONCE_BYTES]
-            }
-            fn secret(&self) -> &[u8] {
-                &[]
-            }
-            fn turn(&self, _: &Claim<'_>, _: &mut Ticket) -> Turn {
-                match *self.1.lock() {
-                    0 => Turn::Now,
-                    u64::MAX => Turn::Refused,
-                    ms => Turn::After(ms),
-                }
-            }
-            fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
-                self.0.lock().push(format!("{} {} {why}", claim.name, mechanism.name()));
-                70
-            }
-            fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism) {
-                self.0.lock().push(format!("{} {}", claim.name, mechanism.name()));
+    /// Delays failed logins by 70 ms, and records logins and the wait of the next one.
+    #[derive(Debug)]
+    struct Slow(Mutex<Vec<String>>, Mutex<u64>);
+    impl Authority for Slow {
+        fn scram(&self, _: &Claim<'_>, _: ScramMechanism) -> Option<ScramCredential> {
+            None
+        }
+        fn is_password(&self, _: &Claim<'_>, _: &[u8]) -> bool {
+            false
+        }
+        fn is_administrator(&self, _: &str) -> bool {
+            false
+        }
+        fn scram_users(&self, _: Option<&[&str]>) -> Vec<ScramUser> {
+            Vec::new()
+        }
+        fn nonce(&self) -> [u8; SERVER_NONCE_BYTES] {
+            [0; SERVER_NONCE_BYTES]
+        }
+        fn secret(&self) -> &[u8] {
+            &[]
+        }
+        fn turn(&self, _: &Claim<'_>, _: &mut Ticket) -> Turn {
+            match *self.1.lock() {
+                0 => Turn::Now,
+                u64::MAX => Turn::Refused,
+                ms => Turn::After(ms),
             }
         }
+        fn failed(&self, claim: &Claim<'_>, mechanism: Mechanism, why: &str) -> u64 {
+            self.0.lock().push(format!("{} {} {why}", claim.name, mechanism.name()));
+            70
+        }
+        fn succeeded(&self, claim: &Claim<'_>, mechanism: Mechanism) {
+            self.0.lock().push(format!("{} {}", claim.name, mechanism.name()));
+        }
+    }
+
+    /// Regression test: password guesses were answered immediately, any number of times.
+    #[test]
+    fn a_failed_login_is_answered_after_a_delay() {
         let world = World::new();
         let slow = Arc::new(Slow(Mutex::default(), Mutex::default()));
         let (directory, topics) = (world.directory.clone(), Arc::new(Topics));
@@ -669,9 +671,15 @@ mod tests {
             (due, at_once.or_else(|| connection.captured.as_mut().and_then(VecDeque::pop_front)))
         };
         let (due, reply) = log_in("wrong");
-        assert!(due == Some(70) && matches!(reply, Some(Said::Reply(amqp::Reply::Refused(_)))), "{due:?} {reply:?}");
+        assert!(
+            due == Some(70) && matches!(reply, Some(PrincipalOutput::Reply(amqp::Reply::Refused(_)))),
+            "{due:?} {reply:?}"
+        );
         let (due, reply) = log_in("guest");
-        assert!(due.is_none() && matches!(reply, Some(Said::Reply(amqp::Reply::Authenticated { .. }))), "{reply:?}");
+        assert!(
+            due.is_none() && matches!(reply, Some(PrincipalOutput::Reply(amqp::Reply::Authenticated { .. }))),
+            "{reply:?}"
+        );
         assert_eq!(*slow.0.lock(), ["guest PLAIN the name or the password is wrong", "guest PLAIN"]);
         // A client that did not wait for the answer had its next attempt checked immediately.
         *slow.1.lock() = 30;
@@ -693,8 +701,8 @@ mod tests {
 
     fn refused(connection: &mut Connection) -> Option<String> {
         match connection.captured.as_mut().expect("no session").pop_front() {
-            Some(Said::Reply(amqp::Reply::Refused(why))) => Some(why.reply_text().to_string()),
-            Some(Said::Reply(amqp::Reply::Done)) => None,
+            Some(PrincipalOutput::Reply(amqp::Reply::Refused(why))) => Some(why.reply_text().to_string()),
+            Some(PrincipalOutput::Reply(amqp::Reply::Done)) => None,
             other => panic!("{other:?}"),
         }
     }

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, Properties, Table};
 use polylogue_amqp_model::{DeadLetterStrategy, Deaths, NewDeath, QueueSettings, Reason, decode_table, encode_table};
 use polylogue_api::{
-    Ack, Catalog, DeadFate, DeadMessage, DeadOutcome, DeadReason, Event, Now, PublishError, PublishMessage,
+    Ack, Catalog, DeadLetterResult, DeadMessage, DeadOutcome, DeadReason, Event, Now, PublishError, PublishMessage,
     PublishRequest, Reply, Request, Token,
 };
 use polylogue_router::Scratch;
@@ -343,12 +343,12 @@ impl DeadLetters {
         let how = if moving.again {
             self.counts.retried += 1;
             let backoff = self.backoffs.entry(queue).or_default();
-            DeadFate::Later(*waits.entry(queue).or_insert_with(|| backoff.failed(RETRY)))
+            DeadLetterResult::Later(*waits.entry(queue).or_insert_with(|| backoff.failed(RETRY)))
         } else {
             self.partial.remove(&(queue, offset));
             let counter = if moving.arrived > 0 { &mut self.counts.moved } else { &mut self.counts.dropped };
             *counter += 1;
-            DeadFate::Moved
+            DeadLetterResult::Moved
         };
         DeadOutcome { queue, offset, how }
     }

@@ -1,15 +1,15 @@
 //! The metadata that connections read without a request: routes, and partitions of queues.
 
 use crate::alarm::{Alarms, Resource};
+use crate::changes::{ExchangeChange, IdleChanges, PendingChanges};
 use crate::convert::topic_config;
 use crate::counts::{Count, Traffic};
 use crate::machine::ADMINISTRATOR;
-use crate::news::{ExchangeNews, IdleNews, News};
 use crate::presence::{Clients, Presence};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_model::{Home, OwnerId, Queue, QueueSettings, World};
+use polylogue_amqp_model::{Home, Metadata, OwnerId, Queue, QueueSettings};
 use polylogue_api::{Catalog, NewTopic, Now};
 use polylogue_auth::{Acl, AclBook, Quotas};
 use polylogue_router::{QueueId, SharedRouter, VhostId};
@@ -81,7 +81,7 @@ pub struct Directory {
     router: Arc<SharedRouter>,
     queues: RwLock<Map<QueueId, Arc<QueueEntry>>>,
     /// Users and permissions.
-    world: ArcSwap<World>,
+    metadata: ArcSwap<Metadata>,
     /// The version of permissions; incremented when any permission changes.
     rights: AtomicU64,
     /// At least one virtual host is traced.
@@ -90,7 +90,7 @@ pub struct Directory {
     book: RwLock<AclBook>,
     quotas: Quotas,
     clients: Arc<Clients>,
-    idle: News<IdleNews>,
+    idle: PendingChanges<IdleChanges>,
     /// Resource alarms.
     alarms: Alarms,
     /// Messages that were abandoned because their bodies timed out.
@@ -101,13 +101,13 @@ pub struct Directory {
     home: OnceLock<Home>,
     /// The first user may log in, from this machine.
     lets_guest: AtomicBool,
-    to_topics: News<BTreeSet<QueueId>>,
+    to_topics: PendingChanges<BTreeSet<QueueId>>,
     /// All queues that forward to a topic.
     forwarding: RwLock<BTreeSet<QueueId>>,
-    from_topics: News<Vec<ExchangeNews>>,
-    new_queues: News<Vec<QueueId>>,
-    shovels: News<()>,
-    federation: News<()>,
+    from_topics: PendingChanges<Vec<ExchangeChange>>,
+    new_queues: PendingChanges<Vec<QueueId>>,
+    shovels: PendingChanges<()>,
+    federation: PendingChanges<()>,
     /// The configured cluster name, and the session settings that contain it.
     cluster_name: Mutex<(Option<String>, Option<Arc<AmqpSettings>>)>,
 }
@@ -117,24 +117,24 @@ impl Directory {
         Directory {
             router,
             queues: RwLock::default(),
-            world: ArcSwap::default(),
+            metadata: ArcSwap::default(),
             rights: AtomicU64::new(0),
             traces: AtomicBool::new(false),
             book: RwLock::default(),
             quotas: Quotas::default(),
             clients: Arc::default(),
-            idle: News::default(),
+            idle: PendingChanges::default(),
             alarms: Alarms::default(),
             late_bodies: AtomicU64::new(0),
             begun: AtomicBool::new(false),
             home: OnceLock::new(),
             lets_guest: AtomicBool::new(true),
-            to_topics: News::default(),
+            to_topics: PendingChanges::default(),
             forwarding: RwLock::default(),
-            from_topics: News::default(),
-            new_queues: News::default(),
-            shovels: News::default(),
-            federation: News::default(),
+            from_topics: PendingChanges::default(),
+            new_queues: PendingChanges::default(),
+            shovels: PendingChanges::default(),
+            federation: PendingChanges::default(),
             cluster_name: Mutex::default(),
         }
     }
@@ -186,33 +186,33 @@ impl Directory {
     }
 
     /// Changes for [`crate::IdleQueues`].
-    pub fn idle_news(&self) -> &News<IdleNews> {
+    pub fn idle_changes(&self) -> &PendingChanges<IdleChanges> {
         &self.idle
     }
 
     /// Changes for [`crate::ToTopics`]: queues with a topic that were declared or changed.
-    pub fn topic_news(&self) -> &News<BTreeSet<QueueId>> {
+    pub fn topic_changes(&self) -> &PendingChanges<BTreeSet<QueueId>> {
         &self.to_topics
     }
 
     /// Changes for [`crate::MissingTopics`]: queues that were declared.
-    pub fn queue_news(&self) -> &News<Vec<QueueId>> {
+    pub fn queue_changes(&self) -> &PendingChanges<Vec<QueueId>> {
         &self.new_queues
     }
 
-    /// Changes for the runner of shovels: a shovel was set or cleared. [`View::world`](crate::View) has them all.
-    pub fn shovel_news(&self) -> &News<()> {
+    /// Changes for the runner of shovels: a shovel was set or cleared. [`View::metadata`](crate::View) has them all.
+    pub fn shovel_changes(&self) -> &PendingChanges<()> {
         &self.shovels
     }
 
     /// Changes for the runner of federation links: an upstream changed or, while there are any, a policy, a queue, an exchange or a binding.
     /// [`View`](crate::View) has them all.
-    pub fn federation_news(&self) -> &News<()> {
+    pub fn federation_changes(&self) -> &PendingChanges<()> {
         &self.federation
     }
 
     /// Changes for [`crate::FromTopics`]: events of exchanges that name a topic, in order.
-    pub fn exchange_news(&self) -> &News<Vec<ExchangeNews>> {
+    pub fn exchange_changes(&self) -> &PendingChanges<Vec<ExchangeChange>> {
         &self.from_topics
     }
 
@@ -229,7 +229,7 @@ impl Directory {
     pub(crate) fn consumers_left(&self, queues: impl Iterator<Item = QueueId>) {
         let queues: Vec<_> = queues.collect();
         if !queues.is_empty() {
-            self.idle.update(|news| news.left.extend(queues));
+            self.idle.update(|changes| changes.left.extend(queues));
         }
     }
 
@@ -332,14 +332,14 @@ impl Directory {
         drop(queues);
         if is_new {
             self.queues_changed(Count::QueuesCreated);
-            self.new_queues.update(|news| news.push(id));
+            self.new_queues.update(|changes| changes.push(id));
         }
         if goes_on {
             self.forwarding.write().insert(id);
-            self.to_topics.update(|news| _ = news.insert(id));
+            self.to_topics.update(|changes| _ = changes.insert(id));
         }
         if expires {
-            self.idle.update(|news| news.changed.push(id));
+            self.idle.update(|changes| changes.changed.push(id));
         }
     }
 
@@ -356,8 +356,8 @@ impl Directory {
     }
 
     /// Users and permissions.
-    pub(crate) fn world(&self) -> Arc<World> {
-        self.world.load_full()
+    pub(crate) fn metadata(&self) -> Arc<Metadata> {
+        self.metadata.load_full()
     }
 
     /// Access control lists, locked for reading: release them after the check.
@@ -382,13 +382,13 @@ impl Directory {
     }
 
     /// Takes all ACL bindings, quotas and administrators from committed state.
-    pub(crate) fn fill_book(&self, world: &World) {
+    pub(crate) fn fill_book(&self, metadata: &Metadata) {
         let mut book = AclBook::default();
-        world.acls().iter().for_each(|acl| _ = book.insert(acl.clone()));
-        let administrators = world.users().filter(|user| user.has_tag(ADMINISTRATOR));
+        metadata.acls().iter().for_each(|acl| _ = book.insert(acl.clone()));
+        let administrators = metadata.users().filter(|user| user.has_tag(ADMINISTRATOR));
         administrators.for_each(|user| book.set_administrator(&user.name, true));
         *self.book.write() = book;
-        self.quotas.fill(world.quotas().clone());
+        self.quotas.fill(metadata.quotas().clone());
     }
 
     /// A user was changed or deleted.
@@ -401,9 +401,9 @@ impl Directory {
         self.traces.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn rights_changed(&self, world: World) {
-        let traces = world.vhosts().any(|vhost| vhost.tracing);
-        self.world.store(Arc::new(world));
+    pub(crate) fn rights_changed(&self, metadata: Metadata) {
+        let traces = metadata.vhosts().any(|vhost| vhost.tracing);
+        self.metadata.store(Arc::new(metadata));
         self.rights.fetch_add(1, Ordering::Release);
         self.traces.store(traces, Ordering::Relaxed);
     }

@@ -20,9 +20,9 @@ mod records;
 mod tests;
 
 use crate::begin::{begin, log_named};
+use crate::changes::ExchangeChange;
 use crate::directory::Directory;
 use crate::management::managed;
-use crate::news::ExchangeNews;
 use polylogue_amqp_model::{Command, READS_BEGUN, TopicReads, exchange_topic};
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token, TopicInfo};
 use polylogue_router::{Exchange, ExchangeId, Scratch};
@@ -167,11 +167,11 @@ impl FromTopics {
             self.search_ms = Some(now.monotonic_ms + BEGIN_MS);
             return;
         }
-        for news in self.directory.exchange_news().take() {
-            match news {
-                ExchangeNews::Declared(exchange, reads) => self.declared(exchange, reads),
-                ExchangeNews::Begun(id, reads) => self.begun(id, reads),
-                ExchangeNews::Deleted(id) => self.deleted(id),
+        for changes in self.directory.exchange_changes().take() {
+            match changes {
+                ExchangeChange::Declared(exchange, reads) => self.declared(exchange, reads),
+                ExchangeChange::Begun(id, reads) => self.begun(id, reads),
+                ExchangeChange::Deleted(id) => self.deleted(id),
             }
         }
         self.search(now);

@@ -77,15 +77,15 @@ impl IdleQueues {
 
     /// Handles deadlines that have passed, and changes in the directory.
     pub fn on_deadline(&mut self, now: Now) {
-        let news = self.directory.idle_news().take();
-        for id in news.changed {
+        let changes = self.directory.idle_changes().take();
+        for id in changes.changed {
             if !self.schedule(id, now) {
                 // It was already unused for longer than its new time. As in RabbitMQ, the time starts with the change.
                 self.directory.queue(id).iter().for_each(|entry| entry.used(now));
                 self.schedule(id, now);
             }
         }
-        for id in news.left {
+        for id in changes.left {
             self.check(id, 0, now);
         }
         let mut asked = Vec::new();

@@ -1,6 +1,6 @@
 //! Login of a connection, and opening of its virtual host.
 
-use crate::connection::{Connection, Insider};
+use crate::connection::{Connection, InternalIdentity};
 use crate::convert::{name, refusal};
 use crate::directory::Directory;
 use crate::machine::{ADMINISTRATOR, AmqpAsk, FIRST_USER, IMPERSONATOR};
@@ -15,7 +15,7 @@ use polylogue_amqp_model::{User, exchange_topic};
 use polylogue_api::Token;
 use polylogue_auth::{
     Acl, AclFilter, AuthError, AuthErrorKind, Authority, Bearer, Claim, Decision, Grants, Jwt, Mechanism, Operation,
-    PasswordMark, Resource, ResourceKind, ScramCredential, ScramMechanism, ScramUser, Ticket, Turn,
+    PasswordFingerprint, Resource, ResourceKind, ScramCredential, ScramMechanism, ScramUser, Ticket, Turn,
 };
 use polylogue_router::{Argument, VhostId};
 use std::net::{IpAddr, Ipv4Addr};
@@ -55,7 +55,7 @@ fn bearer(authority: &dyn Authority, secret: &[u8]) -> Result<Bearer, AuthError>
 impl Directory {
     /// Returns a user who may log in with Kafka's protocol or at polylogue's own API: never the first one, whose password is public.
     fn user_outside_amqp(&self, name: &str) -> Option<Arc<User>> {
-        self.world().user(name).filter(|_| name != FIRST_USER).cloned()
+        self.metadata().user(name).filter(|_| name != FIRST_USER).cloned()
     }
 
     /// Whether this is the password of a user who may log in with Kafka's protocol or at polylogue's own API.
@@ -72,7 +72,7 @@ impl Directory {
 
     /// A mark of the password of a user who may log in at polylogue's own API: it changes with the password, and with a new user of the same name.
     #[must_use]
-    pub fn password_mark(&self, claim: &Claim<'_>) -> Option<PasswordMark> {
+    pub fn password_fingerprint(&self, claim: &Claim<'_>) -> Option<PasswordFingerprint> {
         let user = self.user_outside_amqp(claim.name)?;
         let hash = Some(&user.password.bytes).filter(|hash| !hash.is_empty());
         Some(hash.into_iter().chain(user.scram.iter().map(ScramCredential::salt)).cloned().collect())
@@ -81,7 +81,7 @@ impl Directory {
     /// Whether the first user, whose password is public, exists beside another administrator.
     #[must_use]
     pub fn has_guest_beside_administrator(&self) -> bool {
-        self.world().user(FIRST_USER).is_some() && self.has_administrator()
+        self.metadata().user(FIRST_USER).is_some() && self.has_administrator()
     }
 
     /// Whether a user is an administrator.
@@ -123,7 +123,7 @@ impl Directory {
     /// Whether there is an administrator other than the first user, who cannot log in remotely.
     #[must_use]
     pub fn has_administrator(&self) -> bool {
-        self.world().users().any(|user| user.name != FIRST_USER && user.has_tag(ADMINISTRATOR))
+        self.metadata().users().any(|user| user.name != FIRST_USER && user.has_tag(ADMINISTRATOR))
     }
 
     /// Users with SCRAM credentials, by name: those of `names`, or all.
@@ -133,10 +133,10 @@ impl Directory {
             let credentials = user.scram.iter().map(|one| (one.mechanism(), one.iterations())).collect();
             ScramUser { name: user.name.to_string(), credentials }
         };
-        let world = self.world();
+        let metadata = self.metadata();
         let found: Vec<_> = match names {
-            None => world.users().map(shown).collect(),
-            Some(names) => names.iter().filter_map(|name| world.user(name)).map(shown).collect(),
+            None => metadata.users().map(shown).collect(),
+            Some(names) => names.iter().filter_map(|name| metadata.user(name)).map(shown).collect(),
         };
         found.into_iter().filter(|user| !user.credentials.is_empty()).collect()
     }
@@ -144,10 +144,10 @@ impl Directory {
 
 impl Connection {
     /// Applies a fixed identity.
-    fn admit(&mut self, insider: Insider) -> amqp::Reply {
-        match insider {
-            Insider::User(name) => self.known(name),
-            Insider::Operator => {
+    fn admit(&mut self, identity: InternalIdentity) -> amqp::Reply {
+        match identity {
+            InternalIdentity::User(name) => self.known(name),
+            InternalIdentity::Operator => {
                 (self.is_operator, self.user) = (true, OPERATOR.into());
                 amqp::Reply::Authenticated { user: self.user.clone().into_bytes(), impersonator: true }
             }
@@ -184,8 +184,8 @@ impl Connection {
     }
 
     pub(crate) fn login(&mut self, token: Token, credentials: Credentials) -> Result<Option<amqp::Reply>, Refusal> {
-        if let Some(insider) = self.insider.clone() {
-            return Ok(Some(self.admit(insider)));
+        if let Some(identity) = self.identity.clone() {
+            return Ok(Some(self.admit(identity)));
         }
         let (user, password) = match credentials {
             Credentials::Password { user, password } => (user, password),
@@ -209,7 +209,7 @@ impl Connection {
 
     /// Returns the user of that name, if it may log in on this connection.
     fn user_who_may_log_in(&self, name: &str) -> Option<Arc<User>> {
-        self.directory.world().user(name).filter(|_| !self.is_guest_refused(name)).cloned()
+        self.directory.metadata().user(name).filter(|_| !self.is_guest_refused(name)).cloned()
     }
 
     /// Logs in with name and password, as soon as it is the attempt's turn.
@@ -341,7 +341,7 @@ impl Connection {
 
     /// Logs in a user.
     fn known(&mut self, name: ByteString) -> amqp::Reply {
-        let impersonator = self.directory.world().user(&name).is_some_and(|user| user.has_tag(IMPERSONATOR));
+        let impersonator = self.directory.metadata().user(&name).is_some_and(|user| user.has_tag(IMPERSONATOR));
         self.user = name;
         amqp::Reply::Authenticated { user: self.user.clone().into_bytes(), impersonator }
     }
@@ -349,7 +349,7 @@ impl Connection {
     pub(crate) fn open_vhost(&mut self, token: Token, vhost: &ShortStr) -> Result<Option<amqp::Reply>, Refusal> {
         let vhost = name(vhost)?;
         if self.is_operator {
-            let known = self.directory.world().vhost_named(&vhost).map(|vhost| vhost.id);
+            let known = self.directory.metadata().vhost_named(&vhost).map(|vhost| vhost.id);
             let id = known.ok_or_else(|| Refusal::no_vhost(vhost.as_bytes()))?;
             self.enter(id, vhost)?;
             self.entered(token);
@@ -383,8 +383,8 @@ impl Connection {
             client_properties: self.session.take_client_properties(),
             since_ms: self.now.wall_ms,
         };
-        let world = self.directory.world();
-        let check = |in_vhost, of_user| world.check_connections(&self.user, self.vhost, in_vhost, of_user);
+        let metadata = self.directory.metadata();
+        let check = |in_vhost, of_user| metadata.check_connections(&self.user, self.vhost, in_vhost, of_user);
         self.shown = Some(Entry::new(self.directory.entries(), who, check).map_err(refusal)?);
         Ok(())
     }

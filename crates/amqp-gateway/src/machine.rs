@@ -1,9 +1,9 @@
 //! The AMQP metadata as a state machine that the broker hosts.
 
 use crate::aligning::{Aligning, Answer};
+use crate::changes::ExchangeChange;
 use crate::directory::{Directory, queue_of, topic_of};
 use crate::management::View;
-use crate::news::ExchangeNews;
 use bytes::Bytes;
 use bytestring::ByteString;
 use polylogue_amqp_model::{
@@ -13,7 +13,7 @@ use polylogue_amqp_model::{
 };
 use polylogue_api::machine::Command as Boxed;
 use polylogue_api::{Caller, Catalog, CloseIf, Context, Effects, Proposal, StateMachine, TopicChange, TopicInfo};
-use polylogue_auth::{UsersAnswer, UsersAsk, UsersRefusal};
+use polylogue_auth::{UsersCommand, UsersRefusal, UsersReply};
 use polylogue_router::{Exchange, RouterEvent, VhostId};
 use polylogue_types::{PartitionId, TimestampMs};
 use std::any::Any;
@@ -164,7 +164,7 @@ impl AmqpMachine {
     /// Returns committed state. Copied at most once per change.
     fn view(&mut self) -> Arc<View> {
         let model = &self.model;
-        let view = || Arc::new(View { world: model.world().clone(), routes: model.routes().clone() });
+        let view = || Arc::new(View { metadata: model.metadata().clone(), routes: model.routes().clone() });
         self.view.get_or_insert_with(view).clone()
     }
 
@@ -252,20 +252,20 @@ impl AmqpMachine {
 
     /// Handles a command about users from a protocol that does not know this crate.
     fn handle_users(&mut self, caller: Caller, command: Boxed, effects: &mut Effects) {
-        let Ok(ask) = command.downcast::<UsersAsk>() else {
+        let Ok(ask) = command.downcast::<UsersCommand>() else {
             return effects.replies.push((caller, Box::new(())));
         };
         let (count, command) = match *ask {
-            UsersAsk::AlterScram(parts) => (parts.len(), Command::AlterScram(parts)),
-            UsersAsk::CreateAcls(acls) => (acls.len(), Command::CreateAcls(acls)),
-            UsersAsk::DeleteAcls(filters) => (filters.len(), Command::DeleteAcls(filters)),
-            UsersAsk::AlterQuotas(parts) => (parts.len(), Command::AlterQuotas(parts)),
+            UsersCommand::AlterScram(parts) => (parts.len(), Command::AlterScram(parts)),
+            UsersCommand::CreateAcls(acls) => (acls.len(), Command::CreateAcls(acls)),
+            UsersCommand::DeleteAcls(filters) => (filters.len(), Command::DeleteAcls(filters)),
+            UsersCommand::AlterQuotas(parts) => (parts.len(), Command::AlterQuotas(parts)),
         };
         let (record, answer) = match self.model.plan(&ModelCaller::broker(), &command, [0; 16]) {
-            Ok(Plan { record, reply: Reply::Each(results), .. }) => (record, UsersAnswer::Each(results)),
-            Ok(Plan { record, reply: Reply::DeletedAcls(results), .. }) => (record, UsersAnswer::Deleted(results)),
-            Ok(_) => (None, UsersAnswer::Each(vec![Ok(()); count])),
-            Err(why) => (None, UsersAnswer::Each(vec![Err(UsersRefusal::Refused(why.text)); count])),
+            Ok(Plan { record, reply: Reply::Each(results), .. }) => (record, UsersReply::Each(results)),
+            Ok(Plan { record, reply: Reply::DeletedAcls(results), .. }) => (record, UsersReply::Deleted(results)),
+            Ok(_) => (None, UsersReply::Each(vec![Ok(()); count])),
+            Err(why) => (None, UsersReply::Each(vec![Err(UsersRefusal::Refused(why.text)); count])),
         };
         let reply: (Caller, Box<dyn Any + Send>) = (caller, Box::new(answer));
         match record {
@@ -278,7 +278,7 @@ impl AmqpMachine {
     fn notify_federation(&mut self, event: &Event) {
         let matters = match event {
             Event::Parameter(_, component, ..) if component == UPSTREAM => {
-                self.federated = self.model.world().parameters().any(|(_, component, ..)| *component == UPSTREAM);
+                self.federated = self.model.metadata().parameters().any(|(_, component, ..)| *component == UPSTREAM);
                 true
             }
             Event::Parameter(_, component, ..) => self.federated && component == UPSTREAM_SET,
@@ -290,7 +290,7 @@ impl AmqpMachine {
             _ => false,
         };
         if matters {
-            self.directory.federation_news().update(|()| ());
+            self.directory.federation_changes().update(|()| ());
         }
     }
 
@@ -320,15 +320,19 @@ impl AmqpMachine {
             Event::PermissionsChanged(..) | Event::VhostSet(_) | Event::VhostRemoved(_) => self.rights_changed = true,
             Event::GlobalParameter(name, _) if name == CLUSTER_NAME => self.update_cluster_name(),
             Event::TopicReadsBegun(exchange) => {
-                let reads = self.model.world().topic_reads(exchange).collect();
-                self.directory.exchange_news().update(|news| news.push(ExchangeNews::Begun(exchange, reads)));
+                let reads = self.model.metadata().topic_reads(exchange).collect();
+                self.directory
+                    .exchange_changes()
+                    .update(|changes| changes.push(ExchangeChange::Begun(exchange, reads)));
             }
-            Event::Parameter(_, component, ..) if component == SHOVEL => self.directory.shovel_news().update(|()| ()),
+            Event::Parameter(_, component, ..) if component == SHOVEL => {
+                self.directory.shovel_changes().update(|()| ())
+            }
             Event::Router(RouterEvent::ExchangeDeclared(exchange)) => self.notify_exchange(&exchange),
             Event::Router(RouterEvent::ExchangeDeleted(exchange, _))
                 if exchange_topic(&exchange.arguments).is_some() =>
             {
-                self.directory.exchange_news().update(|news| news.push(ExchangeNews::Deleted(exchange.id)));
+                self.directory.exchange_changes().update(|changes| changes.push(ExchangeChange::Deleted(exchange.id)));
             }
             _ => {}
         }
@@ -336,32 +340,34 @@ impl AmqpMachine {
 
     /// Shovels and federation links run with the rights of their authors, whose administrator tag may have changed.
     fn notify_authors_changed(&self) {
-        if self.model.world().parameters().any(|(_, component, ..)| *component == SHOVEL) {
-            self.directory.shovel_news().update(|()| ());
+        if self.model.metadata().parameters().any(|(_, component, ..)| *component == SHOVEL) {
+            self.directory.shovel_changes().update(|()| ());
         }
         if self.federated {
-            self.directory.federation_news().update(|()| ());
+            self.directory.federation_changes().update(|()| ());
         }
     }
 
     fn update_cluster_name(&self) {
-        let name = self.model.world().global(CLUSTER_NAME).map(Json::value);
+        let name = self.model.metadata().global(CLUSTER_NAME).map(Json::value);
         self.directory.set_cluster_name(name.and_then(|name| name.as_str().map(str::to_owned)));
     }
 
     /// Notifies [`crate::FromTopics`] of an exchange that names a topic.
     fn notify_exchange(&self, exchange: &Arc<Exchange>) {
         if exchange_topic(&exchange.arguments).is_some() {
-            let reads = self.model.world().topic_reads(exchange.id).collect();
-            self.directory.exchange_news().update(|news| news.push(ExchangeNews::Declared(exchange.clone(), reads)));
+            let reads = self.model.metadata().topic_reads(exchange.id).collect();
+            self.directory
+                .exchange_changes()
+                .update(|changes| changes.push(ExchangeChange::Declared(exchange.clone(), reads)));
         }
     }
 
     /// Schedules the commands of a start: the first user and virtual host, and the removal of non-durable objects.
     fn begin(&mut self, context: &Context<'_>, in_ms: u64) {
         self.start.clear();
-        let world = self.model.world();
-        if world.vhosts().len() == 0 && world.users().len() == 0 {
+        let metadata = self.model.metadata();
+        if metadata.vhosts().len() == 0 && metadata.users().len() == 0 {
             self.start.push(match self.makes_guest {
                 true => Command::Bootstrap(AmqpMachine::first_user(context.random)),
                 false => Command::PutVhost(default_vhost()),
@@ -449,7 +455,7 @@ impl StateMachine for AmqpMachine {
         events.into_iter().for_each(|event| self.update_directory(event));
         self.model.publish();
         if std::mem::take(&mut self.rights_changed) {
-            self.directory.rights_changed(self.model.world().clone());
+            self.directory.rights_changed(self.model.metadata().clone());
         }
         // No other command is proposed before.
         if self.starting > 0 {
@@ -469,18 +475,18 @@ impl StateMachine for AmqpMachine {
         self.view = None;
         self.model.on_ready();
         self.model.publish();
-        for queue in self.model.world().queues() {
-            let settings = self.model.world().effective(queue).settings;
+        for queue in self.model.metadata().queues() {
+            let settings = self.model.metadata().effective(queue).settings;
             self.directory.set(queue.clone(), settings);
         }
         self.model.routes().exchanges().iter().for_each(|exchange| self.notify_exchange(exchange));
-        self.federated = self.model.world().parameters().any(|(_, component, ..)| *component == UPSTREAM);
+        self.federated = self.model.metadata().parameters().any(|(_, component, ..)| *component == UPSTREAM);
         self.update_cluster_name();
         self.aligning.check_all(&self.model);
         self.dead_topics.clear();
         self.rights_changed = false;
-        self.directory.fill_book(self.model.world());
-        self.directory.rights_changed(self.model.world().clone());
+        self.directory.fill_book(self.model.metadata());
+        self.directory.rights_changed(self.model.metadata().clone());
         self.begin(context, 0);
     }
 
@@ -526,8 +532,9 @@ impl StateMachine for AmqpMachine {
             self.start.extend(gone.map(Command::OwnerGone));
         }
         let left = context.catalog.topics();
-        let gone =
-            left.iter().filter(|topic| queue_of(&topic.name).is_some_and(|id| self.model.world().queue(id).is_none()));
+        let gone = left
+            .iter()
+            .filter(|topic| queue_of(&topic.name).is_some_and(|id| self.model.metadata().queue(id).is_none()));
         self.dead_topics.extend(gone.map(|topic| topic.name.to_string()));
         for command in std::mem::take(&mut self.start) {
             self.plan(&self.at_home(ModelCaller::broker()), command, context, None, effects);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   server ── request::Request ──▶ Principal ── api::Request ──▶ broker
-//!   server ◀── Said ────────────── Principal ◀── api::Reply ────┘
+//!   server ◀── PrincipalOutput ────────────── Principal ◀── api::Reply ────┘
 //! ```
 //!
 //! A [`Principal`] is a [`Connection`] without a session: output for the session is returned to the caller instead. Changes that AMQP clients cannot
@@ -15,7 +15,7 @@ use crate::machine::AmqpAsk;
 use crate::publish::UNANSWERED_BYTES_MAX;
 use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp, ChannelRef};
-use polylogue_amqp_model::{Caller, Command, QueueSettings, World};
+use polylogue_amqp_model::{Caller, Command, Metadata, QueueSettings};
 use polylogue_api::{Catalog, Event, MachineId, NewTopic, Now, PublishError, Reply, Request, Token};
 use polylogue_auth::Grants;
 use polylogue_router::{Definitions, QueueId, VhostId};
@@ -33,14 +33,14 @@ const TOPICS_PER_REQUEST: usize = 1_000;
 #[derive(Clone, Debug)]
 pub struct View {
     /// Virtual hosts, users, queues, policies and so on.
-    pub world: World,
+    pub metadata: Metadata,
     /// Exchanges and bindings.
     pub routes: Definitions,
 }
 
 /// An output of a principal.
 #[derive(Debug)]
-pub enum Said {
+pub enum PrincipalOutput {
     /// A reply to a request.
     Reply(amqp::Reply),
     /// A delivered or returned message, or the close of the channel.
@@ -117,7 +117,7 @@ impl Principal {
         self
     }
 
-    /// Makes a request. A request with a reply gets one [`Said::Reply`], in order; a publish with a sequence number gets its outcome.
+    /// Makes a request. A request with a reply gets one [`PrincipalOutput::Reply`], in order; a publish with a sequence number gets its outcome.
     pub fn ask(&mut self, request: amqp::Request) {
         self.inner.begin(0, request);
         self.inner.proceed();
@@ -181,7 +181,7 @@ impl Principal {
     }
 
     /// Returns the next output.
-    pub fn poll_said(&mut self) -> Option<Said> {
+    pub fn poll_output(&mut self) -> Option<PrincipalOutput> {
         self.inner.captured.as_mut()?.pop_front()
     }
 }
@@ -223,7 +223,7 @@ impl Directory {
     /// create.
     #[must_use]
     pub fn missing_topics(&self, view: &View, catalog: &dyn Catalog) -> Vec<NewTopic> {
-        let missing = view.world.queues().filter_map(|queue| {
+        let missing = view.metadata.queues().filter_map(|queue| {
             let entry = self.queue(queue.id)?;
             if entry.partition(catalog).is_some() {
                 return None;

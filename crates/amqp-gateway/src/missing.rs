@@ -47,7 +47,7 @@ impl MissingTopics {
     /// Handles deadlines that have passed, and changes in the directory.
     pub fn on_deadline(&mut self, now: Now) {
         let look_ms = now.monotonic_ms + CHECK_MS;
-        self.due.extend(self.directory.queue_news().take().into_iter().map(|id| (look_ms, id)));
+        self.due.extend(self.directory.queue_changes().take().into_iter().map(|id| (look_ms, id)));
         while let Some((_, id)) = self.due.pop_front_if(|(at, _)| *at <= now.monotonic_ms) {
             // It may have been deleted meanwhile.
             let Some(entry) = self.directory.queue(id) else { continue };

@@ -241,7 +241,7 @@ impl Connection {
 
     fn open_channel(&mut self, channel: ChannelRef) -> Result<(), Refusal> {
         if let Some(shown) = &self.shown {
-            let user_max = self.directory.world().user(&self.user).and_then(|user| user.channels_max);
+            let user_max = self.directory.metadata().user(&self.user).and_then(|user| user.channels_max);
             let opened = shown.opened(channel, user_max, self.settings.channels_max);
             opened.map_err(|full| match full {
                 ChannelLimit::User(max) => Refusal::too_many_channels_of_user(&self.user, max),

@@ -4,7 +4,7 @@ use crate::connection::Connection;
 use crate::convert::View;
 use crate::counts::Count;
 use crate::flow::{Amount, Flow};
-use crate::management::Said;
+use crate::management::PrincipalOutput;
 use crate::message::{Hidden, store};
 use crate::operation::Waits;
 use crate::pace::Pace;
@@ -341,7 +341,7 @@ impl Connection {
     pub(crate) fn rejected(&mut self, channel: ChannelRef, first: u64, last: u64, why: PublishError) {
         self.tally.settled(last - first + 1, false);
         match &mut self.captured {
-            Some(captured) => captured.push_back(Said::Rejected { first, last, why }),
+            Some(captured) => captured.push_back(PrincipalOutput::Rejected { first, last, why }),
             None => self.event(amqp::Event::Rejected { channel, first, last }),
         }
     }
@@ -435,10 +435,10 @@ impl Connection {
         }
         if !self.allowed.1.contains_key(publish.exchange.as_ref()) {
             let name = crate::convert::name(&publish.exchange)?;
-            let world = self.directory.world();
+            let metadata = self.directory.metadata();
             let grants = self.grants();
             let subject = Subject { user: &self.user, grants: grants.as_deref() };
-            let checked = world.check(subject, self.vhost, Access::Write, Resource::Exchange, &name);
+            let checked = metadata.check(subject, self.vhost, Access::Write, Resource::Exchange, &name);
             checked.map_err(crate::convert::refusal)?;
             // Otherwise made-up names of missing exchanges would take unlimited memory.
             if self.allowed.1.len() >= ALLOWED_MAX {
@@ -452,14 +452,14 @@ impl Connection {
     /// Checks that the user may publish with the message's keys, those of CC and BCC included, to a topic exchange.
     fn check_topics(&self, publish: &Publish) -> Result<(), Refusal> {
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Refusal::malformed_utf8());
-        let (name, world) = (text(publish.exchange.as_ref())?, self.directory.world());
-        let is_asked = self.token.is_some() || world.topic_permission(self.vhost, &self.user, name).is_some();
+        let (name, metadata) = (text(publish.exchange.as_ref())?, self.directory.metadata());
+        let is_asked = self.token.is_some() || metadata.topic_permission(self.vhost, &self.user, name).is_some();
         if !self.is_operator && is_asked {
             let grants = self.grants();
             let subject = Subject { user: &self.user, grants: grants.as_deref() };
             let more = publish.cc.iter().chain(&publish.bcc).map(Bytes::as_ref);
             for key in std::iter::once(publish.routing_key.as_ref()).chain(more) {
-                let checked = world.check_topic(subject, self.vhost, Access::Write, name, text(key)?, None);
+                let checked = metadata.check_topic(subject, self.vhost, Access::Write, name, text(key)?, None);
                 checked.map_err(crate::convert::refusal)?;
             }
         }
@@ -585,9 +585,13 @@ mod tests {
             matches!(
                 captured[..],
                 [
-                    Said::Event(amqp::Event::Confirmed { first: 1, last: 2, .. }),
-                    Said::Rejected { first: 3, last: 3, why: PublishError::QueueFull },
-                    Said::Rejected { first: 4, last: 4, why: PublishError::Unavailable(Unavailable::StorageFull) }
+                    PrincipalOutput::Event(amqp::Event::Confirmed { first: 1, last: 2, .. }),
+                    PrincipalOutput::Rejected { first: 3, last: 3, why: PublishError::QueueFull },
+                    PrincipalOutput::Rejected {
+                        first: 4,
+                        last: 4,
+                        why: PublishError::Unavailable(Unavailable::StorageFull)
+                    }
                 ]
             ),
             "{captured:?}"

@@ -99,7 +99,7 @@ mod tests {
     use crate::connection::Connection;
     use crate::convert::topic_config;
     use crate::machine::AmqpAnswer;
-    use crate::management::Said;
+    use crate::management::PrincipalOutput;
     use crate::message::store;
     use crate::operation::{Then, Waits};
     use crate::testing::{Topics, World};
@@ -159,7 +159,7 @@ mod tests {
         connection.begin(1, amqp::Request::OpenChannel(CHANNEL));
         assert!(matches!(
             connection.captured.as_mut().and_then(VecDeque::pop_front),
-            Some(Said::Reply(amqp::Reply::Done))
+            Some(PrincipalOutput::Reply(amqp::Reply::Done))
         ));
         connection
     }
@@ -178,7 +178,8 @@ mod tests {
     }
 
     fn found(world: &World, connection: &mut Connection, then: Then) {
-        let queue = world.machine.model().world().queues().find(|queue| &*queue.name == "s").expect("declared").clone();
+        let queue =
+            world.machine.model().metadata().queues().find(|queue| &*queue.name == "s").expect("declared").clone();
         let answer = AmqpAnswer::Queue(queue);
         connection.resume(Waits::Found(2, then), Reply::Machine(Ok(Box::new(answer))));
     }
@@ -186,7 +187,7 @@ mod tests {
     fn refused(connection: &mut Connection) -> (u16, String) {
         assert!(connection.poll_request().is_none());
         match connection.captured.as_mut().and_then(VecDeque::pop_front) {
-            Some(Said::Reply(amqp::Reply::Refused(why))) => (why.code.number(), why.text),
+            Some(PrincipalOutput::Reply(amqp::Reply::Refused(why))) => (why.code.number(), why.text),
             other => panic!("{other:?}"),
         }
     }
@@ -219,7 +220,7 @@ mod tests {
         });
         connection.on_event(Event::Deliver(deliveries.collect()), Now::default());
         let captured = connection.captured.as_mut().map(std::mem::take).unwrap_or_default();
-        let Some(Said::Event(amqp::Event::Deliver { deliveries, .. })) = captured.back() else {
+        let Some(PrincipalOutput::Event(amqp::Event::Deliver { deliveries, .. })) = captured.back() else {
             panic!("{captured:?}")
         };
         for (delivery, offset) in deliveries.iter().zip([6, 7]) {
@@ -279,7 +280,7 @@ mod tests {
         let mut world = World::new();
         world.queue("s", json!({"x-queue-type": "stream", "x-max-age": "2h", "x-max-length-bytes": 1000}));
         let kept = |world: &World| {
-            let queue = world.machine.model().world().queues().next().expect("declared").clone();
+            let queue = world.machine.model().metadata().queues().next().expect("declared").clone();
             let config = topic_config(&queue, &world.directory.queue(queue.id).expect("known").settings);
             assert_eq!(config.queue.map(|queue| queue.mode), Some(ConsumerMode::Readers));
             (config.retention_ms, config.retention_bytes)

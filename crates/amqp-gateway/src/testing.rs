@@ -99,7 +99,7 @@ impl World {
         machine.on_deadline(&context(), &mut effects);
         let mut world = World { machine, directory, vhost: VhostId(0) };
         world.commit(effects);
-        world.vhost = world.machine.model().world().vhosts().next().expect("the first one").id;
+        world.vhost = world.machine.model().metadata().vhosts().next().expect("the first one").id;
         world
     }
 

@@ -113,7 +113,7 @@ impl ToTopics {
 
     /// Handles deadlines that have passed, and changes in the directory.
     pub fn on_deadline(&mut self, now: Now) {
-        for id in self.directory.topic_news().take() {
+        for id in self.directory.topic_changes().take() {
             let Some(entry) = self.directory.queue(id) else { continue };
             match self.links.get_mut(&id) {
                 Some(link) => link.entry = entry,

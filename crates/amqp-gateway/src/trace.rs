@@ -92,7 +92,7 @@ fn array<'t>(texts: impl Iterator<Item = &'t [u8]>) -> Bytes {
 impl Connection {
     /// Whether copies are made for this client.
     fn is_traced(&self) -> bool {
-        self.directory.world().vhost(self.vhost).is_some_and(|vhost| vhost.tracing)
+        self.directory.metadata().vhost(self.vhost).is_some_and(|vhost| vhost.tracing)
     }
 
     /// The client has published a message.

@@ -210,7 +210,7 @@ impl Connection {
             _ => return Vec::new(),
         };
         let name = crate::convert::name(name).unwrap_or_default();
-        self.directory.world().slow_matches_of_name(self.vhost, &name)
+        self.directory.metadata().slow_matches_of_name(self.vhost, &name)
     }
 
     /// Runs matches, on a worker thread; when all are done, the declaration continues. Returns whether it did not have to pause.

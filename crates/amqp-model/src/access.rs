@@ -17,9 +17,9 @@
 //! does not match. Topic permissions restrict: without one, all routing keys are allowed.
 
 use crate::error::{Code, Named, Refused, Resource};
+use crate::metadata::Metadata;
 use crate::pattern::matches_expanded;
 use crate::user::Subject;
-use crate::world::World;
 use polylogue_auth::Access;
 use polylogue_router::VhostId;
 
@@ -28,7 +28,7 @@ fn permission_name(resource: Resource, name: &str) -> &str {
     if resource == Resource::Exchange && name.is_empty() { "amq.default" } else { name }
 }
 
-impl World {
+impl Metadata {
     /// Checks that a user may open a virtual host (`connection.open`).
     ///
     /// # Errors

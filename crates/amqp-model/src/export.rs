@@ -3,12 +3,12 @@
 //! As in RabbitMQ, objects that cannot be declared again are left out: exclusive queues, internal exchanges, the default exchange and those whose
 //! names begin with `amq.`, global parameters whose names begin with `internal`.
 
+use crate::metadata::Metadata;
 use crate::policy::{OPERATOR_POLICY, Policy};
 use crate::queue::{Queue, RESERVED_PREFIX};
 use crate::table::json_of_arguments;
 use crate::user::{Permission, TopicPermission};
 use crate::vhost::{VHOST_LIMITS, Vhost};
-use crate::world::World;
 use polylogue_router::{Binding, Definitions as Routes, Destination, Exchange, VhostId};
 use serde_json::{Map, Value, json};
 
@@ -23,19 +23,19 @@ pub struct Product {
 
 /// Exports all definitions, or those of one virtual host (whose items then do not name it).
 #[must_use]
-pub fn export(world: &World, routes: &Routes, vhost: Option<VhostId>, product: &Product) -> Value {
+pub fn export(metadata: &Metadata, routes: &Routes, vhost: Option<VhostId>, product: &Product) -> Value {
     let mut root = Map::new();
     let version = Value::from(product.version.clone());
     root.insert("rabbit_version".to_owned(), version.clone());
     root.insert("rabbitmq_version".to_owned(), version.clone());
     root.insert("product_name".to_owned(), Value::from("RabbitMQ"));
     root.insert("product_version".to_owned(), version);
-    match vhost.and_then(|id| world.vhost(id)) {
+    match vhost.and_then(|id| metadata.vhost(id)) {
         Some(vhost) => of_one(vhost, &mut root),
-        None => of_all(world, product, &mut root),
+        None => of_all(metadata, product, &mut root),
     }
     let here = |of: VhostId| vhost.is_none_or(|only| only == of);
-    let name = |of: VhostId| world.vhost_name(of);
+    let name = |of: VhostId| metadata.vhost_name(of);
     let item = |of: VhostId, mut item: Value| {
         if let (None, Value::Object(map)) = (vhost, &mut item) {
             map.insert("vhost".to_owned(), Value::from(name(of)));
@@ -45,13 +45,13 @@ pub fn export(world: &World, routes: &Routes, vhost: Option<VhostId>, product: &
     let mut put = |section: &str, items: Vec<Value>| _ = root.insert(section.to_owned(), Value::Array(items));
 
     let mut parameters: Vec<Value> = Vec::new();
-    for (of, component, name, value) in world.parameters().filter(|(of, ..)| here(*of)) {
+    for (of, component, name, value) in metadata.parameters().filter(|(of, ..)| here(*of)) {
         let value = json!({"component": &**component, "name": &**name, "value": value.value()});
         parameters.push(item(of, value));
     }
-    let operator = world.policies().filter(|policy| policy.operator && here(policy.vhost));
+    let operator = metadata.policies().filter(|policy| policy.operator && here(policy.vhost));
     parameters.extend(operator.map(|policy| item(policy.vhost, operator_policy(policy))));
-    for vhost in world.vhosts().filter(|vhost| here(vhost.id)) {
+    for vhost in metadata.vhosts().filter(|vhost| here(vhost.id)) {
         let limits = limits_of(vhost);
         if limits.as_object().is_some_and(|limits| !limits.is_empty()) {
             let value = json!({"component": VHOST_LIMITS, "name": "limits", "value": limits});
@@ -59,9 +59,9 @@ pub fn export(world: &World, routes: &Routes, vhost: Option<VhostId>, product: &
         }
     }
     put("parameters", parameters);
-    let policies = world.policies().filter(|policy| !policy.operator && here(policy.vhost));
+    let policies = metadata.policies().filter(|policy| !policy.operator && here(policy.vhost));
     put("policies", policies.map(|policy| item(policy.vhost, policy_item(policy))).collect());
-    let queues = world.queues().filter(|queue| queue.owner.is_none() && here(queue.vhost));
+    let queues = metadata.queues().filter(|queue| queue.owner.is_none() && here(queue.vhost));
     put("queues", queues.map(|queue| item(queue.vhost, queue_item(queue))).collect());
     let exchanges = routes.exchanges();
     let exchanges = exchanges.iter().filter(|exchange| here(exchange.vhost) && is_exported(exchange));
@@ -85,12 +85,12 @@ fn of_one(vhost: &Vhost, root: &mut Map<String, Value>) {
     }
 }
 
-fn of_all(world: &World, product: &Product, root: &mut Map<String, Value>) {
+fn of_all(metadata: &Metadata, product: &Product, root: &mut Map<String, Value>) {
     let cluster = &product.cluster_name;
     root.insert("rabbitmq_definition_format".to_owned(), Value::from("cluster"));
     root.insert("original_cluster_name".to_owned(), Value::from(cluster.clone()));
     root.insert("explanation".to_owned(), Value::from(format!("Definitions of cluster '{cluster}'")));
-    let users = world.users().map(|user| {
+    let users = metadata.users().map(|user| {
         let limits = [("max-connections", user.connections_max), ("max-channels", user.channels_max)];
         json!({
             "name": &*user.name,
@@ -101,24 +101,24 @@ fn of_all(world: &World, product: &Product, root: &mut Map<String, Value>) {
         })
     });
     root.insert("users".to_owned(), users.collect());
-    root.insert("vhosts".to_owned(), world.vhosts().map(|vhost| vhost_item(vhost)).collect());
+    root.insert("vhosts".to_owned(), metadata.vhosts().map(|vhost| vhost_item(vhost)).collect());
     let permissions =
-        world.permissions().map(|(vhost, user, permission)| permission_item(world, vhost, user, permission));
+        metadata.permissions().map(|(vhost, user, permission)| permission_item(metadata, vhost, user, permission));
     root.insert("permissions".to_owned(), permissions.collect());
-    let topics = world.topic_permissions();
-    let topics = topics.map(|(vhost, user, exchange, one)| topic_permission_item(world, vhost, user, exchange, one));
+    let topics = metadata.topic_permissions();
+    let topics = topics.map(|(vhost, user, exchange, one)| topic_permission_item(metadata, vhost, user, exchange, one));
     root.insert("topic_permissions".to_owned(), topics.collect());
-    let globals = world.globals().filter(|(name, _)| !name.starts_with("internal"));
+    let globals = metadata.globals().filter(|(name, _)| !name.starts_with("internal"));
     let globals = globals.map(|(name, value)| json!({"name": &**name, "value": value.value()}));
     root.insert("global_parameters".to_owned(), globals.collect());
 }
 
 /// A permission as definitions and the management API show it.
 #[must_use]
-pub fn permission_item(world: &World, vhost: VhostId, user: &str, permission: &Permission) -> Value {
+pub fn permission_item(metadata: &Metadata, vhost: VhostId, user: &str, permission: &Permission) -> Value {
     json!({
         "user": user,
-        "vhost": world.vhost_name(vhost),
+        "vhost": metadata.vhost_name(vhost),
         "configure": &**permission.configure.text(),
         "write": &**permission.write.text(),
         "read": &**permission.read.text(),
@@ -128,7 +128,7 @@ pub fn permission_item(world: &World, vhost: VhostId, user: &str, permission: &P
 /// A topic permission as definitions and the management API show it.
 #[must_use]
 pub fn topic_permission_item(
-    world: &World,
+    metadata: &Metadata,
     vhost: VhostId,
     user: &str,
     exchange: &str,
@@ -136,7 +136,7 @@ pub fn topic_permission_item(
 ) -> Value {
     json!({
         "user": user,
-        "vhost": world.vhost_name(vhost),
+        "vhost": metadata.vhost_name(vhost),
         "exchange": exchange,
         "write": &**permission.write.text(),
         "read": &**permission.read.text(),

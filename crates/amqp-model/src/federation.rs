@@ -11,9 +11,9 @@
 
 use crate::fields::{LinkError, map_of};
 use crate::json::Json;
+use crate::metadata::Metadata;
 use crate::pattern::Pattern;
 use crate::upstream::{MEMBER, UPSTREAM, UPSTREAM_PATTERN, UPSTREAM_SET, Upstream};
-use crate::world::World;
 use bytestring::ByteString;
 use polylogue_router::VhostId;
 use serde_json::{Map, Value};
@@ -40,10 +40,10 @@ pub struct NamedUpstream {
 
 /// Returns the upstreams that a policy with these keys names. Missing upstreams are left out; unsupported ones are returned with an error.
 #[must_use]
-pub fn upstreams(world: &World, vhost: VhostId, keys: &Map<String, Value>) -> Vec<NamedUpstream> {
+pub fn upstreams(metadata: &Metadata, vhost: VhostId, keys: &Map<String, Value>) -> Vec<NamedUpstream> {
     let text = |key: &str| keys.get(key).and_then(Value::as_str);
     let all = || {
-        let all = world.parameters().filter(|(of, component, ..)| *of == vhost && *component == UPSTREAM);
+        let all = metadata.parameters().filter(|(of, component, ..)| *of == vhost && *component == UPSTREAM);
         all.map(|(_, _, name, _)| name.clone())
     };
     let none = Map::new;
@@ -57,8 +57,8 @@ pub fn upstreams(world: &World, vhost: VhostId, keys: &Map<String, Value>) -> Ve
         all().map(|name| (name, none())).collect()
     } else if let Some(set) = text(UPSTREAM_SET) {
         let (component, set) = (UPSTREAM_SET.into(), set.into());
-        set_author = Some(world.parameter_author(vhost, &component, &set).cloned());
-        let set = world.parameter(vhost, &component, &set).map(Json::value);
+        set_author = Some(metadata.parameter_author(vhost, &component, &set).cloned());
+        let set = metadata.parameter(vhost, &component, &set).map(Json::value);
         let members = if let Some(Value::Array(members)) = set { members } else { Vec::new() };
         let fields = members.iter().filter_map(map_of);
         fields.filter_map(|fields| Some((fields.get(MEMBER)?.as_str()?.into(), fields))).collect()
@@ -66,13 +66,13 @@ pub fn upstreams(world: &World, vhost: VhostId, keys: &Map<String, Value>) -> Ve
         Vec::new()
     };
     let one = |(name, mut fields): (ByteString, Map<String, Value>)| {
-        let upstream = world.parameter(vhost, &UPSTREAM.into(), &name)?.value();
+        let upstream = metadata.parameter(vhost, &UPSTREAM.into(), &name)?.value();
         fields.remove(MEMBER);
         for (field, value) in map_of(&upstream)? {
             fields.entry(field).or_insert(value);
         }
         let upstream = Upstream::parse(&name, &Value::Object(fields));
-        let author = world.parameter_author(vhost, &UPSTREAM.into(), &name).cloned();
+        let author = metadata.parameter_author(vhost, &UPSTREAM.into(), &name).cloned();
         Some(NamedUpstream { name, upstream, authors: std::iter::once(author).chain(set_author.clone()).collect() })
     };
     members.into_iter().filter_map(one).collect()

@@ -6,12 +6,12 @@
 use crate::change::{Change, Key, ROUTER_CHUNK, decode, encode};
 use crate::command::{Caller, Command, DeleteQueue, Event, Limits, Reply};
 use crate::error::{Code, Named, Refused, Resource};
+use crate::metadata::{Effect, Effects, Metadata};
 use crate::plan::{About, Draft, check_command, deletable, refused};
 use crate::policy::Policy;
 use crate::queue::{Queue, check_exclusive};
 use crate::realign::Realign;
 use crate::settings::Effective;
-use crate::world::{Effect, Effects, World};
 use bytes::Bytes;
 use polylogue_auth::Access;
 use polylogue_router::{Exchange, Kind, Proposed, Router, RouterEvent, SharedRouter, VhostId};
@@ -40,8 +40,8 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Model {
     limits: Limits,
-    pub(crate) applied: World,
-    tail: World,
+    pub(crate) applied: Metadata,
+    tail: Metadata,
     router: Router,
     /// Records that were proposed and not yet applied.
     in_flight: u64,
@@ -68,8 +68,8 @@ impl Model {
     pub fn new(limits: Limits) -> Model {
         Model {
             limits,
-            applied: World::default(),
-            tail: World::default(),
+            applied: Metadata::default(),
+            tail: Metadata::default(),
             router: Router::new(limits.router),
             in_flight: 0,
             live: false,
@@ -80,13 +80,13 @@ impl Model {
 
     /// Returns the committed state, except exchanges and bindings.
     #[must_use]
-    pub fn world(&self) -> &World {
+    pub fn metadata(&self) -> &Metadata {
         &self.applied
     }
 
     /// Returns the state as it will be when all proposals are committed.
     #[must_use]
-    pub fn proposed(&self) -> &World {
+    pub fn proposed(&self) -> &Metadata {
         &self.tail
     }
 

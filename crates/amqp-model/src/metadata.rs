@@ -1,7 +1,7 @@
 //! The AMQP metadata except exchanges and bindings: virtual hosts, users and permissions, parameters, policies, queues.
 //!
 //! There are two instances: the committed state, and the state as it will be when all proposals are committed. They share their contents. Both change
-//! only by [`World::apply`], which never fails: changing a missing object does nothing.
+//! only by [`Metadata::apply`], which never fails: changing a missing object does nothing.
 
 use crate::change::{Change, Key, READS_BEGUN};
 use crate::json::Json;
@@ -67,9 +67,9 @@ impl Effects {
     }
 }
 
-/// See the module.
+/// One state of the metadata. Cloning shares the contents.
 #[derive(Clone, Default, PartialEq, Debug)]
-pub struct World {
+pub struct Metadata {
     vhosts: BTreeMap<VhostId, Arc<Vhost>>,
     vhost_names: BTreeMap<ByteString, VhostId>,
     users: BTreeMap<ByteString, Arc<User>>,
@@ -90,7 +90,7 @@ pub struct World {
     pub(crate) next_queue: u64,
 }
 
-impl World {
+impl Metadata {
     /// Returns a virtual host by its id.
     #[must_use]
     pub fn vhost(&self, id: VhostId) -> Option<&Arc<Vhost>> {

@@ -5,8 +5,8 @@
 //! uses them.
 
 use crate::command::Command;
+use crate::metadata::Metadata;
 use crate::pattern::Pattern;
-use crate::world::World;
 use bytestring::ByteString;
 use polylogue_router::{Definitions as Routes, VhostId};
 use serde_json::Value;
@@ -28,7 +28,7 @@ impl SlowMatch {
     }
 }
 
-impl World {
+impl Metadata {
     /// Returns the slow matches that checking and applying a command will need. Usually empty.
     #[must_use]
     pub fn slow_matches(&self, routes: &Routes, command: &Command) -> Vec<SlowMatch> {

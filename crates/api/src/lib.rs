@@ -18,7 +18,7 @@ pub use catalog::{Catalog, ClusterInfo, PartitionInfo, TopicInfo};
 pub use config::{Cleanup, Compression, Durability, TimestampKind, TopicConfig};
 pub use log::*;
 pub use machine::{
-    Caller, CloseIf, Context, Effects, MachineId, MachineReply, NoQueues, Proposal, QueueDoors, StateMachine,
+    Caller, CloseIf, Context, Effects, MachineId, MachineReply, NoQueues, Proposal, QueueCloser, StateMachine,
 };
 pub use partitions::*;
 pub use queues::*;

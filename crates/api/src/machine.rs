@@ -45,7 +45,7 @@ pub struct CloseIf {
 ///
 /// A closed queue accepts no consumers, so that none attaches between the check and the record. Messages are still published to it and
 /// are deleted with it. This is soft state: it ends when the queue is deleted, and when the machines' writer is lost.
-pub trait QueueDoors: Sync + Debug {
+pub trait QueueCloser: Sync + Debug {
     /// Closes a queue if the conditions hold, atomically; returns its counts. An unknown queue has none.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ pub trait QueueDoors: Sync + Debug {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoQueues;
 
-impl QueueDoors for NoQueues {
+impl QueueCloser for NoQueues {
     fn close(&self, _: PartitionId, _: CloseIf) -> Result<QueueCounts, QueueCounts> {
         Ok(QueueCounts::default())
     }
@@ -76,7 +76,7 @@ pub struct Context<'a> {
     /// Topics as applied.
     pub catalog: &'a dyn Catalog,
     /// Closing of queues.
-    pub queues: &'a dyn QueueDoors,
+    pub queues: &'a dyn QueueCloser,
     /// A number unique to this call, for ids that must be unique but not secret.
     pub random: u64,
 }

@@ -464,12 +464,12 @@ pub struct DeadOutcome {
     /// Its offset.
     pub offset: Offset,
     /// The outcome.
-    pub how: DeadFate,
+    pub how: DeadLetterResult,
 }
 
 /// The outcome of a dead message's move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeadFate {
+pub enum DeadLetterResult {
     /// It is stored at its destination, or has none: its queue settles it.
     Moved,
     /// It could not be moved: it is delivered again after this time at the earliest, and no other one of its queue before. Milliseconds.

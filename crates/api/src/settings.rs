@@ -162,9 +162,9 @@ pub trait ConfigResolver: Send + Sync + Debug {
 
 /// What is recorded is what holds: for brokers without a protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AsRecorded;
+pub struct IdentityResolver;
 
-impl ConfigResolver for AsRecorded {
+impl ConfigResolver for IdentityResolver {
     fn settings_changed(&self, _: &Settings, _: &Settings) {}
 
     fn inherited(&self) -> Inherited {

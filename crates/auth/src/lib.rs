@@ -11,7 +11,6 @@
 
 mod acl;
 mod acl_book;
-mod ask;
 mod attempts;
 mod authority;
 mod bearer;
@@ -26,13 +25,13 @@ mod scram;
 mod scram_credential;
 mod token_keys;
 mod tokens;
+mod users_command;
 
 pub use acl::{
     ACL_TEXT_BYTES_MAX, Acl, AclFilter, CLUSTER_RESOURCE, Operation, PatternFilter, PatternKind, Permission, Resource,
     ResourceKind, WILDCARD,
 };
 pub use acl_book::{AclBook, Decision, find as find_acls};
-pub use ask::{AlterQuotas, AlterScram, ScramChange, UsersAnswer, UsersAsk, UsersRefusal};
 pub use attempts::{
     ATTEMPTS_MAX, Attempts, DELAY_MS, DELAY_MS_MAX, FORGET_MS, FREE_FAILURES, Ticket, Turn, WAITING_MAX,
 };
@@ -55,4 +54,5 @@ pub use scram::{
 };
 pub use scram_credential::{ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_SALT_BYTES_MAX, ScramCredential, ScramMechanism};
 pub use token_keys::{KEY_SET_BYTES_MAX, KEY_TRIES_MAX, KEYS_MAX, TokenKeys};
-pub use tokens::{PasswordMark, TOKEN_BYTES, TOKEN_MS, TOKENS_MAX, Tokens};
+pub use tokens::{PasswordFingerprint, TOKEN_BYTES, TOKEN_MS, TOKENS_MAX, Tokens};
+pub use users_command::{AlterQuotas, AlterScram, ScramChange, UsersCommand, UsersRefusal, UsersReply};

@@ -27,7 +27,7 @@ struct Kept {
     secret: [u8; SECRET_BYTES],
     name: String,
     /// Fingerprint of the stored credential at login; it changes with the password and when the user is created again.
-    password: PasswordMark,
+    password: PasswordFingerprint,
     until_ms: u64,
 }
 
@@ -44,11 +44,17 @@ impl fmt::Debug for Tokens {
 }
 
 /// Fingerprint of a stored credential, over its hash and salts.
-pub type PasswordMark = Vec<Bytes>;
+pub type PasswordFingerprint = Vec<Bytes>;
 
 impl Tokens {
     /// Issues a token, made of these random bytes, for a user who has just logged in with the password of this credential.
-    pub fn give(&mut self, name: &str, password: PasswordMark, random: [u8; TOKEN_BYTES], now_ms: u64) -> String {
+    pub fn give(
+        &mut self,
+        name: &str,
+        password: PasswordFingerprint,
+        random: [u8; TOKEN_BYTES],
+        now_ms: u64,
+    ) -> String {
         self.kept.retain(|_, kept| now_ms < kept.until_ms);
         while self.kept.len() >= TOKENS_MAX {
             let first = self.kept.iter().min_by_key(|(_, kept)| kept.until_ms).map(|(id, _)| *id);
@@ -73,7 +79,7 @@ impl Tokens {
     }
 
     /// Returns the user of a token. It is void if `now`, the credential stored for that user now, has changed or is missing.
-    pub fn who(&self, token: &str, now_ms: u64, now: impl FnOnce(&str) -> Option<PasswordMark>) -> Option<&str> {
+    pub fn who(&self, token: &str, now_ms: u64, now: impl FnOnce(&str) -> Option<PasswordFingerprint>) -> Option<&str> {
         let (_, kept) = self.find(token, now_ms)?;
         let is_same = now(&kept.name).is_some_and(|now| !now.is_empty() && now == kept.password);
         is_same.then_some(kept.name.as_str())
@@ -108,7 +114,7 @@ mod tests {
         bytes
     }
 
-    fn mark(text: &'static str) -> PasswordMark {
+    fn mark(text: &'static str) -> PasswordFingerprint {
         vec![Bytes::from_static(text.as_bytes())]
     }
 
@@ -116,7 +122,7 @@ mod tests {
     fn a_token_says_who_somebody_is_until_its_time_or_its_password_is_over() {
         let mut tokens = Tokens::default();
         let token = tokens.give("ann", mark("before"), random(1), 1_000);
-        let ann = |tokens: &Tokens, token: &str, at: u64, now: Option<PasswordMark>| {
+        let ann = |tokens: &Tokens, token: &str, at: u64, now: Option<PasswordFingerprint>| {
             tokens.who(token, at, |name| now.filter(|_| name == "ann")).map(ToOwned::to_owned)
         };
         let before = || Some(mark("before"));

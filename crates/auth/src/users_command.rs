@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 /// A command.
 #[derive(Clone, PartialEq, Debug)]
-pub enum UsersAsk {
-    /// Sets and removes SCRAM credentials. Answered with [`UsersAnswer::Each`] after commit.
+pub enum UsersCommand {
+    /// Sets and removes SCRAM credentials. Answered with [`UsersReply::Each`] after commit.
     AlterScram(Vec<AlterScram>),
-    /// Adds bindings; existing ones are kept. Answered with [`UsersAnswer::Each`] after commit.
+    /// Adds bindings; existing ones are kept. Answered with [`UsersReply::Each`] after commit.
     CreateAcls(Vec<Acl>),
-    /// Removes the bindings that match these filters, which are applied in order. Answered with [`UsersAnswer::Deleted`] after commit.
+    /// Removes the bindings that match these filters, which are applied in order. Answered with [`UsersReply::Deleted`] after commit.
     DeleteAcls(Vec<AclFilter>),
-    /// Sets and removes quotas. Answered with [`UsersAnswer::Each`] after commit.
+    /// Sets and removes quotas. Answered with [`UsersReply::Each`] after commit.
     AlterQuotas(Vec<AlterQuotas>),
 }
 
@@ -56,9 +56,9 @@ impl ScramChange {
     }
 }
 
-/// The answer to a [`UsersAsk`].
+/// The answer to a [`UsersCommand`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum UsersAnswer {
+pub enum UsersReply {
     /// One result for each part of the command, in the same order.
     Each(Vec<Result<(), UsersRefusal>>),
     /// The bindings that each filter of the command removed, in the same order.

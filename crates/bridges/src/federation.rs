@@ -1,7 +1,7 @@
 //! Federation: exchanges and queues here receive messages of upstream exchanges and queues, while a policy names an upstream for them.
 //!
 //! ```text
-//!   Directory::federation_news ──▶ supervisor ── one link per upstream of an exchange or a queue ──▶ status (management API, metrics)
+//!   Directory::federation_changes ──▶ supervisor ── one link per upstream of an exchange or a queue ──▶ status (management API, metrics)
 //!
 //!   upstream                                                             downstream (this broker)
 //!   exchange X ─ bindings of the downstream ─▶ "federation: X -> us B" ─▶ queue "federation: X -> us" ══ Pipe ══▶ exchange X

@@ -2,7 +2,7 @@
 //! `shovel` defines them.
 //!
 //! ```text
-//!   Directory::shovel_news ──▶ supervisor ── one worker per shovel ──▶ status (management API, metrics)
+//!   Directory::shovel_changes ──▶ supervisor ── one worker per shovel ──▶ status (management API, metrics)
 //!                                               │
 //!                            source Link ───────┴─────── destination Link          a Link is an amqp::Client and its stream
 //!                                 │                            │

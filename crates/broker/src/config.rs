@@ -1,6 +1,6 @@
 //! The broker's own settings and bounds.
 
-use polylogue_api::{AsRecorded, ConfigResolver, LogView};
+use polylogue_api::{ConfigResolver, IdentityResolver, LogView};
 use polylogue_log::journal::{CommitSink, JournalIo};
 use polylogue_log::store::StoreConfig;
 use polylogue_types::{NodeId, limits};
@@ -135,7 +135,7 @@ impl BrokerConfig {
             inflight_bytes_max: limits::INFLIGHT_BYTES_MAX,
             reader_threads: 2,
             store: StoreConfig::default(),
-            resolver: Arc::new(AsRecorded),
+            resolver: Arc::new(IdentityResolver),
             witness: None,
             view: None,
         }

@@ -3,7 +3,7 @@
 use crate::checkpoint::machine_chunk;
 use crate::datadir::shard_dir;
 use crate::open::META_SHARD;
-use polylogue_api::{AsRecorded, MachineId, StateMachine};
+use polylogue_api::{IdentityResolver, MachineId, StateMachine};
 use polylogue_env::Env;
 use polylogue_log::check;
 use polylogue_log::checkpoint::read_checkpoint;
@@ -24,7 +24,7 @@ pub fn partition_names(env: &Env, data_dir: &Path) -> BTreeMap<PartitionId, (Str
         memory_shard: META_SHARD,
         partitions_max: 0,
         node: NodeId::default(),
-        resolver: Arc::new(AsRecorded),
+        resolver: Arc::new(IdentityResolver),
     });
     let checkpoint = read_checkpoint(env, &dir, &mut |key, bytes| {
         if let Some((MachineId::Meta, id)) = machine_chunk(&key) {

@@ -17,11 +17,11 @@
 //! re-attached with no leases when a new term begins. A queue is pumped by one thread at a time, so that each consumer receives messages in order.
 
 mod attach;
+mod closing;
 mod credit;
 mod dead;
 pub(crate) mod delays;
 mod direct;
-mod doors;
 mod expiry;
 mod heads;
 mod host;

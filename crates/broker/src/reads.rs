@@ -75,7 +75,7 @@ struct Reading {
 }
 
 /// A read of the store.
-struct News {
+struct PendingRead {
     shard: Arc<Shard>,
     part: ReadPart,
     bytes_max: usize,
@@ -104,15 +104,15 @@ enum Answer {
 /// Work for a thread that may block.
 enum Task {
     Store(Arc<Shard>, IoPlan<ReadResult>),
-    Queue(News, Offset, Arc<dyn LogView>),
+    Queue(PendingRead, Offset, Arc<dyn LogView>),
 }
 
-impl News {
+impl PendingRead {
     fn read(self, view: Option<&Arc<dyn LogView>>, cold: ColdRuns) -> Answer {
         if let Some((upto, view)) = self.queue_upto.zip(view) {
             return Answer::Later(Task::Queue(self, upto, view.clone()));
         }
-        let News { shard, part, bytes_max, at_least_one, .. } = self;
+        let PendingRead { shard, part, bytes_max, at_least_one, .. } = self;
         match shard.store.read_with(part.partition, part.offset, bytes_max, at_least_one, cold) {
             Ok(Lookup::Ready(read)) => Answer::Ready(Ok(read)),
             Ok(Lookup::NeedsIo(plan)) => Answer::Later(Task::Store(shard, plan)),
@@ -125,7 +125,7 @@ impl Task {
     fn run(self) -> polylogue_log::Result<ReadResult> {
         match self {
             Task::Store(_, plan) => plan.run(),
-            Task::Queue(News { shard, part, bytes_max, at_least_one, .. }, upto, view) => {
+            Task::Queue(PendingRead { shard, part, bytes_max, at_least_one, .. }, upto, view) => {
                 view::read(&shard.store, view.as_ref(), part, upto, bytes_max, at_least_one)
             }
         }
@@ -141,14 +141,14 @@ impl Reading {
     }
 
     /// Returns the next checked part for which the store must be read.
-    fn next_with_news(&mut self) -> Option<(ReadPart, usize, bool)> {
+    fn next_readable(&mut self) -> Option<(ReadPart, usize, bool)> {
         let at_least_one = self.request.at_least_one && !self.found_any;
         let parts = self.request.parts.get(self.next..).unwrap_or_default();
         let looked = self.results.get(self.next..).unwrap_or_default();
         for (part, result) in parts.iter().zip(looked) {
             let bytes_max = (part.bytes_max as usize).min(self.bytes_left);
-            let news = result.as_ref().is_ok_and(|data| part.offset < data.high_watermark);
-            if news && (bytes_max > 0 || at_least_one) {
+            let is_readable = result.as_ref().is_ok_and(|data| part.offset < data.high_watermark);
+            if is_readable && (bytes_max > 0 || at_least_one) {
                 return Some((*part, bytes_max, at_least_one));
             }
             self.next += 1;
@@ -233,8 +233,8 @@ impl Inner {
 
     pub(crate) fn read(inner: &Arc<Inner>, origin: Origin, request: ReadRequest) {
         let mut reading = Reading::new(request);
-        while let Some(news) = inner.next_news(&mut reading) {
-            match news.read(inner.config.view.as_ref(), ColdRuns::Ask) {
+        while let Some(pending) = inner.next_pending(&mut reading) {
+            match pending.read(inner.config.view.as_ref(), ColdRuns::Ask) {
                 Answer::Ready(answer) => reading.take(answer),
                 Answer::Later(task) => {
                     let later = inner.clone();
@@ -270,13 +270,13 @@ impl Inner {
                 }
                 None => {}
             }
-            let Some(news) = inner.next_news(&mut reading) else { break };
-            let cold = match windows.of(&news.shard).unwrap_or(ColdRuns::Ask) {
+            let Some(pending) = inner.next_pending(&mut reading) else { break };
+            let cold = match windows.of(&pending.shard).unwrap_or(ColdRuns::Ask) {
                 // If nothing was found, data beyond the window is not delayed by data within it.
-                ColdRuns::Within(_) if !(news.at_least_one || reading.found_any) => ColdRuns::Take,
+                ColdRuns::Within(_) if !(pending.at_least_one || reading.found_any) => ColdRuns::Take,
                 cold => cold,
             };
-            match news.read(inner.config.view.as_ref(), cold) {
+            match pending.read(inner.config.view.as_ref(), cold) {
                 Answer::Later(later) => task = Some(later),
                 Answer::Ready(answer) => reading.take(answer),
             }
@@ -332,13 +332,13 @@ impl Inner {
     }
 
     /// Advances to the next part for which the store must be read. `None` if all parts are done.
-    fn next_news(&self, reading: &mut Reading) -> Option<News> {
+    fn next_pending(&self, reading: &mut Reading) -> Option<PendingRead> {
         loop {
-            while let Some((part, bytes_max, at_least_one)) = reading.next_with_news() {
+            while let Some((part, bytes_max, at_least_one)) = reading.next_readable() {
                 match self.partition_shard(part.partition) {
                     Some(shard) => {
                         let queue_upto = reading.queue_upto();
-                        return Some(News { shard, part, bytes_max, at_least_one, queue_upto });
+                        return Some(PendingRead { shard, part, bytes_max, at_least_one, queue_upto });
                     }
                     // Deleted since its bounds were checked.
                     None => reading.gone(),

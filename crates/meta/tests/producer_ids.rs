@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-use polylogue_api::{AsRecorded, Caller, ClusterInfo, Context, Effects, NoQueues, Now, StateMachine};
+use polylogue_api::{Caller, ClusterInfo, Context, Effects, IdentityResolver, NoQueues, Now, StateMachine};
 use polylogue_meta::{MetaCommand, MetaMachine, MetaReply, MetaSettings, SharedCatalog};
 use polylogue_types::{NodeId, ProducerId, ShardId};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn machine() -> MetaMachine {
         memory_shard: shard,
         partitions_max: 10,
         node: NodeId(1),
-        resolver: Arc::new(AsRecorded),
+        resolver: Arc::new(IdentityResolver),
     })
 }
 
@@ -40,7 +40,8 @@ fn allocate(machine: &mut MetaMachine, context: &Context<'_>) -> (ProducerId, Ve
 /// The block was reserved just before the tail was thrown away, and the record came through: its ids were given out twice.
 #[test]
 fn a_block_that_was_reserved_before_the_tail_was_lost_is_not_used_again() {
-    let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }, Arc::new(AsRecorded));
+    let catalog =
+        SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }, Arc::new(IdentityResolver));
     let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 0 };
     let mut machine = machine();
     machine.on_ready(&context);
@@ -57,7 +58,7 @@ proptest! {
     /// Each writer is a new machine that replays all committed records. It skips the rest of its predecessor's block.
     #[test]
     fn successive_writers_never_allocate_the_same_id(counts in proptest::collection::vec(1..2_200_usize, 1..6)) {
-        let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }, Arc::new(AsRecorded));
+        let catalog = SharedCatalog::new(ClusterInfo { cluster_id: "c".into(), node: NodeId(1) }, Arc::new(IdentityResolver));
         let context = Context { now: Now::default(), catalog: &catalog, queues: &NoQueues, random: 0 };
         let mut log: Vec<bytes::Bytes> = Vec::new();
         let mut allocated = BTreeSet::new();

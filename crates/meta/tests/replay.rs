@@ -82,7 +82,7 @@ fn machine() -> MetaMachine {
 }
 
 fn catalog() -> SharedCatalog {
-    SharedCatalog::new(ClusterInfo { cluster_id: "test".into(), node: NodeId(1) }, Arc::new(AsRecorded))
+    SharedCatalog::new(ClusterInfo { cluster_id: "test".into(), node: NodeId(1) }, Arc::new(IdentityResolver))
 }
 
 fn ready(machine: &mut MetaMachine) {

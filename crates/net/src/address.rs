@@ -1,8 +1,8 @@
-//! `PROTOCOL=HOST:PORT`.
+//! Listener addresses: `PROTOCOL=HOST:PORT`.
 
 use std::fmt;
 
-/// What is spoken on a listener.
+/// The protocol of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Protocol {
     /// Apache Kafka.
@@ -18,11 +18,11 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All that there are.
+    /// All protocols.
     pub const ALL: [Protocol; 5] =
         [Protocol::Kafka, Protocol::Amqp, Protocol::Http, Protocol::RabbitmqHttp, Protocol::RabbitmqMetrics];
 
-    /// Its name in options.
+    /// Returns its name in options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,17 +35,17 @@ impl Protocol {
     }
 }
 
-/// A host and a port, as written: names are not looked up here. IPv6 addresses stand without brackets.
+/// A host and a port, as written; names are not resolved. IPv6 addresses have no brackets.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct HostPort {
     /// A name or an address.
     pub host: String,
-    /// The port; 0 for one that is still to be found.
+    /// The port; 0 for any free one.
     pub port: u16,
 }
 
 impl HostPort {
-    /// Reads `HOST:PORT` or `[V6]:PORT`.
+    /// Parses `HOST:PORT` or `[V6]:PORT`.
     #[must_use]
     pub fn parse(text: &str) -> Option<HostPort> {
         let (host, port) = text.rsplit_once(':')?;
@@ -68,22 +68,22 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// What stands behind the name of a protocol that is spoken over TLS.
+/// Suffix of a protocol's name for TLS.
 const TLS_SUFFIX: &str = "+tls";
 
-/// A protocol and where it is to be found.
+/// A protocol with an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProtocolAddress {
-    /// What is spoken there.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Whether it is spoken over TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
-    /// Where.
+    /// The address.
     pub address: HostPort,
 }
 
 impl ProtocolAddress {
-    /// Reads `PROTOCOL=HOST:PORT` or `PROTOCOL+tls=HOST:PORT`.
+    /// Parses `PROTOCOL=HOST:PORT` or `PROTOCOL+tls=HOST:PORT`.
     ///
     /// # Errors
     /// What was expected instead.
@@ -106,7 +106,7 @@ impl ProtocolAddress {
         Ok(ProtocolAddress { protocol, tls, address })
     }
 
-    /// Reads any number of them with commas between.
+    /// Parses a list, separated by commas.
     ///
     /// # Errors
     /// As [`ProtocolAddress::parse`].

@@ -6,31 +6,31 @@ use crate::handle::{Admission, Permit};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What a connection may hold of an arriving request without a permit. Bytes; times `connections_max` this is what all of
-/// them together may hold without one.
+/// Bytes of a request that a connection may receive without a permit. Times `connections_max`, this bounds such memory of all
+/// connections.
 pub const FREE_BYTES: usize = 4 << 10;
-/// Requests that take up to so much memory, and those that arrive within [`FREE_BYTES`], have a part of the memory to
-/// themselves, so that a heartbeat never waits for uploads. Bytes.
+/// Requests that need at most this much memory, and those that arrive within [`FREE_BYTES`], use a separate share of the
+/// memory, so that a heartbeat never waits for uploads. Bytes.
 pub const SMALL_FRAME_BYTES_MAX: usize = 64 << 10;
-/// That part is one in this many.
+/// That share is one in this many parts.
 pub const SMALL_SHARE: usize = 4;
-/// What a request costs besides its bytes: its place in the session. Bytes.
+/// The cost of a request besides its bytes: its slot in the session. Bytes.
 const FRAME_OVERHEAD_BYTES: usize = 1 << 10;
-/// Of the small requests' part, one in this many may be taken by buffers for reading ahead.
+/// Share of the small requests' memory that buffers for reading ahead may use: one in this many parts.
 const READ_AHEAD_SHARE: usize = 2;
 
-/// How long a small request may take to arrive when others wait for its memory, besides what it needs at
+/// Time for receiving a small request while others wait for its memory, in addition to that by
 /// [`ARRIVAL_BYTES_PER_MS`]. Milliseconds.
 const SMALL_ARRIVAL_MS: u64 = 2_000;
 /// The same for a large one. Milliseconds.
 const LARGE_ARRIVAL_MS: u64 = 10_000;
-/// The slowest sender that is waited for when others wait too: about 1 MiB a second.
+/// The minimum rate of a sender while others wait: about 1 MiB per second.
 const ARRIVAL_BYTES_PER_MS: u64 = 1_024;
 
-/// How long requests that only wait (a long poll, a join) may hold more than their connection's share of a lane when
-/// others wait for it. Milliseconds.
+/// How long waiting requests (a long poll, a join) may hold more than their connection's share of a lane while others wait for
+/// it. Milliseconds.
 const HELD_MS_MAX: u64 = 10_000;
-/// A connection's share of a lane is never less, however many connections there may be. Bytes.
+/// The minimum of a connection's share of a lane, however many connections are allowed. Bytes.
 const CONNECTION_SHARE_MIN: usize = 8 << 10;
 
 /// The permit of a request that the session has consumed.
@@ -58,12 +58,12 @@ impl Held {
         }
     }
 
-    /// Whether it carries messages, which end by themselves when they are written.
+    /// Whether it carries messages: such a request ends when they are written.
     pub(super) fn is_payload(&self) -> bool {
         self.frame.waiting.is_none()
     }
 
-    /// Whether the request has waited longer than it may while others need its memory.
+    /// Whether the request has waited for too long while others need its memory.
     pub(super) fn waits_long(&self, now_ms: u64) -> bool {
         !self.is_payload() && now_ms.saturating_sub(self.since_ms) > HELD_MS_MAX
     }
@@ -74,12 +74,12 @@ fn with_overhead(bytes: usize) -> usize {
     bytes.saturating_add(FRAME_OVERHEAD_BYTES)
 }
 
-/// A part of the request memory with its own bound.
+/// A part of the request memory with its own limit.
 #[derive(Clone, Debug)]
 struct Lane {
     admission: Admission,
     bytes_max: usize,
-    /// As long as each connection holds no more than this, the lane is not full.
+    /// While each connection holds no more than this, the lane is not full.
     connection_share: usize,
 }
 
@@ -103,7 +103,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Divides so many bytes among requests of so many connections.
+    /// Divides the memory among requests of a number of connections.
     #[must_use]
     pub fn new(bytes_max: usize, connections_max: usize) -> Lanes {
         let small = bytes_max / SMALL_SHARE;
@@ -115,13 +115,13 @@ impl Lanes {
         }
     }
 
-    /// What the requests of a connection from this address count against.
+    /// Returns the account for the requests of a connection from this address.
     pub(super) fn account(&self, address: IpAddr) -> Account {
         Account::new(self.shares.clone(), address)
     }
 
-    /// Whether a connection that holds these may take in another request without messages now: it has none, or they are together no more than its
-    /// share of their lane.
+    /// Whether a connection that holds these permits may receive another request without messages now: it has none, or their total is within
+    /// its share of the lane.
     pub(super) fn has_share<'a>(&self, frame: Frame, held: impl IntoIterator<Item = &'a Held>) -> bool {
         let small = is_small(frame);
         let others = held.into_iter().filter(|held| !held.is_payload() && is_small(held.frame) == small);
@@ -129,7 +129,7 @@ impl Lanes {
         bytes == 0 || bytes.saturating_add(with_overhead(frame.memory)) <= self.shares.connection_bytes_max(small)
     }
 
-    /// The bound of its user's requests that a request counts against, and with how many bytes.
+    /// Returns the limit of the user that a request is charged to, and its size.
     pub(super) fn share(&self, frame: Frame, user: Option<&str>, account: &mut Account) -> (Admission, usize) {
         (account.of(user, is_small(frame)), with_overhead(frame.memory))
     }
@@ -144,7 +144,7 @@ impl Lanes {
         self.lane(frame).admission.try_admit(with_overhead(frame.memory))
     }
 
-    /// Memory for a buffer to read ahead into, if there is plenty: requests go first.
+    /// Returns memory for a buffer to read ahead into, if there is plenty: requests have priority.
     pub(super) fn try_read_ahead(&self, bytes: usize) -> Option<Permit> {
         let Lane { admission, bytes_max, .. } = &self.small;
         let fits = admission.load().0.saturating_add(bytes) <= bytes_max / READ_AHEAD_SHARE;
@@ -154,18 +154,18 @@ impl Lanes {
     /// Whether a request that has received so many bytes in so long must be dropped in favour of those waiting.
     pub(super) fn must_give_way(&self, frame: Frame, received: usize, arriving_ms: u64) -> bool {
         let start_ms = if is_small(frame) { SMALL_ARRIVAL_MS } else { LARGE_ARRIVAL_MS };
-        // By received bytes, not by the announced length: announcing costs the client nothing.
+        // By received bytes, not by the announced length: announcing is free for the client.
         let patience_ms = start_ms + received as u64 / ARRIVAL_BYTES_PER_MS;
         arriving_ms > patience_ms && self.lane(frame).is_waited_for()
     }
 
-    /// Whether these, all of one connection, are more than its share of a lane.
+    /// Whether these permits of one connection exceed its share of a lane.
     pub(super) fn is_over_share<'a>(&self, held: impl Iterator<Item = &'a Held>) -> bool {
         let (small, large) = sums(held);
         small > self.small.connection_share || large > self.large.connection_share
     }
 
-    /// Whether these, all of one connection, are more than its share of a lane for which others wait.
+    /// Whether these permits of one connection exceed its share of a lane for which others wait.
     pub(super) fn is_in_the_way<'a>(&self, held: impl Iterator<Item = &'a Held>) -> bool {
         let (small, large) = sums(held);
         let over = |bytes: usize, lane: &Lane| bytes > lane.connection_share && lane.is_waited_for();
@@ -184,12 +184,12 @@ impl Lanes {
     }
 }
 
-/// A request within [`FREE_BYTES`] is complete when it needs a permit and is decoded immediately: it holds more memory only briefly.
+/// A request within [`FREE_BYTES`] is complete when it needs a permit and is decoded at once: it holds more memory only briefly.
 fn is_small(frame: Frame) -> bool {
     frame.memory <= SMALL_FRAME_BYTES_MAX || frame.len <= FREE_BYTES
 }
 
-/// Bytes in the small lane and in the large one.
+/// Returns the bytes in the small and in the large lane.
 fn sums<'a>(held: impl Iterator<Item = &'a Held>) -> (usize, usize) {
     held.fold((0_usize, 0_usize), |(small, large), one| {
         if is_small(one.frame) {
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// One that carries messages.
+    /// A frame that carries messages.
     fn payload(len: usize) -> Frame {
         Frame { len, memory: len, waiting: None }
     }
@@ -225,14 +225,14 @@ mod tests {
         assert_eq!(lanes.load(), (0, 0));
     }
 
-    /// A list was admitted by its length once, and took 64 times as much.
+    /// Regression test: a list was admitted by its length, and took 64 times as much.
     #[test]
     fn a_list_is_admitted_by_what_it_takes_when_it_is_decoded() {
         let lanes = Lanes::new(16 << 20, 100);
         let list = |len: usize| Frame { len, memory: len * 64, waiting: Some(len * 16) };
         let mut held = granted(&lanes, list(64 << 10), 0);
         assert_eq!(lanes.load().0, (4 << 20) + FRAME_OVERHEAD_BYTES);
-        assert!(lanes.try_admit(payload(10 << 20)).is_none(), "it stands in the lane of large requests");
+        assert!(lanes.try_admit(payload(10 << 20)).is_none(), "it is in the lane of large requests");
         held.on_read(None);
         held.on_read(None);
         assert_eq!(lanes.load().0, (1 << 20) + FRAME_OVERHEAD_BYTES);
@@ -244,7 +244,7 @@ mod tests {
             "what it holds, where that is known, and it never grows"
         );
         let fits_free = lanes.try_admit(list(FREE_BYTES)).unwrap();
-        assert!(lanes.try_admit(payload(10 << 20)).is_some(), "what is here already waits for no upload");
+        assert!(lanes.try_admit(payload(10 << 20)).is_some(), "a received request waits for no upload");
         drop((held, fits_free));
         let alone = lanes.try_admit(list(2 << 20)).unwrap();
         assert!(lanes.try_admit(payload(SMALL_FRAME_BYTES_MAX + 1)).is_none(), "larger than the lane: alone in it");
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(lanes.load(), (0, 0));
     }
 
-    /// Time was given for what was promised once: 100 MiB of which 4 KiB came held the lane for two minutes.
+    /// Regression test: the time depended on the announced length: 100 MiB of which 4 KiB arrived held the lane for two minutes.
     #[test]
     fn a_slow_sender_gives_way_only_when_somebody_waits() {
         let lanes = Lanes::new(16 << 20, 100);

@@ -1,39 +1,39 @@
-//! Which bytes of files a connection may send without waiting for the disk, and how the others get there.
+//! Reads ahead in files: tracks which bytes a connection may send without waiting for the disk, and fetches the others.
 //!
 //! ```text
 //!   chunks of a response:    | bytes | file ........................ | bytes | file ... | bytes | file ........
-//!   of the files among them:         | in memory      | on their way                    | not asked for yet
+//!   files among them:                | in memory      | being fetched                   | not requested yet
 //!                                    ready            asked (at most FETCH_BYTES)
 //! ```
 //!
-//! The system is asked for each step whether it is in the page cache; what was just written, or read by others, is. What is not
-//! is fetched on a reader's thread, in pieces that the journal's writes get past, and the connection waits for mail meanwhile, as
-//! it waits for answers. While what was fetched is being sent, as much again is on its way, and no more than that.
+//! For each step the system is asked whether it is in the page cache; data that was just written, or read by others, is. Other data is fetched
+//! on a reader thread, in pieces that do not delay the journal's writes, while the connection waits for mail as for replies. While fetched data
+//! is being sent, at most as much again is being fetched.
 
 use super::mailbox::{Mail, Mailbox};
 use super::output::FILE_STEP_BYTES;
 use polylogue_types::{Chunk, FileRange};
 use std::sync::{Arc, Weak};
 
-/// What is fetched at a time for one connection. Bytes.
+/// The size of one fetch for a connection. Bytes.
 pub(super) const FETCH_BYTES: usize = 512 << 10;
-/// Ranges of files in which that lies at the most: an open file is held for each of them.
+/// The maximum number of file ranges of a fetch: each holds an open file.
 const FETCH_RANGES_MAX: usize = 64;
 
-/// How much of the files in a response is in memory.
+/// How much of a response's files is in memory.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// So many of the next bytes from files may be sent. Fetched ones are not asked about again: where a system says that nothing is
-    /// in its page cache, they would never be sent.
+    /// Number of the next file bytes that may be sent. Fetched ones are not checked again: on a system that reports nothing as cached
+    /// they would never be sent.
     ready: usize,
-    /// So many behind them are being fetched; 0 when nothing is.
+    /// Number of the following bytes that are being fetched; 0 for none.
     asked: usize,
-    /// What was asked about last had to be fetched: what follows probably has to be as well.
+    /// Whether the last range checked had to be fetched: then the next one probably has to be as well.
     cold: bool,
 }
 
 impl Ahead {
-    /// How many of the range's bytes, which come next, may be sent now. 0: they are being fetched, or are to be.
+    /// Returns how many bytes of the range, which is next, may be sent now. 0: they are being fetched, or must be.
     pub(super) fn ready(&mut self, range: &FileRange) -> usize {
         if self.ready == 0 && self.asked == 0 {
             let step = range.len.min(FILE_STEP_BYTES as u32);
@@ -43,29 +43,29 @@ impl Ahead {
         self.ready
     }
 
-    /// So many bytes from files have gone.
+    /// Records that file bytes were sent.
     pub(super) fn on_sent(&mut self, bytes: usize) {
         self.ready = self.ready.saturating_sub(bytes);
     }
 
-    /// The peer takes nothing more now. When it does, what is in memory today may have left it, and is asked about again.
+    /// The peer accepts nothing more now. Cached data may be evicted until it does, so that it is checked again.
     pub(super) fn on_blocked(&mut self) {
         if self.asked == 0 {
             (self.ready, self.cold) = (0, false);
         }
     }
 
-    /// What was to be fetched has been, or cannot be: the sender finds out.
+    /// A fetch has ended, successfully or not; an error is found when sending.
     pub(super) fn on_fetched(&mut self) {
         self.ready += std::mem::take(&mut self.asked);
     }
 
-    /// Everything is sent. What was on its way belongs to nothing any more.
+    /// Everything is sent: a fetch in progress is of no use.
     pub(super) fn on_end(&mut self) {
         (self.ready, self.cold) = (0, false);
     }
 
-    /// The ranges to be fetched next, in the order in which they are sent; none when nothing is needed or enough is on its way.
+    /// Returns the ranges to fetch next, in the order of sending; none if nothing is needed or enough is being fetched.
     pub(super) fn next_fetch<'a>(&mut self, chunks: impl IntoIterator<Item = &'a Chunk>) -> Vec<FileRange> {
         if !self.cold || self.asked > 0 || self.ready > FETCH_BYTES {
             return Vec::new();
@@ -86,7 +86,7 @@ impl Ahead {
                 break;
             }
         }
-        // A reader that has caught up with what is in memory needs no more of this.
+        // A reader that has caught up with data in memory needs no more fetches.
         if self.ready > 0 && ranges.first().is_some_and(|next| next.source.is_in_memory(next.position, next.len)) {
             self.cold = false;
             return Vec::new();
@@ -96,8 +96,8 @@ impl Ahead {
     }
 }
 
-/// Ranges of files on their way into memory, for a thread that may wait for the disk. The connection gets its mail when it is
-/// done and as well when it is never run, so that no response waits for ever.
+/// File ranges to be fetched on a thread that may block. The connection gets mail when it has ended, also if it never ran, so
+/// that no response waits forever.
 #[derive(Debug)]
 pub(super) struct Fetch {
     ranges: Vec<FileRange>,
@@ -109,11 +109,11 @@ impl Fetch {
         Fetch { ranges, mailbox: Arc::downgrade(mailbox) }
     }
 
-    /// Fetches one range after the other, as long as there is a connection that wants them.
+    /// Fetches one range after the other, while the connection exists.
     pub(super) fn run(mut self) {
         for range in self.ranges.drain(..) {
             if self.mailbox.strong_count() == 0 || range.source.fetch(range.position, range.len).is_err() {
-                // What cannot be read is said where it is sent.
+                // A read error is reported where the data is sent.
                 break;
             }
         }
@@ -137,7 +137,7 @@ mod tests {
     use polylogue_types::RangeSource;
     use std::io;
 
-    /// What of a file is in memory: from the start up to here.
+    /// How much of a file is in memory.
     #[derive(Debug, Default)]
     struct Cached(Mutex<u64>);
 
@@ -204,18 +204,18 @@ mod tests {
         let ranges = ahead.next_fetch(&chunks);
         assert_eq!(places(&ranges), [(0, 100), (100, FETCH_BYTES - 100)]);
         assert!(ahead.next_fetch(&chunks).is_empty(), "one at a time");
-        assert_eq!(ahead.ready(first(&chunks)), 0, "it is not there yet");
+        assert_eq!(ahead.ready(first(&chunks)), 0, "it has not been fetched");
         ahead.on_fetched();
-        assert_eq!(ahead.ready(first(&chunks)), FETCH_BYTES, "is not asked about again");
+        assert_eq!(ahead.ready(first(&chunks)), FETCH_BYTES, "it is not checked again");
         let next = ahead.next_fetch(&chunks);
         assert_eq!(places(&next), [(FETCH_BYTES, 100), (FETCH_BYTES + 100, FETCH_BYTES - 100)]);
         ahead.on_fetched();
-        assert!(ahead.next_fetch(&chunks).is_empty(), "twice as much is enough");
+        assert!(ahead.next_fetch(&chunks).is_empty(), "twice the size is enough");
         ahead.on_sent(FETCH_BYTES);
         assert_eq!(places(&ahead.next_fetch(&chunks[2..])), [(100 + FETCH_BYTES, FETCH_BYTES)]);
         ahead.on_end();
         ahead.on_fetched();
-        assert!(ahead.next_fetch(&chunks).is_empty(), "a new response is asked about first");
+        assert!(ahead.next_fetch(&chunks).is_empty(), "a new response is checked first");
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         ahead.on_fetched();
         assert_eq!(ahead.ready(first(&chunks)), FETCH_RANGES_MAX);
         ahead.on_blocked();
-        assert_eq!(ahead.ready(first(&chunks)), 0, "who was slow to take it has it asked about again");
+        assert_eq!(ahead.ready(first(&chunks)), 0, "it is checked again after the client was slow");
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
         let (source, chunks) = file(0, &[10]);
         let fetch = Fetch::new(vec![first(&chunks).clone()], &Arc::new(Mailbox::default()));
         fetch.run();
-        assert_eq!(*source.0.lock(), 0, "no one is there who wants it");
+        assert_eq!(*source.0.lock(), 0, "the connection is closed");
         drop(chunks);
         assert_eq!(Arc::strong_count(&source), 1, "and nothing holds the file");
     }

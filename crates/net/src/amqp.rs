@@ -1,4 +1,4 @@
-//! AMQP's connection as the pump sees it.
+//! The adapter of an AMQP connection to [`Protocol`].
 
 use super::listener::Accept;
 use super::protocol::{Frame, NoFrame, Protocol, Room};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 const HEAD_BYTES: usize = 7;
 /// The frame-end octet. Bytes.
 const END_BYTES: usize = 1;
-/// `AMQP` and four numbers: what a client says first. Bytes.
+/// `AMQP` and four numbers: the client's first bytes. Bytes.
 const PROTOCOL_HEADER_BYTES: usize = 8;
-/// By how much a frame may be too large: clients forget what is around it. Bytes.
+/// By how much a frame may exceed the limit: some clients ignore the overhead of a frame. Bytes.
 const OVERLOOKED_BYTES: usize = HEAD_BYTES + END_BYTES;
 
 /// An AMQP listener.
@@ -28,15 +28,15 @@ pub struct AmqpAccept {
     directory: Arc<Directory>,
     catalog: Arc<dyn Catalog>,
     broker: Arc<dyn BrokerHandle>,
-    /// What names that connections are given are made of; unpredictable.
+    /// Unpredictable; generated consumer tags and queue names are derived from it.
     secret: u64,
     users: Arc<dyn Authority>,
-    /// The listener itself is on a loopback address.
+    /// Whether the listener is on a loopback address.
     is_loopback: bool,
 }
 
 impl AmqpAccept {
-    /// For this broker.
+    /// Creates a listener for this broker.
     #[must_use]
     pub fn new(
         settings: Arc<AmqpSettings>,
@@ -48,7 +48,7 @@ impl AmqpAccept {
         AmqpAccept { settings, directory, catalog: broker.catalog(), broker, secret, users, is_loopback: false }
     }
 
-    /// The same for a listener bound to this address.
+    /// Sets the listener's bound address.
     #[must_use]
     pub fn at(&self, bound: IpAddr) -> Arc<AmqpAccept> {
         Arc::new(AmqpAccept { is_loopback: bound.to_canonical().is_loopback(), ..self.clone() })
@@ -82,19 +82,19 @@ impl Accept for AmqpAccept {
     }
 }
 
-/// One connection of an AMQP client.
+/// A connection.
 #[derive(Debug)]
 pub struct AmqpConnection {
     inner: Connection,
     frame_bytes_max: usize,
-    /// The protocol header was taken: frames follow.
+    /// Whether the protocol header was consumed: frames follow.
     greeted: bool,
-    /// Frames were taken since the last output.
+    /// Whether frames were consumed since the last output.
     took: bool,
     now: Now,
 }
 
-/// How long the frame is that `input` begins with; `None` as long as it is unknown.
+/// Returns the length of the frame at the start of `input`; `None` while it is unknown.
 fn frame_len(input: &[u8], frame_bytes_max: usize) -> Result<Option<usize>, NoFrame> {
     let Some(head) = input.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;
@@ -103,9 +103,9 @@ fn frame_len(input: &[u8], frame_bytes_max: usize) -> Result<Option<usize>, NoFr
 }
 
 impl Protocol for AmqpConnection {
-    /// All whole frames that are there count as one, so that what came together is written together.
+    /// All complete frames count as one, so that those received together are written together.
     fn next_frame(&self, input: &[u8]) -> Result<Option<Frame>, NoFrame> {
-        // What a client says first has one length, whatever it is that it says.
+        // The protocol header has a fixed length, whatever its content.
         let mut len = if self.greeted { 0 } else { PROTOCOL_HEADER_BYTES };
         while let Some(rest) = input.get(len..).filter(|rest| !rest.is_empty()) {
             match frame_len(rest, self.frame_bytes_max) {
@@ -121,7 +121,7 @@ impl Protocol for AmqpConnection {
         self.now = now;
         let before = input.len();
         self.inner.on_bytes(input, now);
-        // A piece of a frame stays where it is, and has ended nothing.
+        // A partial frame stays in the input and ends no request.
         self.took |= input.len() < before;
         self.greeted |= self.took;
     }
@@ -155,7 +155,7 @@ impl Protocol for AmqpConnection {
         std::mem::take(&mut self.took) | some
     }
 
-    /// What was taken is done with: messages are on their way to the log, which counts them itself.
+    /// Consumed frames are done: their messages are in the log's queue, which has its own limit.
     fn inflight(&self) -> usize {
         0
     }
@@ -186,7 +186,7 @@ impl Protocol for AmqpConnection {
         self.inner.steps_used()
     }
 
-    fn payer(&self) -> Option<&str> {
+    fn work_owner(&self) -> Option<&str> {
         self.inner.user()
     }
 
@@ -210,8 +210,8 @@ impl Protocol for AmqpConnection {
         self.inner.on_alarm(now);
     }
 
-    fn rest(&mut self) {
-        self.inner.rest();
+    fn release_buffers(&mut self) {
+        self.inner.release_buffers();
     }
 
     fn on_closed(&mut self) -> Option<(Token, Request)> {

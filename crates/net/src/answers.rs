@@ -1,9 +1,9 @@
-//! Memory of answers that may be long, from before they are made until they are written.
+//! Memory for long responses, from before they are built until they are written.
 //!
-//! Most answers are as long as their request lets them be, and its permit has covered that. A list of all topics is not: a few bytes
-//! ask for megabytes. Such a request starts only when there is room for what it may be answered with, and what it was answered
-//! with counts until the client has taken it. A connection has one such answer at a time; room is asked for again and again
-//! rather than waited for in line, because who has it gives it back within milliseconds, or is closed.
+//! Most responses are bounded by the size of their request, and its permit covers them. A list of all topics is not: a few bytes request
+//! megabytes. Such a request starts only when there is memory for the largest possible response, and the response is counted until the client
+//! has received it. A connection has one such response at a time; memory is polled for rather than queued for, because its holders release it
+//! within milliseconds, or are closed.
 
 use super::output::memory;
 use super::protocol::Room;
@@ -11,12 +11,12 @@ use polylogue_types::Chunk;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Long answers may take one in so many parts of the memory for responses.
+/// Share of the memory for responses that long ones may use: one in this many parts.
 const ANSWERS_SHARE: usize = 2;
-/// An answer of unknown length counts as one in so many parts of that.
+/// A response of unknown size counts as one in this many parts of that share.
 const UNKNOWN_SHARE: usize = 4;
 
-/// Long answers over all connections.
+/// Long responses of all connections.
 #[derive(Clone, Debug)]
 pub struct AnswerGauge {
     bytes: Arc<AtomicUsize>,
@@ -25,25 +25,25 @@ pub struct AnswerGauge {
 }
 
 impl AnswerGauge {
-    /// For a part of so many bytes.
+    /// Creates the gauge for this much memory.
     #[must_use]
     pub fn new(output_bytes_max: usize) -> AnswerGauge {
         AnswerGauge { bytes: Arc::default(), waiting: Arc::default(), bytes_max: output_bytes_max / ANSWERS_SHARE }
     }
 
-    /// Bytes of long answers that are being made or wait to be taken.
+    /// Bytes of long responses being built or not yet received.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Connections that wait for room.
+    /// Number of connections that wait for memory.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Takes so much, if there is room. What is more than the bound gets its turn alone.
+    /// Takes memory if it is free. A response above the limit is built alone.
     fn try_take(&self, bytes: usize) -> bool {
         let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             let after = used.saturating_add(bytes);
@@ -53,13 +53,13 @@ impl AnswerGauge {
     }
 }
 
-/// The long answer of one connection.
+/// The long response of one connection.
 #[derive(Debug)]
 pub(super) struct Answers {
     gauge: AnswerGauge,
-    /// What the answer in work may take.
+    /// Memory for the response being built.
     asked: usize,
-    /// What the one that waits to be taken takes.
+    /// Memory of the response that waits to be received.
     held: usize,
     waits: bool,
 }
@@ -69,13 +69,13 @@ impl Answers {
         Answers { gauge, asked: 0, held: 0, waits: false }
     }
 
-    /// Whether the answer may be made now.
+    /// Whether the response may be built now.
     pub(super) fn try_ask(&mut self, room: Room) -> bool {
         let bytes = match room {
             Room::Bytes(bytes) => bytes.min(self.gauge.bytes_max),
             Room::Unknown => self.gauge.bytes_max / UNKNOWN_SHARE,
         };
-        // Its client takes the last one first. That is no waiting for others.
+        // The client must receive the previous one first; that does not count as waiting for others.
         let free = self.asked == 0 && self.held == 0;
         let may = free && self.gauge.try_take(bytes);
         if may {
@@ -85,17 +85,17 @@ impl Answers {
         may
     }
 
-    /// No room is wanted.
+    /// No memory is wanted.
     pub(super) fn none_wanted(&mut self) {
         self.wait(false);
     }
 
-    /// Whether room was asked for and was not there.
+    /// Whether memory was requested and was not free.
     pub(super) fn waits(&self) -> bool {
         self.waits
     }
 
-    /// These are taken from the session, and the answer is among them if one was asked for.
+    /// Chunks were taken from the session; they include the response if one was requested.
     pub(super) fn on_taken(&mut self, chunks: &[Chunk]) {
         if self.asked > 0 {
             let bytes: usize = chunks.iter().map(memory).sum();
@@ -112,7 +112,7 @@ impl Answers {
         }
     }
 
-    /// Whether what its client does not take keeps others waiting.
+    /// Whether responses not received by its client make others wait.
     pub(super) fn is_in_the_way(&self) -> bool {
         self.held > 0 && self.gauge.waiting() > 0
     }
@@ -151,7 +151,7 @@ mod tests {
         let mut other = Answers::new(gauge.clone());
         assert!(!other.try_ask(Room::Bytes(600)) && !other.try_ask(Room::Bytes(600)));
         assert_eq!((gauge.bytes(), gauge.waiting()), (600, 1), "it waits once, and holds nothing");
-        assert!(!answers.is_in_the_way(), "it is being made");
+        assert!(!answers.is_in_the_way(), "it is being built");
         answers.on_taken(&chunk(70));
         assert!(answers.is_in_the_way());
         assert!(!answers.try_ask(Room::Bytes(1)) && !answers.waits(), "one at a time");

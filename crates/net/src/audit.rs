@@ -1,8 +1,8 @@
-//! Who changed what: a line of the log (target `audit`) for each change that was made or refused over HTTP, by polylogue's own API or
-//! RabbitMQ's, and for each change of topics, settings, users, access control lists, quotas and groups by Kafka's protocol. At most
-//! [`LINES_PER_SECOND_MAX`] a second; a line never has a password, a key of one, or a message.
+//! The audit log (target `audit`): a line for each change that was made or refused over HTTP, by polylogue's own API or RabbitMQ's, and for
+//! each change of topics, settings, users, access control lists, quotas and groups by the Kafka protocol. At most
+//! [`LINES_PER_SECOND_MAX`] per second; a line never contains a password, a key derived from one, or a message.
 //!
-//! What applications declare for themselves over AMQP is not among them.
+//! Declarations of applications over AMQP are not logged.
 
 mod kafka;
 
@@ -16,16 +16,16 @@ use prometheus_client::registry::Registry;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Lines in a second; of the others only the number is logged.
+/// The maximum number of lines per second; beyond it lines are only counted.
 pub const LINES_PER_SECOND_MAX: u32 = 200;
-/// Of them, at most so many of what was refused: refused clients must not keep others' changes out of the log.
+/// The same for refused changes: refused clients must not displace other lines.
 const REFUSED_PER_SECOND_MAX: u32 = 50;
-/// What is written of a name or a path. Characters.
+/// Length at which names and paths are truncated. Characters.
 const TEXT_MAX: usize = 200;
-/// Who did not have to log in.
+/// The user of a request without a login.
 const NO_USER: &str = "-";
 
-/// See the module.
+/// The audit log.
 #[derive(Debug)]
 pub struct Audit {
     broker: Arc<dyn BrokerHandle>,
@@ -36,18 +36,18 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// With counters that the registry knows.
+    /// Creates it with its counters registered.
     #[must_use]
     pub fn new(broker: Arc<dyn BrokerHandle>, registry: &mut Registry) -> Audit {
         let (written, left_out) = (Counter::default(), Counter::default());
-        registry.register("audit_lines", "Lines of the audit log about changes", written.clone());
-        let text = "Changes about which there is no line because there were too many in a second";
+        registry.register("audit_lines", "Lines written to the audit log", written.clone());
+        let text = "Changes not written to the audit log because there were too many in a second";
         registry.register("audit_lines_left_out", text, left_out.clone());
         let lines = Mutex::new(Lines::new(LINES_PER_SECOND_MAX - REFUSED_PER_SECOND_MAX));
         Audit { broker, lines, refused: Mutex::new(Lines::new(REFUSED_PER_SECOND_MAX)), written, left_out }
     }
 
-    /// A user at that address did something over that protocol, with that outcome.
+    /// Writes a line: the user, the address, the protocol, the action, and the outcome.
     pub fn tell(&self, user: Option<&str>, address: IpAddr, protocol: &str, what: &str, outcome: &str) {
         let now_ms = self.broker.now().monotonic_ms;
         let lines = if is_refusal(outcome) { &self.refused } else { &self.lines };
@@ -61,12 +61,12 @@ impl Audit {
     }
 }
 
-/// Whether nothing was changed: a status of HTTP, or a word.
+/// Whether the outcome, an HTTP status or a word, means that nothing was changed.
 fn is_refusal(outcome: &str) -> bool {
     outcome.starts_with(['4', '5']) || outcome == "refused"
 }
 
-/// What others say, without what could be a line of its own.
+/// Sanitizes a client's text: truncated, and without control characters that could forge a line.
 fn cut(text: &str) -> String {
     text.chars().take(TEXT_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -11,7 +11,7 @@ use super::metrics::ConnectionMetrics;
 use super::output::{KEPT_CHUNKS, Output, Written};
 use super::protocol::Protocol;
 use super::reads::Reads;
-use super::workers::Payer;
+use super::workers::WorkOwner;
 use crate::handle::{ReplySink, SessionId};
 use polylogue_api::{Now, Request, Token};
 use polylogue_types::{Chunk, STEPS_PER_TURN, STEPS_PER_WORKER_TURN, Unfinished};
@@ -35,8 +35,8 @@ const LINGER_MS: u64 = 500;
 const LINGER_READS_MAX: usize = 256;
 /// Idle time after which a connection releases unused memory. Milliseconds.
 const REST_AFTER_MS: u64 = 5_000;
-/// A connection that goes on for so long without having to wait lets others have its thread. A peer that always has more to say
-/// is never waited for, and until its task gives way the thread looks at no other socket. Milliseconds.
+/// A connection that runs this long without waiting yields: while a peer always has more data, its task would otherwise
+/// never wait, and the thread would serve no other socket. Milliseconds.
 const TURN_MS: u64 = 1;
 /// A timer without a waiter. Milliseconds.
 const FAR_MS: u64 = 24 * 3_600_000;
@@ -63,7 +63,7 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    /// For metrics.
+    /// Returns its label in metrics.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Cause::Peer => "peer",
@@ -78,7 +78,7 @@ impl Cause {
     }
 }
 
-/// One connection.
+/// A connection.
 pub(super) struct Connection<P: Protocol> {
     link: Link,
     session: P,
@@ -88,33 +88,33 @@ pub(super) struct Connection<P: Protocol> {
     sink: Arc<dyn ReplySink>,
     mail: VecDeque<Mail>,
     input: Input,
-    /// Memory of the frames that the session has, oldest first.
+    /// Permits of the frames in the session, oldest first.
     permits: VecDeque<Held>,
     reads: Reads,
     answers: Answers,
-    /// What was just taken from the session; kept for its memory.
+    /// Chunks just taken from the session; kept for its allocation.
     taken: Vec<Chunk>,
     output: Output,
-    /// When the peer took something last. Monotonic milliseconds.
+    /// When the peer last received something. Monotonic milliseconds.
     progress_ms: u64,
-    /// A read that is not asked for before earlier responses have been taken, and what comes after it.
+    /// A read that waits until earlier responses have been received, and the requests after it.
     deferred: VecDeque<(Token, Request)>,
-    /// That read, once it is counted.
+    /// That read, once it was counted in the metrics.
     held_back: Option<Token>,
-    /// Something has come since the last turn.
+    /// Whether anything arrived since the last turn.
     stirred: bool,
-    /// When something came last, until memory was let go. Monotonic milliseconds.
+    /// When something last arrived; `None` once unused memory was released. Monotonic milliseconds.
     busy_ms: Option<u64>,
-    /// When the task got its thread; `None` when it has given it up since. Monotonic milliseconds.
+    /// When the task last got its thread; `None` after it has yielded. Monotonic milliseconds.
     turn_since_ms: Option<u64>,
-    /// It is to end when what is in work has ended.
+    /// Whether it ends when requests in progress have ended.
     stopping: bool,
-    /// The server stops: why the session ends is that.
+    /// Whether the server is stopping, which is then the reason for the session's end.
     server_stops: bool,
     metrics: ConnectionMetrics,
-    /// What others see of it.
+    /// The public record of the connection.
     visitor: Option<Arc<Visitor>>,
-    /// It was said who the client is.
+    /// Whether the client's identity was published.
     is_known: bool,
 }
 
@@ -122,12 +122,12 @@ pub(super) struct Connection<P: Protocol> {
 struct Waits {
     to_read: bool,
     to_write: bool,
-    /// It is others' turn, and there is work left.
+    /// Whether it yields with work left.
     to_yield: bool,
     deadline_ms: u64,
 }
 
-/// What it waited for.
+/// What woke the task.
 enum Woken {
     Mail,
     Writable(io::Result<()>),
@@ -178,7 +178,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// The same, with a meter of what goes over it, and who the client is as soon as that is known.
+    /// Adds the connection's public record, with its traffic counters and the client's identity once known.
     pub(super) fn known_as(self, visitor: Arc<Visitor>) -> Connection<P> {
         let visitor_ip = visitor.peer.ip();
         let mut known = Connection { visitor: Some(visitor), ..self };
@@ -216,7 +216,7 @@ impl<P: Protocol> Connection<P> {
                 Ok(waits) => waits,
                 Err(cause) => return (self, cause),
             };
-            self.input.rest();
+            self.input.release_buffers();
             long = self.session.unfinished() == Some(Unfinished::Worker);
             if long || waits.to_yield {
                 self.turn_since_ms = None;
@@ -225,7 +225,7 @@ impl<P: Protocol> Connection<P> {
                 }
                 continue;
             }
-            // A timer that fires early costs a look; moving it at each request would cost more.
+            // A timer that fires early costs a check; resetting it at each request would cost more.
             if waits.deadline_ms < armed_ms {
                 armed_ms = waits.deadline_ms;
                 let in_ms = armed_ms.saturating_sub(self.shared.broker.now().monotonic_ms).min(FAR_MS);
@@ -245,7 +245,7 @@ impl<P: Protocol> Connection<P> {
                 }
                 Woken::Writable(Err(e)) | Woken::Readable(Err(e)) => return (self, Cause::Io(e.kind())),
                 Woken::Timer => {
-                    // One that has fired fires again at each look.
+                    // A timer that has fired is ready at each poll.
                     timer.as_mut().reset(Instant::now() + Duration::from_millis(FAR_MS));
                     armed_ms = u64::MAX;
                 }
@@ -253,29 +253,29 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// A turn on a worker thread, behind those of users who have caused less long work.
+    /// Runs a turn on a worker thread, after those of users with less long work.
     async fn long_turn(mut self: Box<Self>) -> (Box<Self>, Result<Waits, Cause>) {
         let shared = self.shared.clone();
-        let (payer, kind) = (self.payer(), self.session.unfinished_kind());
+        let (owner, kind) = (self.work_owner(), self.session.unfinished_kind());
         let turn = move || {
             let turn = self.timed_turn(STEPS_PER_WORKER_TURN);
             (self, turn)
         };
-        shared.workers.run(payer, kind, turn).await
+        shared.workers.run(owner, kind, turn).await
     }
 
-    /// Who pays for its long turns: the user, or all clients at an address who have not logged in.
-    fn payer(&self) -> Payer {
+    /// Returns the owner of its long turns: the user, or the address of clients that have not logged in.
+    fn work_owner(&self) -> WorkOwner {
         let address = || self.visitor.as_ref().map(|visitor| visitor.peer.ip().to_canonical().to_string());
-        match self.session.payer() {
+        match self.session.work_owner() {
             Some(user) => user.into(),
-            // Logins are short, and wait for nothing else that comes from their address.
+            // Logins are short, and do not wait for other work of their address.
             None if self.session.is_logging_in() => format!("login {}", address().unwrap_or_default()).into(),
             None => address().unwrap_or_default().into(),
         }
     }
 
-    /// Waits for the first of what there is to wait for.
+    /// Waits for the first of these events.
     async fn wait(&mut self, waits: &Waits, timer: Pin<&mut Sleep>) -> Woken {
         let (mailbox, link, turn_since_ms) = (&self.mailbox, &self.link, &mut self.turn_since_ms);
         let wait = async {
@@ -298,7 +298,7 @@ impl<P: Protocol> Connection<P> {
         .await
     }
 
-    /// A turn of so many steps. Its time is counted for the client where the session asks for that.
+    /// Runs a turn, and charges its time to the client if the session counts time.
     fn timed_turn(&mut self, steps_max: u64) -> Result<Waits, Cause> {
         let began = Instant::now();
         let turn = self.turn(steps_max);
@@ -309,8 +309,8 @@ impl<P: Protocol> Connection<P> {
         let mut waits = turn?;
         if self.session.counts_time() {
             let now = self.shared.broker.now();
-            self.session.spent(ns, now);
-            // It may be that nothing is to be read now, and that it is when a deadline comes.
+            self.session.charge_time(ns, now);
+            // A deadline may change whether input is wanted.
             waits.to_read &= self.session.wants_input(now);
             waits.deadline_ms =
                 self.session.next_deadline_ms(now).map_or(waits.deadline_ms, |ms| ms.min(waits.deadline_ms));
@@ -318,7 +318,7 @@ impl<P: Protocol> Connection<P> {
         Ok(waits)
     }
 
-    /// Everything that can be done without waiting.
+    /// Does everything possible without waiting.
     fn turn(&mut self, steps_max: u64) -> Result<Waits, Cause> {
         let now = self.shared.broker.now();
         self.turn_since_ms.get_or_insert(now.monotonic_ms);
@@ -353,47 +353,47 @@ impl<P: Protocol> Connection<P> {
         if std::mem::take(&mut self.stirred) {
             self.busy_ms = Some(now.monotonic_ms);
         } else if self.busy_ms.is_some_and(|since_ms| since_ms.saturating_add(REST_AFTER_MS) <= now.monotonic_ms) {
-            self.rest();
+            self.release_buffers();
         }
         Ok(self.waits(written, now))
     }
 
-    /// A request that waits keeps the memory that it holds, whether it is the oldest or not.
+    /// Shrinks the permits of waiting requests to the memory that they hold, whether they are the oldest or not.
     fn shrink_permits(&mut self) {
         for (at, held) in self.permits.iter_mut().enumerate().filter(|(_, held)| !held.is_payload()) {
             held.on_read(self.session.waiting_bytes(at));
         }
     }
 
-    /// Whether a request that had to wait for earlier ones of the connection can be taken in now.
+    /// Whether a request that waited for earlier ones of the connection can be received now.
     fn goes_on(&self) -> bool {
         !self.stopping && self.input.goes_on(&self.session, &self.permits, &self.shared.lanes)
     }
 
-    /// Tells who the client is once that is known.
+    /// Publishes the client's identity once it is known.
     fn introduce(&mut self) {
         if let (Some(visitor), false) = (&self.visitor, self.is_known)
-            && let Some(about) = self.session.about()
+            && let Some(about) = self.session.client_info()
         {
             // No other code logs it.
-            let _ = visitor.about.set(about);
+            let _ = visitor.client_info.set(about);
             self.is_known = true;
         }
     }
 
-    /// Many connections have nothing to say for long: they are not to keep what only made them faster when they had.
-    fn rest(&mut self) {
+    /// Releases buffers after a period without input: many connections are idle for long.
+    fn release_buffers(&mut self) {
         self.busy_ms = None;
-        self.session.rest();
-        self.mailbox.rest();
-        self.output.rest();
+        self.session.release_buffers();
+        self.mailbox.release_buffers();
+        self.output.release_buffers();
         self.mail.shrink_to_fit();
         self.permits.shrink_to_fit();
         self.taken.shrink_to_fit();
         self.deferred.shrink_to_fit();
     }
 
-    /// Ends the connection when there is a reason.
+    /// Returns the reason if the connection must be closed.
     fn check(&self, now: Now) -> Result<(), Cause> {
         if self.is_written() {
             if let Some(reason) = self.session.close_reason() {
@@ -404,7 +404,7 @@ impl<P: Protocol> Connection<P> {
             }
         } else {
             let Shared { output: gauge, lanes, .. } = &*self.shared;
-            // Who waits for our disk is not to blame.
+            // Time spent waiting for the disk is not the client's fault.
             let since_ms = if self.output.waits_for_disk() { now.monotonic_ms } else { self.progress_ms };
             let stalled_ms = now.monotonic_ms.saturating_sub(since_ms);
             let pressed = stalled_ms >= PRESSURE_STALL_MS && (gauge.is_high() || self.answers.is_in_the_way());
@@ -506,7 +506,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Sends what TLS has of its own, or of what was written and the peer had not taken.
+    /// Sends pending TLS data.
     fn flush(&mut self, now: Now) -> Result<(), Cause> {
         let flushed = self.link.flush();
         if self.output.set_pending(self.link.pending()) {
@@ -518,12 +518,12 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Whether the peer has taken all that there is for it.
+    /// Whether the peer has received everything.
     fn is_written(&self) -> bool {
         self.output.is_empty() && !self.link.wants_write()
     }
 
-    /// Lets the session begin with what may have a long answer, once there is room for that and the last one is taken.
+    /// Lets the session build a long response when there is memory for it and the previous one was received.
     fn make_room(&mut self, now: Now) {
         let Some(room) = self.session.wants_room() else { return self.answers.none_wanted() };
         let waited = self.answers.waits();
@@ -534,8 +534,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Hands the session's requests to the broker. While responses pile up that the client does not take, reads get little, and those
-    /// of a connection that has not taken its own wait.
+    /// Sends the session's requests to the broker. While many responses wait to be received, reads are limited, and those of a
+    /// connection with unreceived responses wait.
     fn submit(&mut self) {
         while let Some(one) = self.session.poll_request() {
             self.deferred.push_back(one);
@@ -563,7 +563,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Takes the next responses from the session. Whether there is something to do by that.
+    /// Takes the next responses from the session. Returns whether that made progress possible.
     fn take_output(&mut self, now: Now) -> bool {
         if !self.session.poll_output(&mut self.taken) {
             return false;
@@ -575,19 +575,19 @@ impl<P: Protocol> Connection<P> {
         self.output.push(&mut self.taken, self.permits.drain(..ended), now.monotonic_ms);
         self.taken.shrink_to(KEPT_CHUNKS);
         self.progress_ms = now.monotonic_ms;
-        // Room in the session may let something go on that it has already.
+        // Free slots in the session may let queued frames continue.
         self.session.on_bytes(&mut bytes::BytesMut::new(), now);
         true
     }
 
-    /// Has what is to be sent next, and lies on the disk, brought into memory on a reader's thread.
+    /// Fetches the data to send next from disk, on a reader thread.
     fn fetch(&mut self) {
         let ranges = self.output.next_fetch();
         if ranges.is_empty() {
             return;
         }
         let fetch = Fetch::new(ranges, &self.mailbox);
-        // One that is refused says at once that it has ended: then the bytes are sent as they are, and this thread waits for them.
+        // If the job is refused, the fetch ends at once: the bytes are sent directly, blocking this thread.
         match self.shared.broker.run_reader(Box::new(move || fetch.run())) {
             true => self.metrics.fetches.inc(),
             false => self.metrics.fetches_refused.inc(),
@@ -617,10 +617,10 @@ impl<P: Protocol> Connection<P> {
     }
 }
 
-/// Closes so that the peer gets what was written. A socket that is closed while something unread lies there tells the peer's
-/// system to throw away what it has not handed over yet; so what still comes is read and dropped, for a while.
+/// Closes the socket so that the peer receives what was written. Closing with unread input makes the peer's system discard
+/// data not yet read; so input is read and dropped for a while.
 async fn linger(link: &mut Link) {
-    // Whatever goes wrong now concerns no client any more.
+    // Errors no longer matter.
     let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), link.close(LINGER_READS_MAX)).await;
 }
 

@@ -10,7 +10,7 @@ use polylogue_amqp::codec::ShortStr;
 use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, Delivery, NO_CONSUMER, Place, Run, Verdict};
 use polylogue_amqp_gateway::{
-    AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, Said, View, managed, managed_by, sent_at,
+    AmqpAnswer, Directory, MANAGEMENT_CHANNEL, Presence, Principal, PrincipalOutput, View, managed, managed_by, sent_at,
 };
 use polylogue_amqp_model::{Command, Queue, QueueKind, Refused, Reply as Changed};
 use polylogue_api::{Catalog, CreateTopics, Now, PeekQueues, QueueCounts, Reply, Request, TopicError, Unavailable};
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// How long a handler waits for the broker.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Queues that are counted in one request.
+/// Queues counted by one request to the broker.
 const COUNTED_MAX: usize = 1_000;
 
 /// Why a request failed.
@@ -75,7 +75,7 @@ async fn one(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<Reply, 
     .await
 }
 
-async fn world(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<AmqpAnswer, Fault> {
+async fn metadata(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<AmqpAnswer, Fault> {
     match one(broker, request).await? {
         Reply::Machine(Ok(answer)) => match answer.downcast::<AmqpAnswer>() {
             Ok(answer) => Ok(*answer),
@@ -86,33 +86,33 @@ async fn world(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<AmqpA
     }
 }
 
-/// What is declared now.
+/// Returns the current definitions.
 pub async fn view(broker: &Arc<dyn BrokerHandle>) -> Result<Arc<View>, Fault> {
-    match world(broker, polylogue_amqp_gateway::view()).await? {
+    match metadata(broker, polylogue_amqp_gateway::view()).await? {
         AmqpAnswer::View(view) => Ok(view),
         _ => Err(something_else()),
     }
 }
 
-/// Makes a change that only managers make.
+/// Applies a management command.
 pub async fn change(broker: &Arc<dyn BrokerHandle>, command: Command) -> Result<Changed, Fault> {
     changed(broker, managed(command)).await
 }
 
-/// The same, asked for by a user of the user store, who is recorded as the author of what it sets.
+/// The same, on behalf of a stored user, who is recorded as the author of the parameters it sets.
 pub async fn change_by(broker: &Arc<dyn BrokerHandle>, author: ByteString, command: Command) -> Result<Changed, Fault> {
     changed(broker, managed_by(author, command)).await
 }
 
 async fn changed(broker: &Arc<dyn BrokerHandle>, request: Request) -> Result<Changed, Fault> {
-    match world(broker, request).await? {
+    match metadata(broker, request).await? {
         AmqpAnswer::Done(reply) => Ok(reply),
         AmqpAnswer::Refused(why) => Err(Fault::Refused(why)),
         _ => Err(something_else()),
     }
 }
 
-/// What queues hold, in the same order; nothing for those whose topic is on its way.
+/// Returns the queues' counts, in the same order; zeros for a queue whose topic is still being created.
 pub async fn counts(
     broker: &Arc<dyn BrokerHandle>,
     directory: &Directory,
@@ -139,7 +139,7 @@ pub async fn counts(
     Ok(all)
 }
 
-/// What a queue holds, as RabbitMQ counts what is transient in it: nothing in a quorum queue, all in a queue that is not durable.
+/// Adjusts the persistent counts as in RabbitMQ: a quorum queue has no transient messages, and a queue that is not durable has only those.
 fn of_queue(queue: &Queue, counts: QueueCounts) -> QueueCounts {
     let (transient, transient_bytes) = match (queue.kind, queue.durable) {
         (QueueKind::Quorum | QueueKind::Stream, _) => (0, 0),
@@ -149,8 +149,8 @@ fn of_queue(queue: &Queue, counts: QueueCounts) -> QueueCounts {
     QueueCounts { transient, transient_bytes, ..counts }
 }
 
-/// When the oldest message of each queue was sent, as its publisher says, in the same order. Of the first queues as many as `reads_max` are
-/// read from the disk; else only what is in memory is known. Seconds since the Unix epoch.
+/// Returns the timestamp property of each queue's oldest message, in the same order. At most `reads_max` queues are read from disk; of others
+/// the timestamp is known only if the message is in memory. Seconds since the Unix epoch.
 pub async fn oldest_sent(
     broker: &Arc<dyn BrokerHandle>,
     directory: &Directory,
@@ -179,7 +179,7 @@ pub async fn oldest_sent(
     Ok(all)
 }
 
-/// Makes the topics of queues that were not declared one by one.
+/// Creates the missing topics of queues, such as those of imported definitions.
 pub async fn make_topics(broker: &Arc<dyn BrokerHandle>, directory: &Directory) -> Result<(), Fault> {
     let catalog = broker.catalog();
     let view = view(broker).await?;
@@ -194,7 +194,7 @@ pub async fn make_topics(broker: &Arc<dyn BrokerHandle>, directory: &Directory) 
         };
         for made in made {
             match made {
-                // A client that declares the queue makes it, too.
+                // A client that declares the queue creates it, too.
                 Ok(_) | Err(TopicError::Exists) => {}
                 Err(TopicError::Unavailable(why)) => return Err(Fault::Unavailable(why)),
                 Err(other) => return Err(Fault::Internal(format!("a queue's topic cannot be made: {other:?}"))),
@@ -203,20 +203,20 @@ pub async fn make_topics(broker: &Arc<dyn BrokerHandle>, directory: &Directory) 
     }
 }
 
-/// Deletes a virtual host. Its connections are closed with RabbitMQ's reason.
+/// Deletes a virtual host and closes its connections with RabbitMQ's reason.
 pub async fn delete_vhost(
     broker: &Arc<dyn BrokerHandle>,
     directory: &Directory,
     net: &Shared,
     name: &str,
 ) -> Result<(), Fault> {
-    let id = view(broker).await?.world.vhost_named(name).map(|vhost| vhost.id);
+    let id = view(broker).await?.metadata.vhost_named(name).map(|vhost| vhost.id);
     change(broker, Command::DeleteVhost(name.into())).await?;
     end_connections(directory, net, |client| Some(client.vhost) == id, &format!("vhost '{name}' is deleted"));
     Ok(())
 }
 
-/// Ends the connections that `which` takes.
+/// Closes the connections that match.
 pub fn end_connections(directory: &Directory, net: &Shared, which: impl Fn(&Presence) -> bool, why: &str) {
     let clients = directory.clients();
     for client in clients.iter().filter(|client| which(client)) {
@@ -224,14 +224,14 @@ pub fn end_connections(directory: &Directory, net: &Shared, which: impl Fn(&Pres
     }
 }
 
-/// Ends the connections of a user who is deleted, whatever they speak: what its access control lists allow would go on for ever.
+/// Closes the connections of a deleted user, of all protocols: its access control lists would otherwise stay in effect for them.
 pub fn end_user(directory: &Directory, net: &Shared, name: &str) {
     let why = format!("user '{name}' is deleted");
     end_connections(directory, net, |client| client.user == *name, &why);
     net.connections.user_gone(name);
 }
 
-/// The body of a message in one piece.
+/// Returns a message's body as one buffer.
 pub fn payload_of(delivery: &Delivery) -> Result<Bytes, Fault> {
     let mut whole = Vec::with_capacity(delivery.payload.len());
     for piece in delivery.payload.pieces() {
@@ -241,7 +241,7 @@ pub fn payload_of(delivery: &Delivery) -> Result<Bytes, Fault> {
     Ok(Bytes::from(whole))
 }
 
-/// A principal in a virtual host, with the requests of a connection.
+/// An internal connection to a virtual host, with its transport.
 #[derive(Debug)]
 pub struct Asker<'a> {
     visit: Visit<'a>,
@@ -250,7 +250,7 @@ pub struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    /// `who` makes the principal of a session's id.
+    /// Creates a principal by `who`, which is passed the session's id.
     pub fn new(
         broker: &'a Arc<dyn BrokerHandle>,
         who: impl FnOnce(Arc<dyn Catalog>, u64, Now) -> Principal,
@@ -261,7 +261,7 @@ impl<'a> Asker<'a> {
         Asker { visit, broker, principal }
     }
 
-    /// Sends a request without an answer.
+    /// Sends a request that has no reply.
     pub fn tell(&mut self, request: amqp::Request) {
         self.principal.ask(request);
         self.submit();
@@ -273,32 +273,32 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Publishes; the broker has it at the latest when something is waited for.
+    /// Publishes; the publish is sent to the broker at the next wait at the latest.
     pub fn publish(&mut self, publish: amqp::Publish) {
         self.principal.publish(publish);
         self.submit();
     }
 
-    /// Whether more may be published before something is said.
+    /// Whether the limit of unconfirmed publishes allows another one.
     pub fn may_publish(&self) -> bool {
         self.principal.may_publish()
     }
 
-    /// What is said already.
-    pub fn said_already(&mut self) -> Option<Said> {
-        self.principal.poll_said()
+    /// Returns the next output if there is one already.
+    pub fn ready_output(&mut self) -> Option<PrincipalOutput> {
+        self.principal.poll_output()
     }
 
-    /// The next thing that is said.
-    pub async fn said(&mut self) -> Result<Said, Fault> {
+    /// Waits for the next output.
+    pub async fn next_output(&mut self) -> Result<PrincipalOutput, Fault> {
         self.principal.flush();
         in_time(async {
             loop {
-                // What takes longer than a turn goes on in pieces: no connection waits for it.
+                // Work that exceeds a turn continues in slices, so that no connection waits for it.
                 self.principal.begin_turn(STEPS_PER_TURN);
                 self.submit();
-                if let Some(said) = self.principal.poll_said() {
-                    return Ok(said);
+                if let Some(output) = self.principal.poll_output() {
+                    return Ok(output);
                 }
                 if self.principal.unfinished().is_some() {
                     tokio::task::yield_now().await;
@@ -331,18 +331,18 @@ impl<'a> Asker<'a> {
         .await
     }
 
-    /// Asks for something, and waits for the answer.
+    /// Sends a request and waits for its reply.
     pub async fn ask(&mut self, request: amqp::Request) -> Result<amqp::Reply, Fault> {
         self.tell(request);
-        match self.said().await? {
-            Said::Reply(reply) => Ok(reply),
-            Said::Event(_) | Said::Rejected { .. } => Err(something_else()),
+        match self.next_output().await? {
+            PrincipalOutput::Reply(reply) => Ok(reply),
+            PrincipalOutput::Event(_) | PrincipalOutput::Rejected { .. } => Err(something_else()),
         }
     }
 }
 
-/// Messages that one request got out of queues. However it ends, they return to their places as if they had not been handed out, unless it
-/// has said what becomes of them: who hangs up takes nothing along.
+/// Messages that one request got from queues. Unless it settles them, they return to their positions as if not delivered when it ends, so that
+/// a client that disconnects loses nothing.
 #[derive(Debug)]
 pub struct Got<'a> {
     asker: Asker<'a>,
@@ -354,12 +354,12 @@ fn runs(places: &[Place]) -> Vec<Run> {
 }
 
 impl<'a> Got<'a> {
-    /// Nothing yet; `asker` gets them.
+    /// Creates it without messages; `asker` gets them.
     pub fn new(asker: Asker<'a>) -> Got<'a> {
         Got { asker, places: Vec::new() }
     }
 
-    /// Gets one more, and how many are ready behind it; `None` when none is ready.
+    /// Gets one more message, with the number of ready ones after it; `None` when none is ready.
     pub async fn get(&mut self, queue: &ShortStr) -> Result<Result<Option<(Delivery, u32)>, Refusal>, Fault> {
         let get = amqp::Request::Get { channel: MANAGEMENT_CHANNEL, queue: queue.clone(), no_ack: false };
         match self.asker.ask(get).await? {
@@ -373,21 +373,21 @@ impl<'a> Got<'a> {
         }
     }
 
-    /// Their receiver.
+    /// Returns the principal that gets them.
     pub fn asker(&mut self) -> &mut Asker<'a> {
         &mut self.asker
     }
 
-    /// Some of them are done with: once that is answered with `Done` they are gone for good.
+    /// Acknowledges some of them. They are removed once the reply `Done` has arrived.
     pub async fn acknowledge(&mut self, mut places: Vec<Place>) -> Result<amqp::Reply, Fault> {
         let settled = vec![(Verdict::Ack, runs(&places))];
-        // Priorities hand them out in another order than that of their places.
+        // With priorities the order of delivery differs from that of positions.
         places.sort_unstable();
         self.places.retain(|place| places.binary_search(place).is_err());
         self.asker.ask(amqp::Request::Commit { channel: MANAGEMENT_CHANNEL, publishes: Vec::new(), settled }).await
     }
 
-    /// What becomes of all of them.
+    /// Settles all of them.
     pub fn settle(&mut self, verdict: Verdict) {
         let places = std::mem::take(&mut self.places);
         if !places.is_empty() {

@@ -1,4 +1,4 @@
-//! How many connections there may be, and how many from one address.
+//! Limits on the number of connections, in total and per address.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -7,19 +7,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Why a connection is turned away.
+/// Why a connection is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// `connections_max` over all listeners.
+    /// `connections_max` of all listeners.
     Server,
-    /// The protocol's own bound.
+    /// The protocol's own limit.
     Protocol,
-    /// The bound for one address.
+    /// The limit per address.
     Address,
 }
 
 impl Refusal {
-    /// For metrics.
+    /// Returns its label in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Refusal {
     }
 }
 
-/// Bounds of one protocol's listeners, counted together with those of the others.
+/// Limits of one protocol's listeners, counted together with those of the others.
 #[derive(Clone, Debug)]
 pub struct Gate {
     server: Arc<AtomicUsize>,
@@ -40,8 +40,8 @@ pub struct Gate {
     bounds: Bounds,
 }
 
-/// How many connections of the protocol there may be, and how many from the given address. Asked for each connection,
-/// because settings change.
+/// Returns the limits on a protocol's connections, in total and for the given address. Called for each connection, because
+/// settings change.
 type AskBounds = dyn Fn(IpAddr) -> (usize, usize) + Send + Sync;
 
 #[derive(Clone)]
@@ -53,7 +53,7 @@ impl fmt::Debug for Bounds {
     }
 }
 
-/// A connection's place; given back when dropped.
+/// A connection's place, released when dropped.
 #[derive(Debug)]
 pub struct Place {
     gate: Gate,
@@ -61,7 +61,7 @@ pub struct Place {
 }
 
 impl Gate {
-    /// A gate for so many connections over all protocols. `server` is what all gates count with.
+    /// Creates a gate with a limit over all protocols. `server` is the shared counter of all gates.
     #[must_use]
     pub fn new(server: Arc<AtomicUsize>, server_max: usize) -> Gate {
         Gate {
@@ -73,8 +73,8 @@ impl Gate {
         }
     }
 
-    /// Bounds the protocol as well: `bounds` says how many connections all its listeners may have together, and how many of
-    /// them may come from the address given.
+    /// Adds limits of the protocol: `bounds` returns the total of its listeners, and that for the given
+    /// address.
     #[must_use]
     pub fn with_bounds(mut self, bounds: impl Fn(IpAddr) -> (usize, usize) + Send + Sync + 'static) -> Gate {
         self.bounds = Bounds(Arc::new(bounds));
@@ -83,7 +83,7 @@ impl Gate {
 
     /// Takes a place for a connection from `address`.
     pub fn enter(&self, address: IpAddr) -> Result<Place, Refusal> {
-        // An IPv4 client of an IPv6 socket is the same client.
+        // An IPv4 client of an IPv6 socket has an IPv4-mapped address.
         let address = address.to_canonical();
         if !up_to(&self.server, self.server_max) {
             return Err(Refusal::Server);
@@ -103,7 +103,7 @@ impl Gate {
     }
 }
 
-/// Counts one more, unless there are enough.
+/// Increments unless the maximum is reached.
 fn up_to(count: &AtomicUsize, max: usize) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < max).then_some(n + 1)).is_ok()
 }

@@ -1,9 +1,9 @@
-//! Gauges that are counted when the metrics are read.
+//! Gauges that are evaluated at scrape time.
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Gauges (a name, a help, a count) that are read when the metrics are scraped.
+/// Encodes gauges (name, help, value).
 pub fn encode_gauges<const N: usize>(
     mut encoder: DescriptorEncoder<'_>,
     gauges: [(&str, &str, u64); N],

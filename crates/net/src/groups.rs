@@ -1,4 +1,4 @@
-//! Kafka's groups, which read queues too.
+//! The group coordinator, with queues visible as topics.
 
 use bytes::Bytes;
 use polylogue_amqp_gateway::{AmqpMachine, Directory, GuestRule, QueuesAsTopics};
@@ -16,10 +16,10 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// State machines by what they are.
+/// State machines by id.
 pub type Machines = BTreeMap<MachineId, Box<dyn StateMachine>>;
 
-/// The state machines of the protocols in their first state, and where connections see what RabbitMQ's clients declared.
+/// Returns the protocols' state machines in their initial state, and the directory of AMQP definitions that connections read.
 #[must_use]
 pub fn machines(groups: GroupSettings, guest: GuestRule) -> (Machines, Arc<Directory>, Arc<GroupUsage>) {
     let declared = AmqpMachine::new(Limits::default()).with_guest(guest);
@@ -31,7 +31,7 @@ pub fn machines(groups: GroupSettings, guest: GuestRule) -> (Machines, Arc<Direc
     (BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]), directory, usage)
 }
 
-/// A machine to which queues are topics, as they are to the clients that it speaks with: it commits by the names that they know.
+/// A state machine that sees queues as topics, as its clients do: it commits by the names that they know.
 #[derive(Debug)]
 pub struct SeesQueues<M> {
     machine: M,
@@ -39,13 +39,13 @@ pub struct SeesQueues<M> {
 }
 
 impl<M: StateMachine> SeesQueues<M> {
-    /// This machine, with the queues of that directory.
+    /// Wraps a machine, with the queues of a directory.
     #[must_use]
     pub fn new(machine: M, queues: Arc<Directory>) -> SeesQueues<M> {
         SeesQueues { machine, queues }
     }
 
-    /// Has the machine do something that looks at topics.
+    /// Calls the machine with a catalog that includes queues.
     fn seeing<R>(&mut self, context: &Context<'_>, act: impl FnOnce(&mut M, &Context<'_>) -> R) -> R {
         let catalog = QueuesAsTopics::new(context.catalog, self.queues.clone());
         act(&mut self.machine, &Context { catalog: &catalog, ..*context })
@@ -126,7 +126,7 @@ impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
     }
 }
 
-/// What the coordinator tells of itself in the metrics.
+/// The coordinator's gauges.
 #[derive(Debug)]
 pub struct GroupCensus(pub Arc<GroupUsage>);
 

@@ -1,12 +1,12 @@
-//! The receiving half of a connection: bytes arrive, and a frame goes on when it is whole and has its permit.
+//! The receiving half of a connection: bytes are received, and a frame is passed on when it is complete and has its permit.
 //!
 //! ```text
-//!   nothing there ──▶ head arrives (up to FREE_BYTES) ──▶ permit asked ──▶ permit there ──▶ rest arrives ──▶ session
-//!        no buffer                                        nothing is read
+//!   idle ──▶ head received (up to FREE_BYTES) ──▶ permit requested ──▶ permit granted ──▶ rest received ──▶ session
+//!   no buffer                                     reading is paused
 //! ```
 //!
-//! A request that carries no messages is asked a permit for when it could start, and not before: behind a long poll it stays where it is, in the
-//! peer's socket for the most part, as with Kafka, which reads one request of a connection at a time.
+//! A permit for a request without messages is requested only when the request could start: behind a long poll it stays mostly in the
+//! socket, as in Kafka, which reads one request of a connection at a time.
 
 use super::admission::{FREE_BYTES, Held, Lanes};
 use super::link::Link;
@@ -20,34 +20,34 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// What is read at a time by a connection that sends much. Bytes.
+/// The maximum size of a read on a busy connection. Bytes.
 const READ_BYTES_MAX: usize = 64 << 10;
-/// By how much the next read is larger or smaller.
+/// Factor by which the size of reads grows or shrinks.
 const STEP_FACTOR: usize = 4;
 
-/// Where the memory for the frame at the head of the input stands.
+/// The state of the memory for the frame at the head of the input.
 #[derive(Debug)]
 enum Memory {
-    /// Not asked for.
+    /// Not requested.
     None,
-    /// Its user's share of it is asked for; nothing is read until it is there.
+    /// The user's share is requested; reading is paused.
     AskedShare,
-    /// The share is there, or none is needed.
+    /// The share is granted, or none is needed.
     Shared(Option<Permit>),
-    /// The memory itself is asked for; nothing is read until it is there.
+    /// The memory itself is requested; reading is paused.
     Asked(Option<Permit>),
-    /// There, since then. Monotonic milliseconds.
+    /// Granted at this time. Monotonic milliseconds.
     Granted(Grant, u64),
 }
 
-/// What came of a look at the input.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Read {
-    /// Nothing more is there now.
+    /// Nothing more is available now.
     Blocked,
-    /// So many bytes came.
+    /// Bytes were received.
     Some(usize),
-    /// The peer has closed.
+    /// The peer has closed the connection.
     End,
 }
 
@@ -56,24 +56,24 @@ pub(super) enum Read {
 pub(super) struct Input {
     bytes: BytesMut,
     memory: Memory,
-    /// The frame at the head, once it is known.
+    /// The frame at the head, once known.
     frame: Option<Frame>,
-    /// What is read at a time; grows while reads fill it.
+    /// Size of the next read; grows while reads fill it.
     step: usize,
-    /// For the part of the buffer above [`FREE_BYTES`].
+    /// The permit for the buffer above [`FREE_BYTES`].
     buffer_permit: Option<Permit>,
-    /// The last read did not fill its room: nothing more is there.
+    /// Whether the last read did not fill its buffer: nothing more is available.
     drained: bool,
-    /// Whose requests these are.
+    /// The account that requests are charged to.
     account: Account,
-    /// The frame at the head has to wait for earlier ones of the connection: nothing is asked for it.
+    /// Whether the frame at the head must wait for earlier ones of the connection: no memory is requested for it.
     held_back: bool,
-    /// How often a frame had to wait for a share since the last count was taken.
+    /// Number of frames that waited for a share since the counter was last read.
     waits_for_share: u64,
 }
 
 impl Input {
-    /// Of a connection whose requests count against that account.
+    /// Creates it with the account that requests are charged to.
     pub(super) fn new(account: Account) -> Input {
         Input {
             bytes: BytesMut::new(),
@@ -88,28 +88,28 @@ impl Input {
         }
     }
 
-    /// Has requests count against another account from now on.
+    /// Charges requests to another account from now on.
     pub(super) fn count_for(&mut self, account: Account) {
         self.account = account;
     }
 
-    /// How often a frame had to wait because others of its connection or user held their share, since the last time.
+    /// Returns and resets the number of frames that waited because others of their connection or user used the share.
     pub(super) fn take_waits_for_share(&mut self) -> u64 {
         std::mem::take(&mut self.waits_for_share)
     }
 
-    /// Whether reading would be of use: there is room for what comes, and nothing is waited for first.
+    /// Whether reading is useful: there is space for more input, and no permit is awaited first.
     pub(super) fn wants_bytes(&self) -> bool {
         match (&self.memory, self.frame) {
             (Memory::AskedShare | Memory::Asked(_), _) => false,
             _ if self.held_back => false,
-            // A whole frame lies there, and the session has no room for it.
+            // The frame is complete, and the session has no slot for it.
             (_, Some(frame)) => self.bytes.len() < frame.len,
             (_, None) => true,
         }
     }
 
-    /// How much of the frame at the head has to come before anything can be done with it.
+    /// Returns how many bytes of the frame at the head must be received before it can be processed.
     pub(super) fn missing(&self) -> usize {
         match self.frame {
             Some(frame) if self.is_arriving() => frame.len.saturating_sub(self.bytes.len()),
@@ -117,7 +117,7 @@ impl Input {
         }
     }
 
-    /// The permit that was asked for. One that came too late is dropped.
+    /// Handles a granted permit. One that is no longer needed is dropped.
     pub(super) fn on_permit(&mut self, permit: Permit, now: Now) {
         self.memory = match std::mem::replace(&mut self.memory, Memory::None) {
             Memory::AskedShare => Memory::Shared(Some(permit)),
@@ -126,7 +126,7 @@ impl Input {
         };
     }
 
-    /// Whether a frame that had to wait for earlier ones need not any more.
+    /// Whether a frame that waited for earlier ones may continue.
     pub(super) fn goes_on<P: Protocol>(&self, session: &P, taken: &VecDeque<Held>, lanes: &Lanes) -> bool {
         self.held_back
             && self.frame.is_some_and(|frame| session.starts_at_once(&self.bytes) && lanes.has_share(frame, taken))
@@ -135,7 +135,7 @@ impl Input {
     /// Reads once.
     pub(super) fn read(&mut self, link: &mut Link, lanes: &Lanes) -> io::Result<Read> {
         let room = match self.frame {
-            // Up to the end of the frame and not into the next: that one has no permit yet.
+            // Not beyond the end of the frame: the next one has no permit yet.
             Some(frame) if self.is_arriving() => frame.len.saturating_sub(self.bytes.len()),
             _ => self.read_bytes(lanes).saturating_sub(self.bytes.len()),
         };
@@ -154,7 +154,7 @@ impl Input {
         }
     }
 
-    /// What the buffer may have before a frame at its head has a permit.
+    /// Returns the size of the buffer before the frame at its head has a permit.
     fn read_bytes(&mut self, lanes: &Lanes) -> usize {
         if self.step > FREE_BYTES && self.buffer_permit.is_none() {
             self.buffer_permit = lanes.try_read_ahead(READ_BYTES_MAX);
@@ -162,7 +162,7 @@ impl Input {
         if self.buffer_permit.is_some() { self.step } else { FREE_BYTES }
     }
 
-    /// A read that filled its room is followed by a larger one, a much smaller one by a smaller one.
+    /// Adapts the size of reads: larger after a full read, smaller after a much smaller one.
     fn adapt(&mut self, read: usize, room: usize) {
         self.drained = read < room;
         if !self.drained {
@@ -172,13 +172,13 @@ impl Input {
         }
     }
 
-    /// To be called before waiting: a connection that falls silent keeps no more than it may have for nothing.
-    pub(super) fn rest(&mut self) {
+    /// Releases unused memory; called before waiting, so that an idle connection keeps no more than its free bytes.
+    pub(super) fn release_buffers(&mut self) {
         if !self.drained {
             return;
         }
         if self.is_arriving() {
-            // The buffer belongs to the frame now, which pays for it, unless more than the frame is in it.
+            // The buffer belongs to the frame, whose permit covers it, unless it contains more than the frame.
             if self.frame.is_some_and(|frame| self.bytes.len() < frame.len) {
                 self.buffer_permit = None;
             }
@@ -191,8 +191,8 @@ impl Input {
         }
     }
 
-    /// Hands frames to the session as long as they are whole, have their permits, and are wanted. The memory of those
-    /// that were handed over goes to the end of `taken`.
+    /// Passes frames to the session while they are complete, have their permits, and are wanted. Their permits are appended
+    /// to `taken`.
     pub(super) fn feed<P: Protocol>(
         &mut self,
         session: &mut P,
@@ -210,7 +210,7 @@ impl Input {
             let whole = self.bytes.len() >= frame.len;
             match &self.memory {
                 Memory::AskedShare | Memory::Asked(_) => return,
-                // The head is read on free memory; a frame that is no longer needs no memory before it is whole.
+                // The head is read without a permit; a frame that fits into the free bytes needs none before it is complete.
                 Memory::None if !whole && self.bytes.len() < FREE_BYTES => {
                     return session.on_bytes(&mut self.bytes, now);
                 }
@@ -238,7 +238,7 @@ impl Input {
         }
     }
 
-    /// Asks for the part of its user's share that a frame without messages takes, once it could start. Whether that is there.
+    /// Requests the user's share for a frame without messages, once it could start. Returns whether it is granted.
     fn ask_share<P: Protocol>(
         &mut self,
         frame: Frame,
@@ -268,7 +268,7 @@ impl Input {
         false
     }
 
-    /// Asks for the memory of a frame whose share is there. Whether it is there as well.
+    /// Requests the memory of a frame whose share is granted. Returns whether it is granted.
     fn ask_memory(&mut self, frame: Frame, lanes: &Lanes, mailbox: &Arc<Mailbox>, now: Now) -> bool {
         if let Memory::Shared(share) = std::mem::replace(&mut self.memory, Memory::None) {
             self.memory = Memory::Asked(share);
@@ -283,7 +283,7 @@ impl Input {
         matches!(self.memory, Memory::Granted(..))
     }
 
-    /// Whether the frame at the head holds memory that others wait for, and has held it for too long.
+    /// Whether the frame at the head has held memory that others wait for, for too long.
     pub(super) fn must_give_way(&self, lanes: &Lanes, now: Now) -> bool {
         match (&self.memory, self.frame) {
             (Memory::Granted(_, since_ms), Some(frame)) => {
@@ -294,7 +294,7 @@ impl Input {
         }
     }
 
-    /// Whether a frame is on its way that holds memory.
+    /// Whether a frame that holds memory is being received.
     pub(super) fn is_arriving(&self) -> bool {
         matches!(self.memory, Memory::Granted(..))
     }

@@ -1,7 +1,7 @@
-//! Kafka's session as the pump sees it.
+//! The adapter of a Kafka session to [`Protocol`].
 
 use super::listener::Accept;
-use super::protocol::{About, Frame, NoFrame, Protocol, Room};
+use super::protocol::{ClientInfo, Frame, NoFrame, Protocol, Room};
 use crate::address::HostPort;
 use crate::audit::{self, Audit};
 use crate::handle::BrokerHandle;
@@ -16,11 +16,11 @@ use polylogue_types::{Chunk, Unfinished};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Of what a list may take in memory, one in this many parts is left once it is read: the decoded request is gone, and what
-/// waits is a row for each partition and the frame that their names lie in.
+/// Share of a list's decoded size that is still held while it waits, one in this many parts: the decoded request is dropped, and a row
+/// for each partition and the frame with their names stay.
 const WAITING_PART: usize = 4;
 
-/// What all connections of Kafka clients share.
+/// State shared by the connections of Kafka clients.
 #[derive(Debug)]
 pub struct KafkaShared {
     live: Arc<LiveSettings>,
@@ -32,41 +32,41 @@ pub struct KafkaShared {
 }
 
 impl KafkaShared {
-    /// For this broker, under these settings; `queues` are topics to its clients.
+    /// Creates it for this broker and settings; queues are visible as topics.
     #[must_use]
     pub fn new(live: Arc<LiveSettings>, broker: Arc<dyn BrokerHandle>, queues: Arc<Directory>) -> KafkaShared {
         let catalog = Arc::new(QueuesAsTopics::new(broker.catalog(), queues));
         KafkaShared { live, catalog, broker, fetch_budget: Arc::default(), users: Arc::new(NoUsers), audit: None }
     }
 
-    /// The same, with users who can log in.
+    /// Adds users who can log in.
     #[must_use]
     pub fn with_users(self, users: Arc<dyn Authority>) -> KafkaShared {
         KafkaShared { users, ..self }
     }
 
-    /// The same, with an audit log of its clients' changes.
+    /// Adds an audit log of clients' changes.
     #[must_use]
     pub fn with_audit(self, audit: Arc<Audit>) -> KafkaShared {
         KafkaShared { audit: Some(audit), ..self }
     }
 
-    /// Topics as Kafka's clients see them, queues among them.
+    /// Returns the topics visible to Kafka clients, queues included.
     pub fn catalog(&self) -> &dyn Catalog {
         self.catalog.as_ref()
     }
 
-    /// A session for a request of the server itself.
+    /// Creates a session for a request of the server itself.
     pub fn session_for_ourselves(self: &Arc<KafkaShared>, id: u64) -> KafkaConnection {
         let no_user = SocketAddr::from(([127, 0, 0, 1], 0));
-        // A bridge's requests are logged where they began.
+        // Such requests are logged where they originate.
         KafkaConnection {
             reported: None,
             ..KafkaAccept::new(self.clone(), None, false).connection(id, no_user, no_user)
         }
     }
 
-    /// Does something under the settings that hold now.
+    /// Calls with the current settings.
     fn under<R>(&self, now: Now, act: impl FnOnce(&SessionContext<'_>) -> R) -> R {
         let (catalog, users) = (self.catalog.as_ref(), self.users.as_ref());
         self.live.with_sessions(|settings| act(&SessionContext { now, catalog, settings, users }))
@@ -77,15 +77,15 @@ impl KafkaShared {
 #[derive(Debug)]
 pub struct KafkaAccept {
     shared: Arc<KafkaShared>,
-    /// The advertised address; `None` for the address at which clients arrived.
+    /// The advertised address; `None` for the address at which the client connected.
     advertised: Option<Arc<Listener>>,
-    /// Whether clients have to say who they are.
+    /// Whether clients must log in.
     asks_for_login: bool,
 }
 
 impl KafkaAccept {
-    /// A listener that advertises `advertised` to its clients, or, without it, the address at which their connection arrived, and who have to say who
-    /// they are where that is asked.
+    /// Creates a listener that advertises `advertised` or, without it, the address at which the client connected, and requires a login
+    /// if `asks_for_login`.
     #[must_use]
     pub fn new(shared: Arc<KafkaShared>, advertised: Option<&HostPort>, asks_for_login: bool) -> KafkaAccept {
         let listener = |at: &HostPort| Arc::new(Listener { host: at.host.as_str().into(), port: at.port });
@@ -120,7 +120,7 @@ impl Accept for KafkaAccept {
 
     fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> KafkaConnection {
         let mut connection = self.connection(id, local, peer);
-        // A certificate of that name proves nothing: the user is one of AMQP's clients on this machine.
+        // A certificate with guest's name is ignored: that user is for AMQP clients on this machine.
         if let Some(name) = certified.filter(|name| self.asks_for_login && *name != FIRST_USER) {
             let claim = Claim { name, address: peer.ip().to_canonical() };
             self.shared.users.succeeded(&claim, Mechanism::External);
@@ -131,7 +131,7 @@ impl Accept for KafkaAccept {
     }
 }
 
-/// One connection of a Kafka client.
+/// A connection.
 #[derive(Debug)]
 pub struct KafkaConnection {
     session: Session,
@@ -139,7 +139,7 @@ pub struct KafkaConnection {
     reported: Option<PendingAudit>,
 }
 
-/// Changes that the client asked for, to be logged with their outcome.
+/// Changes that the client requested, to be logged with their outcome.
 #[derive(Debug)]
 struct PendingAudit {
     address: IpAddr,
@@ -162,7 +162,7 @@ impl Protocol for KafkaConnection {
         let frame_of = |settings: &_| self.session.frame_of(input, settings);
         let next = self.shared.live.with_sessions(frame_of).map_err(|_| NoFrame)?;
         Ok(next.map(|NextFrame { len, memory }| {
-            // What takes no more than its bytes is payload.
+            // A request whose memory equals its size carries messages.
             let waiting = (memory > len).then(|| len.max(memory / WAITING_PART));
             Frame { len, memory, waiting }
         }))
@@ -239,8 +239,8 @@ impl Protocol for KafkaConnection {
         self.session.counts_time()
     }
 
-    fn spent(&mut self, ns: u64, now: Now) {
-        self.shared.under(now, |cx| self.session.spent(ns, cx));
+    fn charge_time(&mut self, ns: u64, now: Now) {
+        self.shared.under(now, |cx| self.session.charge_time(ns, cx));
     }
 
     fn begin_turn(&mut self, steps_max: u64, now: Now) {
@@ -259,7 +259,7 @@ impl Protocol for KafkaConnection {
         self.session.steps_used()
     }
 
-    fn payer(&self) -> Option<&str> {
+    fn work_owner(&self) -> Option<&str> {
         self.session.user()
     }
 
@@ -275,14 +275,14 @@ impl Protocol for KafkaConnection {
         self.session.user() == Some(name)
     }
 
-    fn about(&self) -> Option<About> {
+    fn client_info(&self) -> Option<ClientInfo> {
         let client = self.session.client_id()?;
         let software = self.session.client_software().map(|s| format!("{} {}", s.name, s.version));
-        Some(About { user: self.session.user().map(ToString::to_string), client: client.to_string(), software })
+        Some(ClientInfo { user: self.session.user().map(ToString::to_string), client: client.to_string(), software })
     }
 }
 
-/// Tells the operator of each topic that is made, or becomes, one that would be compacted: nothing is yet.
+/// Warns the operator of each topic with compaction enabled: compaction is not implemented yet.
 fn warn_of_compaction(request: &Request) {
     let warn = |topic: &str| {
         tracing::warn!(
@@ -293,7 +293,7 @@ fn warn_of_compaction(request: &Request) {
     };
     match request {
         Request::CreateTopics(create) if !create.validate_only => {
-            // The broker's own topics hold nothing.
+            // Internal topics stay empty.
             let compacted = create.topics.iter().filter(|new| new.config.cleanup.compact && !new.internal);
             compacted.for_each(|new| warn(&new.name));
         }

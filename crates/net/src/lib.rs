@@ -1,11 +1,11 @@
 //! Connections: sockets on one side, a sans-IO session and the broker on the other.
 //!
 //! ```text
-//!            accept ──▶ Gate (how many, from where)
+//!            accept ──▶ Gate (limits on connections)
 //!               │
 //!   socket ──▶ input ──▶ Lanes (memory permit) ──▶ session ──▶ broker
 //!   socket ◀── output ◀─────────────────────────── session ◀── mailbox ◀── replies, events, permits
-//!                 └──────▶ ahead: what lies on the disk ──▶ readers' threads ──▶ mailbox
+//!                 └──────▶ ahead: data on disk ──▶ reader threads ──▶ mailbox
 //! ```
 //!
 //! One task serves one connection and never blocks another: its turns have a bounded number of steps, and work that
@@ -23,7 +23,7 @@
 //! A connection that holds more than its share of memory for which others wait must make progress: senders and readers at a minimum rate,
 //! waiting requests within [a time limit](admission). Otherwise it is closed.
 //!
-//! Layer 5, the lowest of the crates that make the server: it uses the broker through [`handle`], and has no HTTP, no configuration file and
+//! Layer 5, the lowest of the crates that form the server: it uses the broker through [`handle`], and has no HTTP, no configuration file and
 //! no command line. Parts shared by all listeners are here too: [`users`] and [tokens](oauth), the [audit log](audit), [`memory`], and queries
 //! of the AMQP metadata ([`declared`]).
 

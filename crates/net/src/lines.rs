@@ -1,9 +1,9 @@
-//! Lines of the log that outsiders can cause: only so many a second, and of the others only the number is logged.
+//! Rate limit of log lines that clients can cause: beyond it lines are only counted.
 
-/// Lines of the current second.
+/// Lines written in the current second.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    /// How many there may be in a second.
+    /// The maximum per second.
     max: u32,
     second: u64,
     written: u32,
@@ -11,12 +11,12 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// At most so many a second.
+    /// Limits to `max` per second.
     pub(crate) const fn new(max: u32) -> Lines {
         Lines { max, second: 0, written: 0, left_out: 0 }
     }
 
-    /// Whether one more may be written, and how many were left out before it.
+    /// Whether another line may be written; returns the number of lines dropped before it.
     pub(crate) fn next(&mut self, now_ms: u64) -> Option<u64> {
         let second = now_ms / 1_000;
         if self.second != second {

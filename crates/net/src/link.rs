@@ -1,12 +1,12 @@
-//! What the bytes of a connection go over: a socket as it is, or TLS on it.
+//! The transport of a connection: a plain socket, or TLS on it.
 //!
 //! ```text
-//!   Input, Output ──plaintext── Link ──────────────────────────────── socket        as it is; files go straight from the page cache
-//!                                 └── ServerConnection ──records──── socket        with TLS; files are read into memory first
+//!   Input, Output ──plaintext── Link ──────────────────────────────── socket        plain; files are sent from the page cache
+//!                                 └── ServerConnection ──records──── socket        TLS; files are read into memory first
 //! ```
 //!
-//! Other than a socket, TLS has bytes of its own on both sides: what came and is not taken yet ([`Link::readable`] says so), and what was
-//! written and the peer has not taken ([`Link::pending`]), at most [`PENDING_BYTES_MAX`].
+//! Unlike a socket, TLS buffers bytes in both directions: received and not yet read ([`Link::readable`] reports them), and written and not yet
+//! sent ([`Link::pending`]), at most [`PENDING_BYTES_MAX`].
 
 use bytes::{Buf as _, BytesMut};
 use polylogue_env::set_receive_low_water;
@@ -17,26 +17,26 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// What TLS takes in of what is written before the peer has taken what came before it. Bytes.
+/// Bytes that TLS accepts before earlier ones were sent. Bytes.
 const PENDING_BYTES_MAX: usize = 64 << 10;
-/// What is taken off a socket with TLS at a time: more than the longest record, so that a record that has come is taken whole. The library by
-/// itself takes 4 KiB, and each was a turn of the connection: a quarter of what TLS cost beyond no TLS (docs/lab/security.md). Bytes.
+/// Size of a read from a socket with TLS: more than the longest record, so that a received record is read whole. The library's default is
+/// 4 KiB, each a turn of the connection: a quarter of TLS's extra cost (docs/lab/security.md). Bytes.
 const SEALED_BYTES: usize = 32 << 10;
 /// The longest record (RFC 5246, section 6.2.3). Bytes.
 const RECORD_BYTES_MAX: usize = (16 << 10) + (2 << 10) + 5;
-/// A frame that lacks less is not waited for as a whole: it saves nothing. Bytes.
+/// The minimum number of missing bytes for which waiting is worthwhile. Bytes.
 const EXPECTED_BYTES_MIN: usize = 8 << 10;
-/// What the system keeps at the most before it wakes the connection. Bytes.
+/// The most that the system buffers before it wakes the connection. Bytes.
 const EXPECTED_BYTES_MAX: usize = 64 << 10;
-/// How often more is taken off a socket for one read: then others have their turn, whatever comes, records without anything in them too.
+/// The maximum number of socket reads for one read: then other connections have their turn, even if records are empty.
 const READS_MAX: usize = 2;
 
-/// See the module.
+/// The transport.
 #[derive(Debug)]
 pub(super) struct Link {
     stream: TcpStream,
     tls: Option<Box<Secured>>,
-    /// Bytes that have to be there before the system wakes the waiting task.
+    /// Number of bytes that must be available before the system wakes the waiting task.
     low_water: u32,
 }
 
@@ -44,19 +44,19 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct Secured {
     tls: ServerConnection,
-    /// There may be bytes that came and were not taken.
+    /// Whether received bytes may be left to read.
     is_filled: bool,
-    /// What came off the socket and is not decrypted: empty, without memory, when all is.
+    /// Bytes received and not decrypted; empty, without an allocation, if there are none.
     sealed: BytesMut,
-    /// The library has at the most so much of a record that is not whole: what it was handed since a record came out, and with that one. Bytes.
+    /// Upper bound of the partial record in the library: bytes passed since a record was completed, and with it. Bytes.
     opening: usize,
-    /// What was wrong with TLS after bytes that were still to be taken.
+    /// A TLS error after bytes that are still to be read.
     broken: Option<io::Error>,
-    /// Bytes that were written since the last of them had left.
+    /// Bytes written since everything was last sent.
     pending: usize,
 }
 
-/// What came of a look at what is decrypted.
+/// The result of reading decrypted bytes.
 enum Opened {
     /// So many bytes were taken.
     Some(usize),
@@ -67,40 +67,40 @@ enum Opened {
 }
 
 impl Link {
-    /// A socket as it is.
+    /// Creates a plain transport.
     pub(super) fn plain(stream: TcpStream) -> Link {
         Link { stream, tls: None, low_water: 1 }
     }
 
-    /// Whether it is one with TLS.
+    /// Whether it uses TLS.
     pub(super) fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// A socket with TLS, whose handshake is done.
+    /// Creates a TLS transport after the handshake.
     pub(super) fn secured(stream: TcpStream, mut tls: ServerConnection) -> Link {
         tls.set_buffer_limit(Some(PENDING_BYTES_MAX));
         Link { stream, tls: Some(Box::new(Secured::new(tls))), low_water: 1 }
     }
 
-    /// The socket, where nothing stands between it and the bytes of the connection.
+    /// Returns the socket if it is plain.
     pub(super) fn socket(&self) -> Option<&TcpStream> {
         if self.tls.is_none() { Some(&self.stream) } else { None }
     }
 
-    /// Nothing can be done before so many more bytes have come. A client's TLS sends a record at a time, a network a packet: each would wake a
-    /// thread that finds nothing to do (docs/lab/security.md), so that the system waits for them.
+    /// Sets how many more bytes must arrive before anything can be done. A client's TLS sends one record at a time, a network one packet: each would
+    /// wake the thread for nothing (docs/lab/security.md), so that the system waits for them.
     pub(super) fn expect(&mut self, bytes: usize) {
-        // A part of a record that has come already is among them, and what TLS adds is not.
+        // A partial record received already counts; TLS overhead does not.
         let bytes = bytes.saturating_sub(self.tls.as_ref().map_or(0, |secured| secured.opening));
         let low_water = if bytes < EXPECTED_BYTES_MIN { 1 } else { bytes.min(EXPECTED_BYTES_MAX) as u32 };
-        // Where the system knows no such thing, it wakes for anything.
+        // Without support in the system, it wakes for anything.
         if low_water != self.low_water && set_receive_low_water(self.stream.as_fd(), low_water).is_ok() {
             self.low_water = low_water;
         }
     }
 
-    /// Waits until a read may find something.
+    /// Waits until a read may succeed.
     pub(super) async fn readable(&self) -> io::Result<()> {
         if self.tls.as_ref().is_some_and(|secured| secured.is_filled) {
             return Ok(());
@@ -108,25 +108,25 @@ impl Link {
         self.stream.readable().await
     }
 
-    /// Waits until the peer may take something.
+    /// Waits until a write may succeed.
     pub(super) async fn writable(&self) -> io::Result<()> {
         self.stream.writable().await
     }
 
-    /// Whether there are bytes that were written and have not left.
+    /// Whether written bytes have not been sent.
     pub(super) fn wants_write(&self) -> bool {
         self.tls.as_ref().is_some_and(|secured| secured.tls.wants_write())
     }
 
-    /// How many bytes were written and are held here because the peer has not taken them: at the most, until all have left.
+    /// Returns an upper bound of the bytes written and not sent.
     pub(super) fn pending(&self) -> usize {
         self.tls.as_ref().map_or(0, |secured| secured.pending)
     }
 
-    /// Reads at most `room` bytes to the end of `into`, where they have been reserved: so many, 0 for the end; `None` when nothing is there now.
+    /// Reads at most `room` bytes to the end of `into`, whose capacity is reserved: returns their number, 0 at the end; `None` if nothing is available.
     ///
     /// # Errors
-    /// The system's; of TLS that is broken `InvalidData`.
+    /// The system's; `InvalidData` for a TLS error.
     pub(super) fn read(&mut self, into: &mut BytesMut, room: usize) -> io::Result<Option<usize>> {
         match &mut self.tls {
             Some(secured) => secured.read(&mut self.stream, into, room),
@@ -134,10 +134,10 @@ impl Link {
         }
     }
 
-    /// Writes as much as is taken now.
+    /// Writes as much as is accepted now.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing is, and the system's.
+    /// `WouldBlock` if nothing is accepted, and the system's.
     pub(super) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(secured) = &mut self.tls else { return self.stream.try_write_vectored(slices) };
         let mut socket = Socket(&self.stream);
@@ -154,10 +154,10 @@ impl Link {
         }
     }
 
-    /// Sends what was written and has not left.
+    /// Sends written bytes that have not been sent.
     ///
     /// # Errors
-    /// `WouldBlock` when the peer does not take all of it now, and the system's.
+    /// `WouldBlock` if not all of them are accepted now, and the system's.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let Some(secured) = &mut self.tls else { return Ok(()) };
         let mut socket = Socket(&self.stream);
@@ -168,7 +168,7 @@ impl Link {
         Ok(())
     }
 
-    /// Says that nothing more comes, and drops what still arrives, at most `reads_max` KiB of it.
+    /// Shuts down writing, then reads and drops input, at most `reads_max` KiB.
     ///
     /// # Errors
     /// The system's.
@@ -194,8 +194,8 @@ impl Link {
     }
 }
 
-/// Takes what a socket has now and there is capacity for. Polled once and not waited for: other than `try_read`, this remembers after a short
-/// read that the socket is empty, and saves the call that would only say so.
+/// Reads what is available, up to the capacity. Polled once without waiting: unlike `try_read`, tokio then remembers after a short read that the
+/// socket is empty, which saves the system call that would return nothing.
 fn read_now(stream: &mut TcpStream, into: &mut BytesMut) -> io::Result<Option<usize>> {
     let reading = std::pin::pin!(stream.read_buf(into));
     match reading.poll(&mut Context::from_waker(Waker::noop())) {
@@ -218,7 +218,7 @@ impl Secured {
                     taken += bytes;
                     continue;
                 }
-                // Returned again when what came before it is taken.
+                // Returned again once the bytes before it were read.
                 Opened::End => return Ok(Some(taken)),
                 Opened::Nothing => {}
             }
@@ -242,7 +242,7 @@ impl Secured {
                 }
             }
             if let Err(broken) = self.unseal() {
-                // The peer gets the alert, if it still reads.
+                // The peer gets the alert if it still reads.
                 let _ = self.tls.write_tls(&mut Socket(stream));
                 self.broken = Some(io::Error::new(io::ErrorKind::InvalidData, broken));
             }
@@ -253,7 +253,7 @@ impl Secured {
         Ok((taken > 0).then_some(taken))
     }
 
-    /// Takes what is decrypted, at most `room` bytes.
+    /// Reads decrypted bytes, at most `room`.
     fn open(&mut self, into: &mut BytesMut, room: usize) -> io::Result<Opened> {
         let mut reader = self.tls.reader();
         match reader.fill_buf() {
@@ -265,13 +265,13 @@ impl Secured {
                 Ok(Opened::Some(taken))
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Opened::Nothing),
-            // A peer that closes without a TLS alert is gone.
+            // The peer closed without a TLS alert.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Opened::End),
             Err(e) => Err(e),
         }
     }
 
-    /// Decrypts as much of what came as the library takes at a time.
+    /// Decrypts as much of the received bytes as the library accepts at a time.
     fn unseal(&mut self) -> Result<(), rustls::Error> {
         let mut handed = 0;
         if !self.sealed.is_empty() {
@@ -280,20 +280,20 @@ impl Secured {
             self.sealed.advance(taken);
             handed = taken;
         }
-        // All that was there before was taken out: a record that comes out ended in what was handed now, and the next began there.
+        // All earlier plaintext was read: a completed record ended within the bytes just passed, and the next one began there.
         let comes_out = self.tls.process_new_packets()?.plaintext_bytes_to_read() > 0;
         self.opening = if comes_out { handed } else { self.opening.saturating_add(handed) };
         Ok(())
     }
 
-    /// Gives what came before something that is wrong, which the next read returns.
+    /// Returns the bytes before an error, which the next read returns.
     fn put_off(&mut self, broken: io::Error, taken: usize) -> io::Result<Option<usize>> {
         self.broken = Some(broken);
         Ok(Some(taken))
     }
 }
 
-/// A socket that is read and written as far as that goes without waiting.
+/// A socket for non-blocking reads and writes.
 struct Socket<'a>(&'a TcpStream);
 
 impl Read for Socket<'_> {

@@ -1,4 +1,4 @@
-//! Accepting connections, and ending them all.
+//! Accepting connections, and closing all of them.
 
 use super::admission::Lanes;
 use super::answers::AnswerGauge;
@@ -8,7 +8,7 @@ use super::link::Link;
 use super::mailbox::{Mail, Mailbox};
 use super::metrics::NetMetrics;
 use super::output::OutputGauge;
-use super::protocol::{About, Protocol};
+use super::protocol::{ClientInfo, Protocol};
 use super::tls::Tls;
 use super::workers::Workers;
 use crate::handle::BrokerHandle;
@@ -25,10 +25,10 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 
-/// After an error that more connections would meet too (no descriptor is left), nothing is accepted for this long.
+/// Pause of accepting after an error that would repeat (no file descriptor is left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub struct Shared {
     /// The broker.
@@ -37,56 +37,56 @@ pub struct Shared {
     pub lanes: Lanes,
     /// Memory of responses.
     pub output: OutputGauge,
-    /// Of that, memory of answers that may be long.
+    /// The part of it for long responses.
     pub answers: AnswerGauge,
-    /// How long a client may take nothing of a response. Milliseconds.
+    /// How long a client may receive nothing of a response. Milliseconds.
     pub write_stall_ms_max: u64,
-    /// What the process takes of the machine's memory.
+    /// Memory usage of the process.
     pub memory: Memory,
-    /// Threads for turns that are too long for others to wait for.
+    /// Threads for long turns.
     pub workers: Workers,
     /// Counters.
     pub metrics: NetMetrics,
-    /// Those that are open.
+    /// The open connections.
     pub connections: Connections,
 }
 
-/// The connections that are open, so that they can be ended.
+/// The open connections, for listing and closing them.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<Open>,
     all_gone: Notify,
 }
 
-/// One of them in the books.
+/// The entry of a connection.
 #[derive(Debug)]
 struct Entry {
     mailbox: Weak<Mailbox>,
     visitor: Arc<Visitor>,
 }
 
-/// A connection, for those who look at all of them.
+/// The public record of a connection.
 #[derive(Debug)]
 pub struct Visitor {
-    /// Its own for the life of the process.
+    /// Unique for the life of the process.
     pub id: u64,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: &'static str,
-    /// Whether over TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
-    /// Where it arrived.
+    /// The local address.
     pub local: SocketAddr,
-    /// Where it comes from.
+    /// The client's address.
     pub peer: SocketAddr,
-    /// Since when. Wall time.
+    /// When it was accepted. Wall time.
     pub since_ms: TimestampMs,
-    /// Who the client is, once that is known.
-    pub about: OnceLock<About>,
-    /// What went over it.
+    /// The client's identity, once known.
+    pub client_info: OnceLock<ClientInfo>,
+    /// Traffic counters.
     pub wire: Wire,
 }
 
-/// What went over a connection, as it is counted by the one task that serves it.
+/// Traffic counters of a connection, updated by the task that serves it.
 #[derive(Debug, Default)]
 pub struct Wire {
     received_bytes: AtomicU64,
@@ -96,36 +96,36 @@ pub struct Wire {
     waiting_bytes: AtomicU64,
 }
 
-/// What [`Wire`] has counted.
+/// A snapshot of [`Wire`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WireCounts {
-    /// Bytes that came.
+    /// Bytes received.
     pub received_bytes: u64,
-    /// In how many pieces.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes that were sent.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// In how many pieces.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes that waited to be sent when the last ones were.
+    /// Bytes that waited to be sent at the last write.
     pub waiting_bytes: u64,
 }
 
 impl Wire {
-    /// So many bytes came.
+    /// Counts received bytes.
     pub(crate) fn received(&self, bytes: u64) {
         add(&self.received_bytes, bytes);
         add(&self.reads, 1);
     }
 
-    /// So many bytes were sent, and so many wait.
+    /// Counts sent bytes, and stores the number of waiting ones.
     pub(crate) fn sent(&self, bytes: u64, waiting: u64) {
         add(&self.sent_bytes, bytes);
         add(&self.writes, 1);
         self.waiting_bytes.store(waiting, Ordering::Relaxed);
     }
 
-    /// What is counted now.
+    /// Returns the current values.
     #[must_use]
     pub fn counts(&self) -> WireCounts {
         WireCounts {
@@ -138,13 +138,13 @@ impl Wire {
     }
 }
 
-/// One task alone writes, so that nothing has to be locked.
+/// Only one task writes, so that an atomic read-modify-write is not needed.
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 impl Visitor {
-    /// One of whose client nothing is known yet, between `local` and `peer`.
+    /// Creates the record of a new connection between `local` and `peer`.
     pub fn new(
         id: u64,
         protocol: &'static str,
@@ -152,31 +152,40 @@ impl Visitor {
         (local, peer): (SocketAddr, SocketAddr),
         since_ms: TimestampMs,
     ) -> Arc<Visitor> {
-        Arc::new(Visitor { id, protocol, tls, local, peer, since_ms, about: OnceLock::new(), wire: Wire::default() })
+        Arc::new(Visitor {
+            id,
+            protocol,
+            tls,
+            local,
+            peer,
+            since_ms,
+            client_info: OnceLock::new(),
+            wire: Wire::default(),
+        })
     }
 }
 
 #[derive(Debug, Default)]
 struct Open {
     all: Map<u64, Entry>,
-    /// A connection that comes now is ended immediately.
+    /// Whether new connections are closed at once.
     stopping: bool,
 }
 
 impl Connections {
-    /// How many are open.
+    /// Number of open connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.open.lock().all.len()
     }
 
-    /// Whether none is open.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them, by id.
+    /// Returns all connections, by id.
     #[must_use]
     pub fn visitors(&self) -> Vec<Arc<Visitor>> {
         let mut all: Vec<_> = self.open.lock().all.values().map(|entry| entry.visitor.clone()).collect();
@@ -184,7 +193,7 @@ impl Connections {
         all
     }
 
-    /// One of them.
+    /// Returns a connection.
     #[must_use]
     pub fn visitor(&self, id: u64) -> Option<Arc<Visitor>> {
         self.open.lock().all.get(&id).map(|entry| entry.visitor.clone())
@@ -206,7 +215,7 @@ impl Connections {
         }
     }
 
-    /// Ends one, for this reason. Whether it was there.
+    /// Closes a connection, with a reason. Returns whether it existed.
     pub fn end(&self, id: u64, why: &str) -> bool {
         let mailbox = self.open.lock().all.get(&id).and_then(|entry| entry.mailbox.upgrade());
         if let Some(mailbox) = &mailbox {
@@ -215,7 +224,7 @@ impl Connections {
         mailbox.is_some()
     }
 
-    /// Ends the connections of a user that is no more, but those that the broker's books of clients name.
+    /// Closes the connections of a deleted user, except those listed in the AMQP directory.
     pub fn user_gone(&self, name: &str) {
         let name: Arc<str> = name.into();
         for mailbox in self.open.lock().all.values().filter_map(|entry| entry.mailbox.upgrade()) {
@@ -230,7 +239,7 @@ impl Connections {
         }
     }
 
-    /// Tells all connections to finish what is in work and to close; ends when they have.
+    /// Has all connections finish requests in progress and close; returns when they have.
     pub async fn stop(&self) {
         let gone = self.all_gone.notified();
         tokio::pin!(gone);
@@ -248,29 +257,29 @@ impl Connections {
     }
 }
 
-/// How a listener makes sessions.
+/// Creates the sessions of a listener.
 pub trait Accept: Send + Sync + fmt::Debug + 'static {
-    /// What it makes.
+    /// The session type.
     type Session: Protocol;
 
     /// The protocol's name, for metrics and logs.
     fn name(&self) -> &'static str;
 
-    /// How many bytes the system keeps for a client that takes less than it is sent; `None` for as many as it likes.
+    /// Returns how many bytes the system may buffer for a slow client; `None` for the system's default.
     fn unsent_bytes_max(&self) -> Option<u32> {
         None
     }
 
-    /// A session for a new connection. `id` is its own for the life of the process; `certified` is who the client is by its certificate.
+    /// Creates the session of a new connection. `id` is unique for the life of the process; `certified` is the name in the client's certificate.
     fn session(&self, id: u64, local: SocketAddr, peer: SocketAddr, certified: Option<&str>) -> Self::Session;
 }
 
-/// Ends when `stop` says true, or when its sender is dropped.
+/// Returns when `stop` is true or its sender is dropped.
 pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Accepts until `stop` says true.
+/// Accepts until `stop` is true.
 pub async fn accept_loop<A: Accept>(
     listener: TcpListener,
     accept: Arc<A>,
@@ -296,7 +305,7 @@ pub async fn accept_loop<A: Accept>(
     }
 }
 
-/// After an error that more connections would meet too: says so once, and gives the system a moment.
+/// Pauses after an error that would repeat; logs it once.
 pub async fn pause(error: &std::io::Error, protocol: &str, failing: &mut bool) {
     if !*failing {
         tracing::warn!(%error, protocol, "cannot accept connections");
@@ -305,7 +314,7 @@ pub async fn pause(error: &std::io::Error, protocol: &str, failing: &mut bool) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// Starts the task of a connection, or turns it away by closing it.
+/// Starts the task of a connection, or refuses it by closing.
 fn start<A: Accept>(
     stream: TcpStream,
     peer: SocketAddr,
@@ -324,12 +333,12 @@ fn start<A: Accept>(
         }
     };
     let Ok(local) = stream.local_addr() else { return };
-    // A request is answered when it is done, not when more has come together.
+    // Responses are sent at once, without waiting for more data.
     if stream.set_nodelay(true).is_err() {
         return;
     }
     if let Some(bytes) = accept.unsent_bytes_max() {
-        // Where the system knows no such thing, it keeps as much as it likes.
+        // Without support in the system, its default applies.
         let _ = set_unsent_low_water(stream.as_fd(), bytes);
     }
     let ends = (local, peer);
@@ -343,7 +352,7 @@ fn start<A: Accept>(
     });
 }
 
-/// Starts the task of a connection over which the protocol can be spoken.
+/// Starts the task of a connection whose transport is ready.
 fn open<A: Accept>(
     (link, certified): (Link, Option<String>),
     (local, peer): (SocketAddr, SocketAddr),
@@ -358,19 +367,19 @@ fn open<A: Accept>(
     let visitor = Visitor::new(id.0, name, link.is_secured(), (local, peer), shared.broker.now().wall_ms);
     shared.connections.add(visitor.clone(), &mailbox);
     let metrics = shared.metrics.open(name);
-    // In one place from the start: a task that held it by value would have room for it wherever it is handed on.
+    // Boxed from the start: a task that held it by value would have space for it at every await that passes it on.
     let connection = Box::new(Connection::new(link, session, id, shared.clone(), mailbox, metrics).known_as(visitor));
     let guard = Guard { id: id.0, shared: shared.clone(), _place: place };
     tokio::spawn(async move {
         let cause = connection.run().await;
-        // Counted in the metrics as well; a line for each would let clients fill the disk.
+        // Counted in the metrics as well; a log line at a higher level would let clients fill the disk.
         let reason = if let Cause::Session(reason) = &cause { reason.as_str() } else { "" };
         tracing::debug!(%peer, protocol = name, cause = cause.name(), reason, "connection ended");
         drop(guard);
     });
 }
 
-/// A connection's entry in the books, taken out when its task ends, however it ends.
+/// Removes a connection's entry when its task ends, in any way.
 struct Guard {
     id: u64,
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! Where a connection's task hears from the rest of the process.
+//! The mailbox of a connection's task.
 
 use crate::handle::{Permit, ReplySink};
 use parking_lot::Mutex;
@@ -10,28 +10,28 @@ use tokio::sync::Notify;
 /// One message.
 #[derive(Debug)]
 pub enum Mail {
-    /// The broker's answer.
+    /// A reply of the broker.
     Reply(Token, Reply),
-    /// What the broker says unasked.
+    /// An event of the broker.
     Event(Event),
-    /// The memory that was asked for.
+    /// A requested memory permit.
     Permit(Permit),
-    /// The bytes of files that were to be fetched are in memory, or will not be.
+    /// A fetch of file data has ended.
     Fetched,
-    /// The server stops: finish what is in work and close.
+    /// The server is stopping: finish requests in progress and close.
     Stop,
-    /// The resource alarm was raised or cleared: the session knows where to look.
+    /// The resource alarm was raised or cleared; the session reads its state.
     Alarm,
-    /// An operator ends the connection: the client gets this reason.
+    /// An operator closes the connection, with a reason for the client.
     End(String),
-    /// The user of this name is deleted: its connections are ended.
+    /// The user of this name was deleted.
     UserGone(Arc<str>),
 }
 
-/// A connection's mailbox. Any thread may put something in, and only one task takes it out.
+/// A connection's mailbox. Any thread may send; one task receives.
 ///
-/// Bounded by what the connection asked for: a reply for each request, an event for each watch, one permit, one fetch, one stop;
-/// and by how often operators end it or delete users, and the disk is short of room.
+/// Bounded by the connection's requests: a reply for each, an event for each watch, one permit, one fetch, one stop;
+/// and by the number of operator actions, deletions of users, and alarms.
 #[derive(Debug, Default)]
 pub struct Mailbox {
     mail: Mutex<VecDeque<Mail>>,
@@ -44,18 +44,18 @@ impl Mailbox {
         queue.push_back(mail);
         let first = queue.len() == 1;
         drop(queue);
-        // Many replies of one flush wake the task once: it was notified when the first came, and takes all there are.
+        // Many replies of one flush wake the task once: it was notified at the first, and takes all.
         if first {
             self.wake.notify_one();
         }
     }
 
-    /// Lets go of memory that is not used.
-    pub fn rest(&self) {
+    /// Releases unused memory.
+    pub fn release_buffers(&self) {
         self.mail.lock().shrink_to_fit();
     }
 
-    /// Moves everything that is there to the end of `into`.
+    /// Appends all mail to `into`.
     pub fn take(&self, into: &mut VecDeque<Mail>) {
         let mut mail = self.mail.lock();
         if into.is_empty() {
@@ -65,7 +65,7 @@ impl Mailbox {
         }
     }
 
-    /// Ends when there is something, or soon after there was.
+    /// Waits for mail; may also return soon after it was taken.
     pub async fn arrived(&self) {
         self.wake.notified().await;
     }

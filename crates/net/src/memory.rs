@@ -1,11 +1,11 @@
 //! Memory use of the process, and the memory alarm that blocks publishers.
 //!
-//! What counts is what the system cannot take back: anonymous and shared memory, without the pages of files. It is looked at each second:
+//! Counted is memory that the system cannot reclaim: anonymous and shared memory, without file-backed pages. It is read each second:
 //!
 //! ```text
-//!   /proc/self/status  RssAnon + RssShmem ──> at the limit or above: publishers to queues wait (connection.blocked)
-//!                                             below 15/16 of it:     they go on
-//!   the limit: server.memory_limit_bytes, or six tenths of what the machine or our control group has (memory.max, its parents' too)
+//!   /proc/self/status  RssAnon + RssShmem ──> at the limit or above: publishers to queues are blocked (connection.blocked)
+//!                                             below 15/16 of it:     they continue
+//!   the limit: server.memory_limit_bytes, or six tenths of the memory of the machine or control group (memory.max, also of its parents)
 //! ```
 
 use crate::encode_gauges;
@@ -15,21 +15,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Where control groups of version 2 are.
+/// Mount point of control groups, version 2.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// Of what there is, what counts as too much: as much as RabbitMQ's `vm_memory_high_watermark`. Tenths.
+/// The default limit as a share of the available memory, as RabbitMQ's `vm_memory_high_watermark`. Tenths.
 const LIMIT_TENTHS: u64 = 6;
-/// The alarm ends when so much less than the limit is taken, so that it does not come and go each second: a sixteenth.
+/// Hysteresis of the alarm: it is cleared when usage is below the limit by one in this many parts.
 const RELIEF_SHARE: u64 = 16;
-/// Of what there is, what recent messages may take while readers are behind: one in so many parts.
+/// Share of the available memory that the tail caches may grow to for lagging readers: one in this many parts.
 const TAILS_SHARE: u64 = 16;
-/// And at the most so much: what is merged is read from segments. Bytes.
+/// The maximum of that: older data is read from segments. Bytes.
 const TAILS_BYTES_MAX: usize = 512 << 20;
 
-/// Of what there is, what a merge may bring into the page cache at first: one in so many parts.
+/// Share of the available memory that a merge may preload into the page cache: one in this many parts.
 const MERGES_SHARE: u64 = 8;
 
-/// See the module.
+/// The memory usage and its limit.
 #[derive(Debug, Default)]
 pub struct Memory {
     limit_bytes: u64,
@@ -38,20 +38,20 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// With a limit; 0 for one that fits this machine.
+    /// Creates it with a limit; 0 for a share of the machine's memory.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Memory {
         let limit_bytes = if limit_bytes == 0 { fitting_bytes() } else { limit_bytes };
         Memory { limit_bytes, ..Memory::default() }
     }
 
-    /// From when on publishers wait; 0 where it is unknown what there is. Bytes.
+    /// Returns the limit; 0 if it is unknown. Bytes.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
 
-    /// What the process took when it was last looked at. Bytes.
+    /// Returns the last measured usage. Bytes.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
@@ -66,17 +66,17 @@ impl Memory {
     /// The reason of the alarm, as text.
     #[must_use]
     pub fn alarm(&self) -> Option<String> {
-        let why = "more memory is taken than server.memory_limit_bytes; let consumers catch up, or raise it";
+        let why = "memory usage exceeds server.memory_limit_bytes; let consumers catch up, or raise the limit";
         self.is_alarm().then(|| why.to_owned())
     }
 
-    /// As if it had been measured so.
+    /// Sets the usage as if measured.
     #[cfg(any(test, feature = "testing"))]
     pub fn pretend(&self, alarm: bool) {
         self.alarm.store(alarm, Ordering::Relaxed);
     }
 
-    /// Looks how it is. Whether publishers are to wait.
+    /// Measures the usage. Returns whether the alarm is raised.
     pub fn look(&self) -> bool {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let used = used_bytes_in(&status);
@@ -91,11 +91,11 @@ impl Memory {
     }
 }
 
-/// While messages come in, the allocator gives back by and by what is free; while the broker is idle it has to be asked.
+/// Returns free memory to the system. The allocator does that gradually under load; while the broker is idle it must be requested.
 fn give_back_what_is_free() {
     #[cfg(feature = "jemalloc")]
     if let Err(e) = tikv_jemalloc_ctl::background_thread::write(true) {
-        tracing::warn!("free memory may not go back to the system while publishers wait: {e}");
+        tracing::warn!("free memory may not go back to the system while publishers are blocked: {e}");
     }
 }
 
@@ -104,7 +104,7 @@ fn is_too_much(used: u64, limit: u64, was: bool) -> bool {
     limit > 0 && used >= bound
 }
 
-/// The sum of what a process's status says of memory that the system cannot take back.
+/// Sums the process's memory that the system cannot reclaim, from its status file.
 fn used_bytes_in(status: &str) -> u64 {
     let kib = |name: &str| -> Option<u64> {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -114,12 +114,12 @@ fn used_bytes_in(status: &str) -> u64 {
     sum.saturating_mul(1_024)
 }
 
-/// What the caches of recent messages may grow to by themselves: a sixteenth of what there is, where that is known.
+/// Returns the default maximum of the tail caches: a sixteenth of the available memory, if known.
 pub fn share_for_tails() -> usize {
     usize::try_from(all_bytes() / TAILS_SHARE).unwrap_or(usize::MAX).min(TAILS_BYTES_MAX)
 }
 
-/// What a merge may bring into the page cache at first: no more than an eighth of what there is, where that is known. Bytes.
+/// Limits a merge's preload to an eighth of the available memory, if known. Bytes.
 pub fn share_for_merges(wanted: u64) -> u64 {
     match all_bytes() {
         0 => wanted,
@@ -127,12 +127,12 @@ pub fn share_for_merges(wanted: u64) -> u64 {
     }
 }
 
-/// Six tenths of what there is.
+/// Returns the default limit: six tenths of the available memory.
 fn fitting_bytes() -> u64 {
     all_bytes() / 10 * LIMIT_TENTHS
 }
 
-/// What the machine or our control group has; 0 where it is unknown.
+/// Returns the memory of the machine or control group; 0 if unknown.
 fn all_bytes() -> u64 {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| total_bytes_in(&text));
@@ -146,7 +146,7 @@ fn total_bytes_in(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
 }
 
-/// The smallest limit of the control group that is named there, and of those it is part of.
+/// Returns the smallest limit of a control group and its parents.
 fn group_bytes(groups: &Path, own: &str) -> Option<u64> {
     let name = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let limit =

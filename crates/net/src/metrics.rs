@@ -1,4 +1,4 @@
-//! What the connections count.
+//! Metrics of connections.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// What a turn on an I/O thread should take at the most. Nanoseconds.
+/// The target duration of a turn on an I/O thread. Nanoseconds.
 const TURN_NS_MAX: u64 = 2_000_000;
 
-/// The protocol of a listener.
+/// Label: the protocol of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ProtocolLabel {
     protocol: &'static str,
 }
 
-/// Why something ended or was refused.
+/// Label: why a connection ended or was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CauseLabel {
     protocol: &'static str,
     cause: &'static str,
 }
 
-/// Counters of all listeners. Labels come from our own code only, so that clients cannot make them many.
+/// Metrics of all listeners. Label values are constants of the code, so that clients cannot make them many.
 #[derive(Clone, Debug, Default)]
 pub struct NetMetrics {
     open: Family<ProtocolLabel, Gauge>,
@@ -46,14 +46,14 @@ pub struct NetMetrics {
     protocols: Arc<[&'static str]>,
 }
 
-/// What is counted of one protocol's connections.
+/// Counters of one protocol's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProtocolCounts {
     /// The protocol.
     pub protocol: &'static str,
-    /// Connections that are open.
+    /// Open connections.
     pub open: u64,
-    /// Requests taken in.
+    /// Requests received.
     pub requests: u64,
     /// Bytes read from clients.
     pub received_bytes: u64,
@@ -61,14 +61,14 @@ pub struct ProtocolCounts {
     pub sent_bytes: u64,
 }
 
-/// A connection that is counted as open until [`Counted::close`].
+/// A connection counted as open until [`Counted::close`].
 #[derive(Debug)]
 pub struct Counted {
     protocol: &'static str,
     all: NetMetrics,
 }
 
-/// The counters of one protocol, looked up once for each connection.
+/// The counters of one protocol, looked up once per connection.
 #[derive(Debug)]
 pub(super) struct ConnectionMetrics {
     counted: Counted,
@@ -86,7 +86,7 @@ pub(super) struct ConnectionMetrics {
 }
 
 impl NetMetrics {
-    /// Counters that the registry knows, shown from the start for these protocols.
+    /// Registers the metrics, initialized for these protocols.
     #[must_use]
     pub fn register(registry: &mut Registry, protocols: &[&'static str]) -> NetMetrics {
         let metrics = NetMetrics { protocols: protocols.into(), ..NetMetrics::default() };
@@ -154,7 +154,7 @@ impl NetMetrics {
         metrics
     }
 
-    /// What is counted now, for each of the protocols that are shown from the start.
+    /// Returns the current values for each initialized protocol.
     #[must_use]
     pub fn counts(&self) -> Vec<ProtocolCounts> {
         let counts = |protocol: &&'static str| {
@@ -174,7 +174,7 @@ impl NetMetrics {
         self.refused.get_or_create(&CauseLabel { protocol, cause }).inc();
     }
 
-    /// Counts a connection as open, and nothing else of it.
+    /// Counts a connection as open, without its traffic.
     pub fn count(&self, protocol: &'static str) -> Counted {
         let label = ProtocolLabel { protocol };
         self.open.get_or_create(&label).inc();

@@ -1,9 +1,9 @@
-//! Tokens that others give out, as logins: the keys with which they are signed, where these come from, and when they are looked at again.
+//! Login by tokens of an identity provider: loading and refreshing the keys that sign them.
 //!
-//! A file is looked at each second, as those of TLS are. From elsewhere keys are fetched at the start, at an interval, and when a token is
-//! signed with a key that is not known, at most once in [`FETCH_PAUSE_S`] seconds, however many such tokens come. What cannot be had or
-//! used changes nothing: the keys that are there go on. A fetch is bounded in time and bytes, goes where the operator said and follows
-//! no user from there.
+//! A key file is checked each second, like those of TLS. From an HTTP server keys are fetched at the start, at an interval, and when a token is
+//! signed with an unknown key, at most once in [`FETCH_PAUSE_S`] seconds. If keys cannot be loaded, the previous ones stay in
+//! use. A fetch is bounded in time and size, and does not follow redirects.
+//! The server's address comes from the configuration only, never from a token.
 
 use crate::{stopped, trust};
 use arc_swap::ArcSwap;
@@ -23,14 +23,14 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use ureq::http::Uri;
 
-/// How often a file is looked at, and whether it is time to fetch.
+/// Interval at which a file, or the time of the next fetch, is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks between two fetches, however much is wanted.
+/// The minimum number of checks between two fetches.
 const FETCH_PAUSE_S: u64 = 10;
-/// How long a fetch may take.
+/// Timeout for a fetch.
 const FETCH_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where keys come from.
+/// The source of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeySource {
     /// A file.
@@ -40,7 +40,7 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// Reads what the operator says.
+    /// Parses the option.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -48,7 +48,7 @@ impl KeySource {
         if !text.contains("://") {
             return Ok(KeySource::File(PathBuf::from(text)));
         }
-        let uri: Uri = text.parse().map_err(|e| format!("it is no address: {e}"))?;
+        let uri: Uri = text.parse().map_err(|e| format!("it is not a valid URL: {e}"))?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let is_here = || host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
         match uri.scheme_str() {
@@ -60,32 +60,32 @@ impl KeySource {
     }
 }
 
-/// Everything of the `[oauth]` section.
+/// The `[oauth]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OAuthConfig {
-    /// Where keys come from.
+    /// The source of keys.
     pub source: KeySource,
-    /// The authority of the provider's certificate (PEM); those that the system knows where it is not said.
+    /// The CA of the provider's certificate (PEM); by default the system's.
     pub ca: Option<PathBuf>,
-    /// How often they are fetched. Milliseconds.
+    /// The fetch interval. Milliseconds.
     pub refresh_ms: u64,
-    /// Which tokens are believed.
+    /// Which tokens are accepted.
     pub rules: TokenRules,
 }
 
-/// How a look for keys ended.
+/// Label: the outcome of loading keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
 }
 
-/// See the module.
+/// The loaded keys.
 pub struct OAuth {
     config: OAuthConfig,
-    /// Where they are fetched.
+    /// The HTTP client, for an HTTP source.
     agent: Option<ureq::Agent>,
     keys: ArcSwap<TokenKeys>,
-    /// A token came that is signed with another key.
+    /// Whether a token was signed with an unknown key.
     is_wanted: AtomicBool,
     held: Gauge,
     loads: Family<Outcome, Counter>,
@@ -97,18 +97,18 @@ impl fmt::Debug for OAuth {
     }
 }
 
-/// By what a change of a file is noticed.
+/// Returns what changes with a file: its modification time and size.
 fn mark(path: &Path) -> Option<(SystemTime, u64)> {
     let found = std::fs::metadata(path).ok()?;
     Some((found.modified().ok()?, found.len()))
 }
 
-/// What a file has, as far as it may have anything.
+/// Reads a file, up to the maximum size.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let wrong = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
     let bytes = std::fs::metadata(path).map_err(wrong)?.len();
     if bytes > KEY_SET_BYTES_MAX as u64 {
-        return Err(format!("{} has {bytes} bytes, and {KEY_SET_BYTES_MAX} are allowed", path.display()));
+        return Err(format!("{} has {bytes} bytes: the maximum is {KEY_SET_BYTES_MAX}", path.display()));
     }
     std::fs::read(path).map_err(wrong)
 }
@@ -119,7 +119,7 @@ fn fetch(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>, String> {
     if response.status().as_u16() != 200 {
         return Err(format!("cannot fetch {url}: the answer is {}", response.status()));
     }
-    // One byte more, so that the reader can tell what is too long.
+    // One byte more, to detect a file that is too long.
     let mut bytes = Vec::new();
     let reader = response.body_mut().as_reader();
     reader
@@ -130,10 +130,10 @@ fn fetch(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>, String> {
 }
 
 impl OAuth {
-    /// Looks for keys the first time.
+    /// Loads the keys for the first time.
     ///
     /// # Errors
-    /// What is wrong with a file. Who is asked for keys may be there later.
+    /// A file that is invalid. An HTTP server may be reachable later.
     pub fn load(config: OAuthConfig, registry: &mut Registry) -> Result<OAuth, String> {
         let agent = match &config.source {
             KeySource::File(_) => None,
@@ -154,17 +154,17 @@ impl OAuth {
         }
     }
 
-    /// Looks for keys, and takes them.
+    /// Loads the keys.
     fn look(&self) -> Result<(), String> {
         let (found, whence) = match (&self.config.source, &self.agent) {
             (KeySource::Url(url), Some(agent)) => (fetch(agent, url), url.clone()),
             (KeySource::File(path), _) => (read(path), path.display().to_string()),
-            (KeySource::Url(url), None) => (Err("no HTTP client is set up to fetch them".to_owned()), url.clone()),
+            (KeySource::Url(url), None) => (Err("no HTTP client is configured".to_owned()), url.clone()),
         };
         let parse = |bytes: Vec<u8>| TokenKeys::parse(&bytes).map_err(|e| format!("{whence} cannot be used: {e}"));
         let (outcome, result) = match found.and_then(parse) {
             Ok(keys) => {
-                tracing::debug!(keys = keys.len(), "keys of tokens from {whence}");
+                tracing::debug!(keys = keys.len(), "loaded token keys from {whence}");
                 self.held.set(keys.len() as i64);
                 self.keys.store(Arc::new(keys));
                 ("done", Ok(()))
@@ -179,7 +179,7 @@ impl OAuth {
         result
     }
 
-    /// Who a token says that its bearer is, at this time (milliseconds since 1970).
+    /// Verifies a token at this time (milliseconds since 1970) and returns its user.
     ///
     /// # Errors
     /// Why it is rejected.
@@ -191,7 +191,7 @@ impl OAuth {
         jwt.verify(&keys, &self.config.rules, now_ms)
     }
 
-    /// Looks for keys until `stop` says true.
+    /// Reloads keys until `stop` is true.
     pub async fn watch(self: Arc<OAuth>, mut stop: watch::Receiver<bool>) {
         let marked = |oauth: &OAuth| match &oauth.config.source {
             KeySource::File(path) => mark(path),
@@ -212,12 +212,12 @@ impl OAuth {
             (before, looks) = (now, 0);
             self.is_wanted.store(false, Ordering::Relaxed);
             let oauth = self.clone();
-            // Why it failed is written down; if it never ends, nothing else does but this.
+            // Errors are logged by `look`.
             drop(tokio::task::spawn_blocking(move || oauth.look()).await);
         }
     }
 
-    /// Whether it is time to look, so many looks at the clock after the last time.
+    /// Whether keys must be loaded, given the number of checks since the last time.
     fn is_due(&self, has_changed: bool, looks: u64) -> bool {
         let is_wanted = self.is_wanted.load(Ordering::Relaxed) || self.keys.load().is_empty();
         match &self.config.source {
@@ -229,7 +229,7 @@ impl OAuth {
     }
 }
 
-/// Asks for keys, and goes nowhere else.
+/// Creates the HTTP client, without redirects.
 fn agent(ca: Option<&Path>) -> Result<ureq::Agent, String> {
     let tls = trust::tls(ca)?;
     let config = ureq::Agent::config_builder()
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Hears a request and answers it. A client that has heard enough is gone, and that is no matter of ours.
+    /// Answers one request. Errors are ignored: the client may have disconnected.
     fn serve(stream: impl Read + Write, answer: &str) {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
@@ -283,7 +283,7 @@ mod tests {
         let _ = stream.get_mut().write_all(answer.as_bytes());
     }
 
-    /// Answers each of the requests in turn, and then no more; over TLS with that certificate.
+    /// A server that answers each request in turn, then stops; over TLS with that certificate.
     fn answering(answers: Vec<String>, tls: Option<Arc<ServerConfig>>) -> (SocketAddr, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -321,7 +321,7 @@ mod tests {
         let (at, thread) = answering(answers, None);
         let source = KeySource::Url(format!("http://{at}/jwks"));
         let oauth = OAuth::load(config(source), &mut Registry::default()).unwrap();
-        assert!(oauth.keys.load().is_empty(), "the one who is asked may be there later");
+        assert!(oauth.keys.load().is_empty(), "the server may be reachable later");
         assert!(!oauth.is_due(false, FETCH_PAUSE_S - 1) && oauth.is_due(false, FETCH_PAUSE_S));
         assert_eq!((oauth.look(), oauth.held.get()), (Ok(()), 1));
         assert!(!oauth.is_due(true, 59) && oauth.is_due(false, 60));
@@ -335,7 +335,7 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// A server with a certificate of its own, and the file that holds it.
+    /// Creates a certificate for a server, and the file that contains it.
     fn certified(name: &str) -> (Arc<ServerConfig>, PathBuf) {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let path = std::env::temp_dir().join(format!("polylogue-{}-{name}.pem", std::process::id()));
@@ -347,7 +347,7 @@ mod tests {
         (Arc::new(config), path)
     }
 
-    /// A man in the middle could choose the keys with which tokens are signed.
+    /// A man in the middle must not be able to supply keys.
     #[test]
     fn who_is_asked_over_tls_has_to_be_whom_the_operator_trusts() {
         let (asked, ca) = certified("asked");
@@ -370,16 +370,16 @@ mod tests {
         [ca, stranger].iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 
-    /// A client that sends tokens with made-up keys could make the broker fetch keys without end.
+    /// Tokens with made-up key ids must not cause unlimited fetches.
     #[test]
     fn a_key_that_is_not_known_is_asked_for_once_in_a_while() {
         let (at, thread) = answering(vec![answer("200 OK", KEY)], None);
         let oauth = OAuth::load(config(KeySource::Url(format!("http://{at}/"))), &mut Registry::default()).unwrap();
         thread.join().unwrap();
-        // {"alg":"EdDSA","kid":"1"} and "2"
+        // {"alg":"EdDSA","kid":"1"} and "2".
         let token = |header: &str| format!("{header}.e30.AAAA");
         assert!(oauth.bearer(&token("eyJhbGciOiJFZERTQSIsImtpZCI6IjEifQ"), 0).is_err());
-        assert!(!oauth.is_due(false, FETCH_PAUSE_S), "the key is there");
+        assert!(!oauth.is_due(false, FETCH_PAUSE_S), "the key is known");
         assert!(oauth.bearer(&token("eyJhbGciOiJFZERTQSIsImtpZCI6IjIifQ"), 0).is_err());
         assert!(oauth.is_due(false, FETCH_PAUSE_S) && !oauth.is_due(false, FETCH_PAUSE_S - 1));
     }

@@ -1,4 +1,4 @@
-//! The sending half of a connection: chunks go out, from memory or straight from files.
+//! The sending half of a connection: chunks are sent from memory or directly from files.
 
 use super::admission::Held;
 use super::ahead::Ahead;
@@ -13,31 +13,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Pieces that one system call takes.
+/// The maximum number of slices of one system call.
 const SLICES_MAX: usize = 64;
-/// What one system call takes out of a file, so that a client that takes all there is does not hold the thread for long. Bytes.
+/// Bytes of a file sent by one system call, so that a fast client does not occupy the thread for long. Bytes.
 pub(super) const FILE_STEP_BYTES: usize = 256 << 10;
-/// What a connection writes before others get their turn. Bytes.
+/// Bytes that a connection writes before others have their turn. Bytes.
 const TURN_BYTES: usize = 1 << 20;
 
-/// What the responses of one connection may take of the gauge: one in so many parts.
+/// Share of the gauge that responses of one connection may use: one in this many parts.
 const CONNECTION_SHARE: usize = 16;
-/// What a read may return while many responses wait to be taken. Bytes.
+/// The maximum size of a read while many responses wait to be received. Bytes.
 const PRESSURE_READ_BYTES: usize = 64 << 10;
-/// How long a client may take over its responses when others are held up by that, besides what they need at
+/// Time for receiving responses while others wait for their memory, in addition to that by
 /// [`TAKE_BYTES_PER_MS`]. Milliseconds.
 const TAKE_MS: u64 = 5_000;
-/// The slowest reader that is waited for when it holds up others: about 256 KiB a second.
+/// The minimum rate of a reader while others wait: about 256 KiB per second.
 const TAKE_BYTES_PER_MS: u64 = 256;
 
-/// Room for so many chunks is kept between responses; more is given back.
+/// Capacity for this many chunks is kept between responses.
 pub(super) const KEPT_CHUNKS: usize = 64;
 
-/// Of what is left for reads, one may take one in so many parts.
+/// Share of the memory left for reads that one read may use: one in this many parts.
 const READ_SHARE: usize = 4;
 
-/// Counts what waits to be written over all connections: bytes in memory, not those in files; and apart from that what reads
-/// that are on their way may bring.
+/// Counts bytes waiting to be written over all connections, those in memory but not in files; and separately the bytes that
+/// pending reads may return.
 #[derive(Clone, Debug)]
 pub struct OutputGauge {
     bytes: Arc<AtomicUsize>,
@@ -46,7 +46,7 @@ pub struct OutputGauge {
 }
 
 impl OutputGauge {
-    /// For so many bytes.
+    /// Creates the gauge with this limit.
     #[must_use]
     pub fn new(bytes_max: usize) -> OutputGauge {
         OutputGauge { bytes: Arc::default(), asked: Arc::default(), bytes_max }
@@ -58,24 +58,24 @@ impl OutputGauge {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that reads on their way may bring.
+    /// Bytes that pending reads may return.
     #[must_use]
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// So much waits that what is read from now on should be little.
+    /// Whether so much waits that new reads should be small.
     pub(super) fn is_high(&self) -> bool {
         self.bytes() >= self.bytes_max / 2
     }
 
-    /// So much waits that nothing more may be read by those for whom something waits.
+    /// Whether so much waits that connections with unreceived responses must not read.
     pub(super) fn is_full(&self) -> bool {
         self.bytes() >= self.bytes_max
     }
 
-    /// How much of the bytes wanted a connection may read that has `own` of the bytes counted here. `None`: later, when what
-    /// is `pending` of them has been taken. No connection waits for others' responses to be taken.
+    /// Returns how many of the wanted bytes a connection may read that has `own` of the counted bytes. `None`: later, when
+    /// `pending` responses were received. No connection waits for other clients to receive responses.
     pub(super) fn read_bytes(&self, wanted: u32, own: usize, pending: bool) -> Option<u32> {
         let share = (self.bytes_max / CONNECTION_SHARE).max(PRESSURE_READ_BYTES);
         let left = share.saturating_sub(own);
@@ -105,16 +105,16 @@ impl OutputGauge {
     }
 }
 
-/// What came of writing.
+/// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Written {
-    /// Everything is out.
+    /// Everything is written.
     All,
-    /// The peer takes nothing more now.
+    /// The peer accepts nothing more now.
     Blocked,
-    /// There is more to write, and it is others' turn.
+    /// More is to be written, and other connections have their turn.
     Turn,
-    /// What comes next lies on the disk and is being fetched.
+    /// The next data is on disk and is being fetched.
     Disk,
 }
 
@@ -122,20 +122,20 @@ pub(super) enum Written {
 #[derive(Debug)]
 pub(super) struct Output {
     chunks: VecDeque<Chunk>,
-    /// Bytes of `chunks` that are in memory, as counted in the gauge.
+    /// Bytes of `chunks` in memory, as counted in the gauge.
     counted: usize,
-    /// Bytes that were written and have not left, counted there as well.
+    /// Bytes written and not sent, counted as well.
     pending: usize,
     gauge: OutputGauge,
-    /// Memory of the requests that these chunks answer.
+    /// Permits of the requests that these chunks answer.
     permits: Vec<Held>,
-    /// Bytes written since the connection was made.
+    /// Total bytes written.
     total: u64,
-    /// When these chunks came, and the total then. Monotonic milliseconds.
+    /// When these chunks were added, and the total then. Monotonic milliseconds.
     began: (u64, u64),
-    /// How much of the files among the chunks is in memory.
+    /// Read-ahead of the files among the chunks.
     ahead: Ahead,
-    /// Since when only the disk is waited for. Monotonic milliseconds.
+    /// Since when only the disk is awaited. Monotonic milliseconds.
     disk_since_ms: Option<u64>,
 }
 
@@ -162,12 +162,12 @@ impl Output {
         self.total
     }
 
-    /// Bytes that wait, as counted in the gauge.
+    /// Waiting bytes, as counted in the gauge.
     pub(super) fn counted(&self) -> usize {
         self.counted + self.pending
     }
 
-    /// So many bytes were written and have not left. Whether the peer has taken some since.
+    /// Sets the number of bytes written and not sent. Returns whether the peer has accepted some since.
     pub(super) fn set_pending(&mut self, bytes: usize) -> bool {
         if self.pending == bytes {
             return false;
@@ -178,46 +178,46 @@ impl Output {
         bytes < before
     }
 
-    /// The memory of requests that is held until their responses are written.
+    /// Permits held until the responses are written.
     pub(super) fn held(&self) -> impl Iterator<Item = &Held> {
         self.permits.iter()
     }
 
-    /// Whether what waits is taken so slowly that it must not hold up others.
+    /// Whether the peer receives so slowly that it must not make others wait.
     pub(super) fn is_slow(&self, now_ms: u64) -> bool {
         let (began_ms, before) = self.began;
-        // Nor by one who waits for our disk.
+        // Waiting for the disk does not count.
         let now_ms = self.disk_since_ms.unwrap_or(now_ms);
         let patience_ms = TAKE_MS + (self.total - before) / TAKE_BYTES_PER_MS;
         !self.is_empty() && now_ms.saturating_sub(began_ms) > patience_ms
     }
 
-    /// Whether the peer would take more, and the disk has not given it yet.
+    /// Whether the peer would accept more, and the disk has not returned it yet.
     pub(super) fn waits_for_disk(&self) -> bool {
         self.disk_since_ms.is_some()
     }
 
-    /// What is to be fetched from the disk now; the caller says [`Output::on_fetched`] when that has been tried.
+    /// Returns the ranges to fetch from disk; the caller calls [`Output::on_fetched`] afterwards.
     pub(super) fn next_fetch(&mut self) -> Vec<FileRange> {
         self.ahead.next_fetch(&self.chunks)
     }
 
-    /// What was to be fetched is in memory, or will not be. Whether it was waited for.
+    /// A fetch has ended. Returns whether it was awaited.
     pub(super) fn on_fetched(&mut self, now_ms: u64) -> bool {
         self.ahead.on_fetched();
         let Some(since_ms) = self.disk_since_ms.take() else { return false };
-        // The peer had nothing to take meanwhile.
+        // The peer had nothing to receive meanwhile.
         self.began.0 += now_ms.saturating_sub(since_ms);
         true
     }
 
-    /// Lets go of memory that is not used.
-    pub(super) fn rest(&mut self) {
+    /// Releases unused memory.
+    pub(super) fn release_buffers(&mut self) {
         self.chunks.shrink_to_fit();
         self.permits.shrink_to_fit();
     }
 
-    /// Takes responses to be written, with the memory of the requests they answer.
+    /// Adds responses to be written, with the permits of their requests.
     pub(super) fn push(&mut self, chunks: &mut Vec<Chunk>, permits: impl Iterator<Item = Held>, now_ms: u64) {
         if self.is_empty() {
             self.began = (now_ms, self.total);
@@ -226,13 +226,13 @@ impl Output {
             self.count(memory(&chunk));
             self.chunks.push_back(chunk);
         }
-        // A list that is answered is gone, and so is a request without a response. Messages are gone as well; their sender
-        // gets to send more when it has taken what was said of these.
+        // The permits of requests with responses are held until these are received, so that a sender of messages must receive
+        // the acknowledgements before it may send more. Others are released.
         let keeps = !self.chunks.is_empty();
         self.permits.extend(permits.filter(|held| keeps && held.is_payload()));
     }
 
-    /// Writes until the peer takes no more, everything is out, or it is others' turn.
+    /// Writes until the peer accepts no more, everything is written, or other connections have their turn.
     pub(super) fn write(&mut self, link: &mut Link, now_ms: u64) -> io::Result<Written> {
         let mut left = TURN_BYTES;
         while let Some(front) = self.chunks.front() {
@@ -290,7 +290,7 @@ impl Output {
         link.write(slices.get(..count).unwrap_or_default())
     }
 
-    /// A simulated file has no descriptor, and TLS wants bytes: a step of it is read into memory.
+    /// Reads a step of a file into memory: a simulated file has no descriptor, and TLS needs the bytes.
     fn load_front(&mut self, ready: usize) -> io::Result<()> {
         let Some(Chunk::File(range)) = self.chunks.front_mut() else { return Ok(()) };
         let len = (range.len as usize).min(FILE_STEP_BYTES).min(ready);
@@ -306,7 +306,7 @@ impl Output {
         Ok(())
     }
 
-    /// Takes off what was written.
+    /// Removes written bytes.
     fn advance(&mut self, mut written: usize) {
         while written > 0 {
             let Some(front) = self.chunks.front_mut() else { return };
@@ -342,7 +342,7 @@ impl Drop for Output {
     }
 }
 
-/// What a chunk takes of the gauge.
+/// Returns a chunk's size in the gauge.
 pub(super) fn memory(chunk: &Chunk) -> usize {
     match chunk {
         Chunk::Bytes(bytes) => bytes.len(),
@@ -372,7 +372,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Any byte that was taken counted as progress once.
+    /// Regression test: any byte received counted as progress.
     #[test]
     fn a_client_that_takes_a_byte_now_and_then_is_slow() {
         let mut output = Output::new(OutputGauge::new(MIB));
@@ -389,7 +389,7 @@ mod tests {
         assert!(!output.is_slow(u64::MAX), "nothing is left to take");
     }
 
-    /// What TLS had taken in and a client had not taken was not counted: 64 KiB of each of ten thousand connections were not counted.
+    /// Regression test: bytes accepted by TLS and not received by the client were not counted: 64 KiB for each of ten thousand connections.
     #[test]
     fn what_has_not_left_is_counted_until_it_has() {
         let gauge = OutputGauge::new(MIB);
@@ -415,7 +415,11 @@ mod tests {
         assert_eq!(mib(gauge.read_bytes(u32::MAX, 0, false)), Some(2), "others have asked for much");
         gauge.sub_asked(56 * MIB);
         gauge.add(64 * MIB);
-        assert_eq!(gauge.read_bytes(u32::MAX, 0, false), Some(64 << 10), "who takes its responses reads on");
+        assert_eq!(
+            gauge.read_bytes(u32::MAX, 0, false),
+            Some(64 << 10),
+            "a client that receives its responses continues to read"
+        );
         assert_eq!(gauge.read_bytes(u32::MAX, 1, true), None);
     }
 }

@@ -1,9 +1,9 @@
-//! Who a client's certificate says that it is: its subject as text, and the rules by which that becomes a name.
+//! The principal of a client certificate: its subject as text, and the rules that map it to a name.
 //!
 //! ```text
-//!   subject   CN=alice,OU=Payments,O=Example,C=DE                  RFC 2253, as `X500Principal.getName` writes it: the innermost first
-//!   rules     RULE:pattern/replacement/[LU], ... or DEFAULT        the first whose pattern is the whole subject decides; L and U: in small,
-//!                                                                  in capital letters; DEFAULT: the subject itself (KIP-371)
+//!   subject   CN=alice,OU=Payments,O=Example,C=DE                  RFC 2253, as written by `X500Principal.getName`: most specific first
+//!   rules     RULE:pattern/replacement/[LU], ... or DEFAULT        the first whose pattern matches the whole subject applies; L and U: to lower,
+//!                                                                  to upper case; DEFAULT: the subject itself (KIP-371)
 //! ```
 
 use fancy_regex::{Captures, Regex};
@@ -11,11 +11,11 @@ use std::fmt::Write as _;
 use x509_parser::der_parser::asn1_rs::ToDer as _;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer as _, X509Certificate};
 
-/// The longest text of rules. Bytes.
+/// The maximum length of the rules. Bytes.
 const RULES_BYTES_MAX: usize = 4_096;
-/// How often a pattern may go back in one subject: those that would take for ever are given up.
+/// Limit on backtracking of a pattern for one subject: a pattern that exceeds it does not match.
 const BACKTRACK_MAX: usize = 10_000;
-/// The types of attributes that have a name in RFC 2253, by their numbers.
+/// Attribute types with a name in RFC 2253, by object identifier.
 const NAMED: [(&str, &str); 9] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.7", "L"),
@@ -28,7 +28,7 @@ const NAMED: [(&str, &str); 9] = [
     ("0.9.2342.19200300.100.1.1", "UID"),
 ];
 
-/// Rules that make names of subjects.
+/// Mapping rules.
 #[derive(Clone, Debug)]
 pub struct PrincipalRules {
     text: String,
@@ -57,13 +57,13 @@ enum Case {
 }
 
 impl PrincipalRules {
-    /// Reads rules as Kafka's `ssl.principal.mapping.rules` has them.
+    /// Parses rules in the format of Kafka's `ssl.principal.mapping.rules`.
     ///
     /// # Errors
     /// What is wrong with them.
     pub fn parse(text: &str) -> Result<PrincipalRules, String> {
         if text.len() > RULES_BYTES_MAX {
-            return Err(format!("{} bytes, and {RULES_BYTES_MAX} are allowed", text.len()));
+            return Err(format!("{} bytes: the maximum is {RULES_BYTES_MAX}", text.len()));
         }
         let (mut rules, mut rest) = (Vec::new(), text.trim());
         while !rest.is_empty() {
@@ -77,13 +77,13 @@ impl PrincipalRules {
             };
         }
         if rules.is_empty() {
-            Err("there is none".to_owned())
+            Err("no rule is given".to_owned())
         } else {
             Ok(PrincipalRules { text: text.to_owned(), rules })
         }
     }
 
-    /// The name that the first rule gives which means this subject.
+    /// Returns the name by the first rule that matches the subject.
     fn apply(&self, subject: &str) -> Option<String> {
         self.rules.iter().find_map(|rule| match rule {
             Rule::Subject => Some(subject.to_owned()),
@@ -99,13 +99,13 @@ impl PrincipalRules {
         })
     }
 
-    /// Who the certificate (DER) says that its owner is; `None` where no rule gives a name.
+    /// Returns the name of a certificate (DER); `None` if no rule matches.
     pub(crate) fn name_of(&self, certificate: &[u8]) -> Option<String> {
         self.apply(&subject(certificate)?).filter(|name| !name.is_empty())
     }
 }
 
-/// The first rule of a text, and what comes after it.
+/// Parses the first rule, and returns the rest.
 fn rule(text: &str) -> Result<(Rule, &str), String> {
     if let Some(after) = text.strip_prefix("DEFAULT") {
         return Ok((Rule::Subject, after));
@@ -123,7 +123,7 @@ fn rule(text: &str) -> Result<(Rule, &str), String> {
     Ok((Rule::Pattern { pattern, replacement: replacement.to_owned(), case }, after))
 }
 
-/// What stands before the next slash that no backslash stands before, and what comes after it.
+/// Splits at the next slash that is not escaped by a backslash.
 fn part(text: &str) -> Option<(&str, &str)> {
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate() {
@@ -136,8 +136,8 @@ fn part(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// A replacement with what was found, as Java's `Matcher.appendReplacement` does it: `$1` is a group, as many digits as there are groups for, and
-/// what stands behind a backslash is itself.
+/// Expands a replacement as Java's `Matcher.appendReplacement`: `$1` is a group, with as many digits as name an existing group, and a
+/// backslash escapes the next character.
 fn expand(replacement: &str, found: &Captures<'_>) -> String {
     let mut name = String::new();
     let mut left = replacement.chars().peekable();
@@ -162,7 +162,7 @@ fn expand(replacement: &str, found: &Captures<'_>) -> String {
     name
 }
 
-/// The subject of a certificate (DER) as text.
+/// Returns the subject of a certificate (DER) as text.
 fn subject(certificate: &[u8]) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let relative: Vec<_> = certificate.subject().iter_rdn().collect();
@@ -195,7 +195,7 @@ fn write_attribute(attribute: &AttributeTypeAndValue<'_>, text: &mut String) {
     }
 }
 
-/// Writes a value so that nothing in it is taken for something else (`AVA.toRFC2253String`).
+/// Escapes a value (`AVA.toRFC2253String`).
 fn escape(value: &str, text: &mut String) {
     let is_inside = |at: usize| !value[..at].trim_matches(' ').is_empty() && !value[at..].trim_matches(' ').is_empty();
     for (at, char) in value.char_indices() {
@@ -218,7 +218,7 @@ mod tests {
         params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
     }
 
-    /// Each text is what `X500Principal.getName()` of JDK 17 writes.
+    /// The expected texts were written by `X500Principal.getName()` of JDK 17.
     #[test]
     fn subjects_are_written_as_java_writes_them() {
         let plain = certificate(&[
@@ -256,7 +256,7 @@ mod tests {
         let slashes = PrincipalRules::parse(r"RULE:CN=(.*?)\/(.*?),.*/$2\/$1\$/").unwrap();
         assert_eq!(slashes.apply("CN=a/b,O=c").as_deref(), Some("b/a$"));
         assert_eq!(slashes.apply("CN=a"), None);
-        // There is one group: what comes after its digit is text.
+        // There is one group: further digits are literal.
         let digits = PrincipalRules::parse("RULE:CN=(.*)/$12/").unwrap();
         assert_eq!(digits.apply("CN=a").as_deref(), Some("a2"));
     }
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn rules_that_make_no_sense_are_refused() {
         for (text, why) in [
-            ("", "there is none"),
+            ("", "no rule is given"),
             ("default", "Invalid rule: `default`"),
             ("RULE:CN=.*", "Invalid rule"),
             ("RULE:CN=.*/$1", "Invalid rule"),
@@ -278,7 +278,7 @@ mod tests {
         assert!(PrincipalRules::parse(&long).unwrap_err().contains("4096 are allowed"));
     }
 
-    /// A pattern that would go back for ever gives up, and grants nothing.
+    /// A pattern that backtracks too much does not match, and grants nothing.
     #[test]
     fn a_pattern_that_takes_for_ever_is_given_up() {
         let rules = PrincipalRules::parse(r"RULE:(a+)+(?=b)b\1/$1/").unwrap();

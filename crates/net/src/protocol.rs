@@ -33,7 +33,7 @@ pub enum Room {
 
 /// A client's identity, complete once the client has sent it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct About {
+pub struct ClientInfo {
     /// The authenticated user.
     pub user: Option<String>,
     /// The client's name for itself, such as Kafka's client id.
@@ -103,13 +103,13 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     /// Handles deadlines that have passed; may be called early.
     fn on_deadline(&mut self, now: Now);
 
-    /// Whether the time spent on the connection must be reported to [`Protocol::spent`].
+    /// Whether the time spent on the connection must be reported to [`Protocol::charge_time`].
     fn counts_time(&self) -> bool {
         false
     }
 
     /// Reports processor time spent on the connection. Nanoseconds.
-    fn spent(&mut self, _ns: u64, _now: Now) {}
+    fn charge_time(&mut self, _ns: u64, _now: Now) {}
 
     /// Begins a turn of at most `steps_max` steps of about 0.1 µs each, and continues the work left from the last turn.
     fn begin_turn(&mut self, steps_max: u64, now: Now);
@@ -124,7 +124,7 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     fn steps_used(&self) -> u64;
 
     /// The user to whom work on worker threads is accounted, for fairness among users.
-    fn payer(&self) -> Option<&str>;
+    fn work_owner(&self) -> Option<&str>;
 
     /// Whether the client has not authenticated yet, so that all its work counts as login.
     fn is_logging_in(&self) -> bool {
@@ -154,12 +154,12 @@ pub trait Protocol: Send + fmt::Debug + 'static {
     fn on_alarm(&mut self, _now: Now) {}
 
     /// Returns the client's identity once it is known; it does not change afterwards. Always `None` for sessions that report it elsewhere.
-    fn about(&self) -> Option<About> {
+    fn client_info(&self) -> Option<ClientInfo> {
         None
     }
 
     /// Releases memory kept for reuse, after a period without input.
-    fn rest(&mut self) {}
+    fn release_buffers(&mut self) {}
 
     /// Returns a last request to the broker after the connection was closed; its reply is dropped.
     fn on_closed(&mut self) -> Option<(Token, Request)> {

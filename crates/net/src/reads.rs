@@ -1,18 +1,18 @@
-//! What the reads of one connection take of the responses' memory before their messages are among its output.
+//! The memory of one connection's reads, counted with the responses before their messages are part of its output.
 
 use super::output::{OutputGauge, memory};
 use polylogue_api::{Reply, Token};
 use polylogue_types::Chunk;
 
-/// Reads that were asked for count with what they may bring, those that were answered with what they brought.
+/// Pending reads are counted by their maximum size, answered ones by their actual size.
 #[derive(Debug)]
 pub(super) struct Reads {
     gauge: OutputGauge,
-    /// Asked for and not answered: as many as the session asks for at a time.
+    /// Pending reads: as many as the session issues at a time.
     asked: Vec<(Token, usize)>,
-    /// With the session.
+    /// Bytes held by the session.
     held: usize,
-    /// What the last answer brought of that.
+    /// The part of it that the last reply returned.
     last: usize,
 }
 
@@ -21,23 +21,23 @@ impl Reads {
         Reads { gauge, asked: Vec::new(), held: 0, last: 0 }
     }
 
-    /// Bytes that the session has or may get.
+    /// Bytes that the session holds or may get.
     pub(super) fn bytes(&self) -> usize {
         self.asked.iter().map(|(_, bytes)| *bytes).sum::<usize>() + self.held
     }
 
-    /// Whether an answer is still to come.
+    /// Whether a reply is pending.
     pub(super) fn are_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// A read of so many bytes is asked for.
+    /// A read of this size was issued.
     pub(super) fn on_asked(&mut self, token: Token, bytes: usize) {
         self.asked.push((token, bytes));
         self.gauge.add_asked(bytes);
     }
 
-    /// The broker answers something.
+    /// Handles a reply of the broker.
     pub(super) fn on_reply(&mut self, token: Token, reply: &Reply) {
         let Some(at) = self.asked.iter().position(|(asked, _)| *asked == token) else { return };
         let (_, asked) = self.asked.swap_remove(at);
@@ -49,14 +49,14 @@ impl Reads {
         self.gauge.sub_asked(asked);
     }
 
-    /// The session has let go of what the last answer brought: it was too little, and it waits for more.
+    /// The session has released the result of the last read: it was too little, and it waits for more.
     pub(super) fn on_let_go(&mut self) {
         let bytes = std::mem::take(&mut self.last).min(self.held);
         self.held -= bytes;
         self.gauge.sub(bytes);
     }
 
-    /// The session has given these chunks away; `rest` says whether it still has something in work.
+    /// The session has returned these chunks; `rest` says whether it has other requests in progress.
     pub(super) fn on_taken(&mut self, chunks: &[Chunk], rest: bool) {
         let taken: usize = chunks.iter().map(memory).sum();
         let bytes = if rest { taken.min(self.held) } else { self.held };

@@ -1,7 +1,7 @@
-//! What the requests of one user, and of one connection, may take of the memory for requests.
+//! Shares of the request memory, per user and per connection.
 //!
-//! Requests that carry messages end by themselves when they are written. The others may wait: for messages, for members of a group, for
-//! earlier ones of their connection. However many of them a user sends, over however many connections, others have the rest of the memory.
+//! Requests with messages end when these are written. Others may wait: for messages, for members of a group, for earlier requests of their
+//! connection. However many of them a user sends, over any number of connections, the rest of the memory is left to other users.
 
 use crate::handle::{Admission, Permit};
 use parking_lot::Mutex;
@@ -10,27 +10,27 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-/// Requests of one user that carry no messages may take one in this many parts of each lane of the memory. Who has not logged in is the user
-/// of its address.
+/// Share of each lane that one user's requests without messages may use: one in this many parts. Clients that have not logged in count as the
+/// user of their address.
 pub(super) const USER_SHARE: usize = 4;
-/// Those of one connection may take one in this many parts of its user's share.
+/// Share of that for one connection: one in this many parts.
 pub(super) const CONNECTION_SHARE: usize = 4;
 
-/// Whose share a request counts against.
+/// The owner of a share.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Owner {
     User(Box<str>),
     Address(IpAddr),
 }
 
-/// What one user's requests take of each lane.
+/// The memory of one user's requests in each lane.
 #[derive(Debug)]
 struct Share {
     small: Admission,
     large: Admission,
 }
 
-/// The shares of all users that have a connection.
+/// The shares of all users with connections.
 pub(super) struct Shares {
     small_bytes_max: usize,
     large_bytes_max: usize,
@@ -44,7 +44,7 @@ impl fmt::Debug for Shares {
 }
 
 impl Shares {
-    /// Shares of lanes of so many bytes.
+    /// Creates shares of lanes of these sizes.
     pub(super) fn new(small_bytes: usize, large_bytes: usize) -> Shares {
         Shares {
             small_bytes_max: small_bytes / USER_SHARE,
@@ -53,7 +53,7 @@ impl Shares {
         }
     }
 
-    /// What requests of one connection may take of the lane for small ones, or of the other. Bytes.
+    /// Returns the limit of one connection in the lane for small or large requests. Bytes.
     pub(super) fn connection_bytes_max(&self, is_small: bool) -> usize {
         (if is_small { self.small_bytes_max } else { self.large_bytes_max }) / CONNECTION_SHARE
     }
@@ -69,7 +69,7 @@ impl Shares {
         share
     }
 
-    /// Forgets an owner whose last connection lets go of its share.
+    /// Removes an owner when its last connection releases its share.
     fn let_go(&self, owner: &Owner, share: Arc<Share>) {
         let mut by_owner = self.by_owner.lock();
         drop(share);
@@ -84,7 +84,7 @@ impl Shares {
     }
 }
 
-/// The share that one connection's requests count against.
+/// The account that one connection's requests are charged to.
 #[derive(Debug)]
 pub(super) struct Account {
     shares: Arc<Shares>,
@@ -93,12 +93,12 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Of a connection from this address.
+    /// Creates the account of a connection from this address.
     pub(super) fn new(shares: Arc<Shares>, address: IpAddr) -> Account {
         Account { shares, address: address.to_canonical(), now: None }
     }
 
-    /// The bound of this user's requests in one of the lanes.
+    /// Returns this user's limit in one of the lanes.
     pub(super) fn of(&mut self, user: Option<&str>, is_small: bool) -> Admission {
         let is_same = self.now.as_ref().is_some_and(|(owner, _)| match owner {
             Owner::User(name) => user == Some(&**name),
@@ -128,7 +128,7 @@ impl Drop for Account {
     }
 }
 
-/// The memory of one request: a part of a lane, and of its user's share of that.
+/// The memory of one request: a part of a lane, and of the user's share of it.
 #[derive(Debug)]
 pub(super) struct Grant {
     lane: Permit,
@@ -136,12 +136,12 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    /// `share` is `None` for a request that carries messages.
+    /// `share` is `None` for a request with messages.
     pub(super) fn new(lane: Permit, share: Option<Permit>) -> Grant {
         Grant { lane, share }
     }
 
-    /// Gives back what it has above so many bytes.
+    /// Releases memory above this size.
     pub(super) fn shrink_to(&mut self, bytes: usize) {
         self.lane.shrink_to(bytes);
         if let Some(share) = &mut self.share {
@@ -163,8 +163,11 @@ mod tests {
         assert!(two.of(Some("alice"), true).try_admit(200).is_none(), "another connection of the same user");
         assert!(two.of(Some("alice"), false).try_admit(9_000).is_some(), "the other lane");
         assert!(three.of(Some("bob"), true).try_admit(1_000).is_some(), "another user");
-        assert!(three.of(None, true).try_admit(1_000).is_some(), "who has not logged in is its address");
-        assert_eq!(shares.len(), 2, "bob is forgotten");
+        assert!(
+            three.of(None, true).try_admit(1_000).is_some(),
+            "a client that has not logged in counts as its address"
+        );
+        assert_eq!(shares.len(), 2, "bob's share is removed");
         drop(held);
         drop((one, two, three));
         assert_eq!(shares.len(), 0);

@@ -1,4 +1,4 @@
-//! A broker and a catalog that do what a test wants.
+//! A scripted broker and catalog for tests.
 
 use crate::handle::{Backup, BrokerHandle, BrokerStatus, PartitionStatus, ReplySink, SessionId};
 use parking_lot::{Condvar, Mutex};
@@ -23,23 +23,23 @@ impl std::fmt::Debug for Asked {
     }
 }
 
-/// What answers requests; `None` leaves them to the test.
+/// Answers requests; `None` leaves one to the test.
 type Answer = Box<dyn Fn(&Request) -> Option<Reply> + Send + Sync>;
 
-/// A broker whose answers the test gives, and whose clock the test can move.
+/// A broker scripted by a test, with a clock that the test can advance.
 pub struct FakeBroker {
     env: Env,
     ahead_ms: AtomicU64,
-    /// By how much each look at the clock moves it. Milliseconds.
+    /// By how much each reading of the clock advances it. Milliseconds.
     pub look_ms: AtomicU64,
-    /// From when on only the test moves the clock, so that a slow machine is not a slow client. Monotonic milliseconds.
+    /// From when on only the test advances the clock, so that a slow machine does not look like a slow client. Monotonic milliseconds.
     stands_at_ms: OnceLock<u64>,
     sessions: AtomicU64,
     asked: Mutex<Vec<Asked>>,
     arrived: Condvar,
-    /// Jobs for readers, which wait for the test to run or drop them.
+    /// Jobs for reader threads, which the test runs or drops.
     pub jobs: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
-    /// Jobs for readers are refused.
+    /// Whether such jobs are refused.
     pub refuses_jobs: AtomicBool,
     pub gone: Mutex<Vec<SessionId>>,
     answer: Answer,
@@ -72,7 +72,7 @@ impl FakeBroker {
         })
     }
 
-    /// A broker whose answers see its topics.
+    /// Creates a broker whose answers depend on its topics.
     pub fn with_topics(answer: fn(&FakeCatalog, &Request) -> Option<Reply>) -> Arc<FakeBroker> {
         let topics: Arc<FakeCatalog> = Arc::default();
         let seen = topics.clone();
@@ -83,12 +83,12 @@ impl FakeBroker {
         }
     }
 
-    /// Moves the clock.
+    /// Advances the clock.
     pub fn advance_ms(&self, ms: u64) {
         self.ahead_ms.fetch_add(ms, Ordering::Relaxed);
     }
 
-    /// Lets only the test move the clock from now on.
+    /// From now on only the test advances the clock.
     pub fn stop_clock(&self) {
         self.stands_at_ms.get_or_init(|| self.real_ms());
     }
@@ -97,12 +97,12 @@ impl FakeBroker {
         self.env.clock.monotonic_ns() / 1_000_000
     }
 
-    /// Requests that were not taken yet.
+    /// Number of requests not taken by the test.
     pub fn waiting(&self) -> usize {
         self.asked.lock().len()
     }
 
-    /// The oldest unanswered request. Waits for it; only for tests whose server runs on other threads.
+    /// Takes the oldest unanswered request. Waits for one; only for tests whose server runs on other threads.
     pub fn next(&self) -> Asked {
         let mut asked = self.asked.lock();
         while asked.is_empty() {
@@ -169,7 +169,7 @@ impl BrokerHandle for FakeBroker {
     fn wake_for_alarm(&self, _: Waker) {}
 }
 
-/// Topics that the test puts there.
+/// A catalog of topics set by the test.
 #[derive(Debug, Default)]
 pub struct FakeCatalog(pub Mutex<Vec<Arc<TopicInfo>>>);
 

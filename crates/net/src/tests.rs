@@ -1,4 +1,4 @@
-//! The pump over real sockets, with a protocol and a broker made for it.
+//! Tests of connections over real sockets, with a test protocol and a scripted broker.
 
 mod bounds;
 mod cold;
@@ -23,10 +23,10 @@ use toy::{FRAME_BYTES_MAX, ToyAccept, frame};
 
 const MIB: usize = 1 << 20;
 const WRITE_STALL_MS: u64 = 60_000;
-/// Longer than a connection keeps memory that it does not use.
+/// Longer than a connection keeps unused memory.
 const QUIET_MS: u64 = 10_000;
 
-/// A listener on a free port, gone with the runtime of its test.
+/// A listener on a free port, which ends with the runtime of its test.
 struct Server {
     at: SocketAddr,
     broker: Arc<FakeBroker>,
@@ -35,13 +35,13 @@ struct Server {
     rests: Arc<AtomicUsize>,
 }
 
-/// How a test wants its server.
+/// The parameters of a test's server.
 struct Wish {
     inflight_bytes_max: usize,
     output_bytes_max: usize,
     connections_max: usize,
     file: Option<FileRange>,
-    /// The broker answers at once; else the test answers.
+    /// Whether the broker answers at once; otherwise the test does.
     answers: bool,
 }
 
@@ -102,7 +102,7 @@ async fn receive(client: &mut TcpStream) -> Vec<u8> {
     body
 }
 
-/// Reads until the server closes, and says how much came.
+/// Reads until the server closes; returns the number of bytes.
 async fn drain(client: &mut TcpStream) -> usize {
     let mut buffer = vec![0; MIB];
     let mut total = 0;
@@ -114,7 +114,7 @@ async fn drain(client: &mut TcpStream) -> usize {
     }
 }
 
-/// Gives other tasks their turn until it is true.
+/// Yields to other tasks until the condition is true.
 async fn until(what: impl Fn() -> bool) {
     while !what() {
         tokio::task::yield_now().await;
@@ -228,7 +228,7 @@ async fn a_slow_sender_gives_way_when_others_wait_for_its_memory() {
     let huge = frame(&[&b"e"[..], &vec![0; FRAME_BYTES_MAX - 1]].concat());
     slow.write_all(&huge[..100_000]).await.unwrap();
     until(|| server.shared.lanes.load().0 > 10 * MIB).await;
-    // Far less than it would need at the least rate: what counts is what came.
+    // Far less than it would need at the minimum rate: received bytes count, not announced ones.
     server.broker.advance_ms(10_200);
     let mut other = server.connect().await;
     let large = frame(&[&b"e"[..], &vec![0; 5 * MIB]].concat());
@@ -265,14 +265,14 @@ async fn responses_that_pile_up_end_those_who_do_not_take_them_and_hold_back_nob
     let mut reader = server.connect().await;
     send(&mut reader, b"r").await;
     send(&mut reader, b"e").await;
-    // All reads of all connections waited for this one once.
+    // Regression: all reads of all connections waited for this one.
     until(|| server.broker.waiting() == 1).await;
     let asked = server.broker.next();
     assert!(matches!(&asked.request, Request::Read(read) if read.bytes_max == 64 << 10), "{asked:?}");
     asked.from.reply(asked.token, Reply::Read(Vec::new()));
     assert_eq!(receive(&mut reader).await, b"read");
     assert_eq!(receive(&mut reader).await, b"e");
-    // Far less than write_stall_ms_max, but no client may hold so much for so long.
+    // Far less than write_stall_ms_max, but too long for so much memory.
     server.broker.advance_ms(2_000);
     until(|| server.broker.gone.lock().len() == 1).await;
     assert_eq!(*server.broker.gone.lock(), [polylogue_broker::SessionId(1)]);
@@ -317,7 +317,7 @@ async fn connections_beyond_the_bound_are_closed_at_once() {
     assert_eq!(receive(&mut next).await, b"e");
 }
 
-/// A file without a descriptor, as the simulator has them.
+/// A file without a descriptor, as in the simulator.
 #[derive(Debug)]
 struct InMemory(Vec<u8>);
 
@@ -375,11 +375,11 @@ async fn a_file_that_ends_early_ends_the_connection() {
     let server = Server::start(Wish { file: Some(file), ..Wish::default() }).await;
     let mut client = server.connect().await;
     send(&mut client, b"f").await;
-    assert_eq!(drain(&mut client).await, 1, "the byte in front of it");
+    assert_eq!(drain(&mut client).await, 1, "the byte before it");
 }
 
-/// A thousand connections that had done something kept twice the memory of what they needed. And one whose timer had fired, and had nothing else to
-/// wait for, looked for it again and again, with all of a processor.
+/// Regression test: a thousand connections that had been active kept twice the memory that they needed. And a connection whose timer had
+/// fired, with nothing else to wait for, polled it in a loop.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_quiet_lets_go_of_memory_once_each_time() {
     let server = Server::start(Wish::default()).await;
@@ -389,7 +389,7 @@ async fn a_connection_that_is_quiet_lets_go_of_memory_once_each_time() {
         send(&mut client, b"e").await;
         assert_eq!(receive(&mut client).await, b"e");
         assert_eq!(rests(), times - 1, "not while it is busy");
-        // Timers run on where everything is idle, and look at the broker's clock.
+        // Timers advance while everything is idle, and read the broker's clock.
         for _ in 0..3 {
             server.broker.advance_ms(QUIET_MS);
             tokio::time::sleep(std::time::Duration::from_millis(QUIET_MS)).await;
@@ -398,8 +398,8 @@ async fn a_connection_that_is_quiet_lets_go_of_memory_once_each_time() {
     }
 }
 
-/// A publisher at full speed had its thread for 64 reads, each with hundreds of messages to look after: 40 ms in which the thread
-/// looked at no other socket, and a probe beside it was late by more than a second.
+/// Regression test: a publisher at full speed occupied its thread for 64 reads with hundreds of messages each: 40 ms in which the thread
+/// served no other socket, and a concurrent probe was late by more than a second.
 #[tokio::test]
 async fn a_peer_that_always_has_more_to_say_gives_way_after_a_millisecond() {
     let server = Server::start(Wish::default()).await;
@@ -424,11 +424,11 @@ async fn a_peer_that_always_has_more_to_say_gives_way_after_a_millisecond() {
     }
     enough.store(true, Ordering::Relaxed);
     sender.await.unwrap();
-    // Two reads of 64 KiB a turn, and a turn or some before this task has its own. It was 15 MB.
+    // Two reads of 64 KiB a turn, and a few turns before this task runs. It was 15 MB.
     assert!(bytes <= MIB as u64, "{bytes} bytes were taken while another task waited");
 }
 
-/// A turn that is too long for an I/O thread is done by a worker, and others do not wait for that: not even while all workers are busy.
+/// A turn that is too long for an I/O thread runs on a worker, and others do not wait for it, even while all workers are busy.
 #[tokio::test]
 async fn long_turns_are_taken_by_workers_and_hold_up_nobody_else() {
     let server = Server::start(Wish::default()).await;

@@ -1,4 +1,4 @@
-//! TLS of listeners: certificates that are read anew when their files change, and handshakes that leave others their threads.
+//! TLS of listeners: certificates are reloaded when their files change, and handshakes yield to other tasks.
 
 use super::link::Link;
 use super::principal::PrincipalRules;
@@ -24,38 +24,38 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// How often the files are looked at.
+/// Interval at which the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// What is taken of a file. Bytes.
+/// The maximum size of a file. Bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Whether clients show certificates of their own.
+/// Whether clients present certificates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// Not requested.
     None,
-    /// They are asked, and may have none; one that they show has to be right.
+    /// Requested and optional; a certificate that is presented must be valid.
     Request,
-    /// They have to.
+    /// Required.
     Require,
 }
 
-/// The files that TLS is made of, and how clients are met.
+/// The files and settings of TLS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsFiles {
-    /// The certificates of this server, its own first (PEM).
+    /// The server's certificate chain, its own certificate first (PEM).
     pub certificate: PathBuf,
     /// Its private key (PEM: PKCS #8, PKCS #1 or SEC 1).
     pub key: PathBuf,
-    /// Who signs the certificates of clients (PEM).
+    /// The CAs of client certificates (PEM).
     pub client_ca: Option<PathBuf>,
-    /// Which of these count no longer (PEM).
+    /// Certificate revocation lists (PEM).
     pub revoked: Option<PathBuf>,
-    /// Whether they are asked for one.
+    /// Whether clients present certificates.
     pub client_auth: ClientAuth,
-    /// How long a client may take over its handshake. Milliseconds.
+    /// Timeout for a handshake. Milliseconds.
     pub handshake_ms_max: u64,
-    /// Who they are by it; without, it says that they may come, and not who they are.
+    /// Maps certificates to users; without rules a certificate admits the client, and is no login.
     pub principals: Option<PrincipalRules>,
 }
 
@@ -64,7 +64,7 @@ impl TlsFiles {
         [Some(&self.certificate), Some(&self.key), self.client_ca.as_ref(), self.revoked.as_ref()].into_iter().flatten()
     }
 
-    /// By what a change of the files is noticed.
+    /// Returns what changes with the files: modification times and sizes.
     fn marks(&self) -> Vec<Option<(SystemTime, u64)>> {
         let mark = |path: &PathBuf| {
             let found = std::fs::metadata(path).ok()?;
@@ -74,17 +74,17 @@ impl TlsFiles {
     }
 }
 
-/// How a handshake or a look at the files ended.
+/// Label: the outcome of a handshake or of a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
 }
 
-/// TLS of all listeners that have it.
+/// TLS of all listeners.
 pub struct Tls {
     files: TlsFiles,
     config: ArcSwap<ServerConfig>,
-    /// Handshakes that are reckoned at one time: each step of one takes about a millisecond, and others' connections share its thread.
+    /// Handshakes computed at a time: each step takes about a millisecond, and shares its thread with other connections.
     turns: Semaphore,
     handshakes: Family<Outcome, Counter>,
     reloads: Family<Outcome, Counter>,
@@ -97,10 +97,10 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Loads the files.
     ///
     /// # Errors
-    /// Which of them cannot be used, and why.
+    /// A file that cannot be used, and why.
     pub fn load(files: TlsFiles, registry: &mut Registry) -> Result<Tls, String> {
         let config = ArcSwap::new(Arc::new(config(&files)?));
         let (handshakes, reloads) = (Family::<Outcome, Counter>::default(), Family::<Outcome, Counter>::default());
@@ -115,10 +115,10 @@ impl Tls {
         Ok(Tls { files, config, turns: Semaphore::new(1), handshakes, reloads })
     }
 
-    /// Shakes hands with a client.
+    /// Performs the handshake.
     ///
     /// # Errors
-    /// When that fails or takes too long. The connection is of no use then.
+    /// It failed or timed out; the connection cannot be used.
     pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let accepting = TlsAcceptor::from(self.config.load_full()).accept(stream);
         let patience = Duration::from_millis(self.files.handshake_ms_max);
@@ -131,7 +131,7 @@ impl Tls {
         result
     }
 
-    /// The same, for a connection of ours; with who the client is by its certificate, where that says so.
+    /// The same for this crate's connections; with the user of the client's certificate, if it maps to one.
     ///
     /// # Errors
     /// As [`Tls::accept`].
@@ -142,7 +142,7 @@ impl Tls {
         Ok((Link::secured(stream, tls), certified))
     }
 
-    /// Looks at the files until `stop` says true, and takes what has changed. What cannot be used changes nothing.
+    /// Checks the files until `stop` is true, and reloads them after a change. Files that cannot be used are ignored.
     pub async fn watch(self: Arc<Tls>, mut stop: watch::Receiver<bool>) {
         let mut marks = self.files.marks();
         loop {
@@ -175,29 +175,29 @@ impl Tls {
     }
 }
 
-/// Polls a future only when it is its turn, and between two turns lets others have the thread.
+/// Polls a future only with a permit, and yields between polls.
 async fn in_turns<F: Future>(turns: &Semaphore, future: F) -> F::Output {
     let mut future = pin!(future);
     loop {
-        // It is never closed.
+        // The semaphore is never closed.
         let turn = turns.acquire().await;
         let polled = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
         drop(turn);
         if let Poll::Ready(output) = polled {
             return output;
         }
-        // Until this task is woken, for which the future waits.
+        // Pending until this task is woken, which the future arranges.
         let mut is_first = true;
         std::future::poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 }
 
-/// What a file has, one by one.
+/// Reads the PEM objects of a file.
 fn read<T: PemObject>(path: &Path, what: &str) -> Result<Vec<T>, String> {
     let shown = path.display();
     let bytes = std::fs::metadata(path).map_err(|e| format!("cannot read {shown}: {e}"))?.len();
     if bytes > FILE_BYTES_MAX {
-        return Err(format!("{shown} has {bytes} bytes, and {FILE_BYTES_MAX} are allowed"));
+        return Err(format!("{shown} has {bytes} bytes: the maximum is {FILE_BYTES_MAX}"));
     }
     let read = T::pem_file_iter(path).and_then(|items| items.collect::<Result<Vec<T>, _>>());
     let items = read.map_err(|e| format!("cannot read {shown}: {e}"))?;

@@ -1,4 +1,4 @@
-//! TLS of the command line, and of links to other brokers: whom they believe that a server is who it should be.
+//! TLS of the command line's clients, and of links to other brokers: verification of servers.
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -9,21 +9,21 @@ use std::path::Path;
 use std::sync::Arc;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// What is taken of a file of certificates. Bytes.
+/// The maximum size of a certificate file. Bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Those who may have signed the certificate of a server.
+/// The CAs that a server's certificate must be signed by.
 #[derive(Clone, Debug)]
 pub struct Trust {
     certificates: Vec<CertificateDer<'static>>,
 }
 
-/// What is in a file, as far as it is one and not too long. Links have files that the author of their addresses names: a device without an end
-/// took all memory.
+/// Reads a regular file up to the maximum size. The author of a link's URI chooses the path: an endless device took
+/// all memory.
 #[allow(clippy::disallowed_methods, reason = "a file of certificates, not of data")]
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -34,13 +34,13 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 impl Trust {
-    /// Those in a file (PEM), or else those that this machine's system believes.
+    /// Loads the CAs of a file (PEM), or those of the system.
     ///
     /// # Errors
-    /// When the file cannot be read, or has none.
+    /// The file cannot be read, or contains none.
     pub fn load(ca: Option<&Path>) -> Result<Trust, String> {
         let Some(path) = ca else {
-            // What of them cannot be read signs nothing.
+            // System certificates that cannot be read are ignored.
             return Ok(Trust { certificates: rustls_native_certs::load_native_certs().certs });
         };
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
@@ -48,25 +48,25 @@ impl Trust {
         let certificates =
             CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().map_err(|e| wrong(&e))?;
         if certificates.is_empty() {
-            return Err(wrong(&"there is no certificate in it (PEM)"));
+            return Err(wrong(&"it contains no certificate (PEM)"));
         }
         Ok(Trust { certificates })
     }
 
-    /// Their certificates.
+    /// Returns their certificates.
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         &self.certificates
     }
 
-    /// TLS with peers that have a certificate of these authorities, where a certificate of one's own (PEM) is shown with its key if there is one.
+    /// Returns a TLS configuration that verifies servers by these CAs, with a client certificate and key (PEM) if given.
     ///
     /// # Errors
-    /// Which of the files cannot be used, and why.
+    /// A file that cannot be used, and why.
     pub fn config(&self, own: Option<(&Path, &Path)>) -> Result<ClientConfig, String> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(self.certificates.iter().cloned());
         if roots.is_empty() {
-            return Err("this machine has no trusted certificate authorities (Debian: install ca-certificates), and no file of them is given".to_owned());
+            return Err("this machine has no trusted certificate authorities (Debian: install ca-certificates), and no CA file is given".to_owned());
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -81,7 +81,7 @@ impl Trust {
         config.with_client_auth_cert(chain, secret).map_err(|e| wrong(certificate, &e))
     }
 
-    /// TLS over this connection to the server of that name.
+    /// Starts TLS on a connection to the server of that name.
     pub fn over(&self, stream: TcpStream, host: &str) -> Result<Stream, String> {
         let config = self.config(None)?;
         let name = ServerName::try_from(host.to_owned()).map_err(|e| e.to_string())?;
@@ -90,7 +90,7 @@ impl Trust {
     }
 }
 
-/// TLS with those who are trusted.
+/// Returns the TLS configuration of an HTTP client that verifies servers by these CAs.
 ///
 /// # Errors
 /// As [`Trust::load`].
@@ -102,7 +102,7 @@ pub fn tls(ca: Option<&Path>) -> Result<TlsConfig, String> {
     Ok(TlsConfig::builder().unversioned_rustls_crypto_provider(provider).root_certs(roots).build())
 }
 
-/// A connection to a server.
+/// A connection to a server, plain or with TLS.
 #[derive(Debug)]
 pub enum Stream {
     Plain(TcpStream),
@@ -138,7 +138,7 @@ impl Write for Stream {
 mod tests {
     use super::*;
 
-    /// A shovel whose address named this as its certificates ended the broker, at each start anew.
+    /// Regression test: a shovel with this path as its CA file crashed the broker, at each start again.
     #[test]
     fn what_has_no_end_is_no_file_of_certificates() {
         for path in ["/dev/zero", "/proc", "/nowhere"] {

@@ -1,8 +1,8 @@
-//! Users as the sessions of all protocols know them, and the first administrator.
+//! Users for the sessions of all protocols, and the first administrator.
 //!
-//! What is kept of users is in the AMQP metadata ([`Directory`]); here are the clock, the randomness and the books of failures that sessions
-//! have not. Failed logins are slowed ([`Attempts`]), counted (`polylogue_logins_total`) and written down, at most [`LINES_PER_SECOND_MAX`]
-//! a second; a line has the name, the address and the reason, and never a password.
+//! Users are stored in the AMQP metadata ([`Directory`]); this module adds the clock, randomness and the record of failed logins, which sessions
+//! do not have. Failed logins are delayed ([`Attempts`]), counted (`polylogue_logins_total`) and logged, at most [`LINES_PER_SECOND_MAX`]
+//! per second; a line contains the name, the address and the reason, and never a password.
 
 use crate::audit::Audit;
 use crate::declared::{self, Fault};
@@ -27,30 +27,30 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 
-/// Lines about failed logins in a second; of the others only the number is logged.
+/// The maximum number of log lines about failed logins per second; beyond it lines are only counted.
 pub const LINES_PER_SECOND_MAX: u32 = 5;
 /// The name of the first administrator.
 pub const FIRST_ADMINISTRATOR: &str = "admin";
-/// Names the password of the first administrator, for where there is none yet.
+/// The variable with the first administrator's password, used while there is no administrator.
 pub const ADMIN_PASSWORD_VARIABLE: &str = "POLYLOGUE_ADMIN_PASSWORD";
-/// Who did not log in, where quotas of users are asked about; as with Kafka (`KafkaPrincipal.ANONYMOUS`).
+/// The user of clients without a login in quotas, as in Kafka (`KafkaPrincipal.ANONYMOUS`).
 const ANONYMOUS: &str = "ANONYMOUS";
-/// Random bytes of a password that is made up.
+/// Random bytes of a generated password.
 const PASSWORD_BYTES: usize = 18;
-/// Bytes of the salt of a SCRAM credential that is made here.
+/// Salt bytes of a generated SCRAM credential.
 const SCRAM_SALT_BYTES: usize = 16;
 
-/// Operations that change what is declared: refused ones are in the audit log.
+/// Operations that change definitions: refused ones are in the audit log.
 const CHANGES: [Operation; 4] = [Operation::Create, Operation::Delete, Operation::Alter, Operation::AlterConfigs];
 
-/// How a login ended.
+/// Label: the outcome of a login.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LoginLabel {
     mechanism: &'static str,
     outcome: &'static str,
 }
 
-/// See the module.
+/// The users of this broker.
 #[derive(Debug)]
 pub struct Users {
     directory: Arc<Directory>,
@@ -61,15 +61,15 @@ pub struct Users {
     remembered: Gauge,
     put_off: Counter,
     lines: Mutex<Lines>,
-    /// The receiver of changes that access control lists deny.
+    /// The audit log for changes that access control lists deny.
     audit: Option<Arc<Audit>>,
-    /// Whose tokens are logins.
+    /// Verifies tokens, if they are accepted.
     tokens: Option<Arc<OAuth>>,
     logins: Family<LoginLabel, Counter>,
 }
 
 impl Users {
-    /// Those of this broker.
+    /// Creates it for this broker.
     #[must_use]
     pub fn new(
         directory: Arc<Directory>,
@@ -109,19 +109,19 @@ impl Users {
         }
     }
 
-    /// The same, who tells of changes that are refused.
+    /// Adds the audit log.
     #[must_use]
     pub fn with_audit(self, audit: Arc<Audit>) -> Users {
         Users { audit: Some(audit), ..self }
     }
 
-    /// The same, where these tokens are logins.
+    /// Accepts tokens.
     #[must_use]
     pub fn with_tokens(self, tokens: Option<Arc<OAuth>>) -> Users {
         Users { tokens, ..self }
     }
 
-    /// Tells of a change that access control lists do not allow: it does not come so far as to be one.
+    /// Logs a change that access control lists deny: it never reaches the broker, where changes are logged.
     fn refused(&self, who: &Claim<'_>, operation: Operation, resource: Resource<'_>) {
         if let Some(audit) = &self.audit {
             let what = format!("{} {} {}", operation.name(), resource.kind.name(), resource.name);
@@ -147,11 +147,11 @@ impl Authority for Users {
         self.tokens.is_some()
     }
 
-    /// An issuer of tokens makes administrators by a scope, and not by naming one of ours; and `guest` is a login of AMQP only.
+    /// A token grants administrator access by a scope, and must not name a stored administrator; `guest` may log in over AMQP only.
     fn bearer(&self, token: &str) -> Result<Bearer, AuthError> {
         let refused = |kind, text: &str| AuthError { kind, text: text.to_owned() };
         let Some(tokens) = &self.tokens else {
-            return Err(refused(AuthErrorKind::Unsupported, "tokens are no logins here"));
+            return Err(refused(AuthErrorKind::Unsupported, "tokens are not accepted"));
         };
         let bearer = tokens.bearer(token, self.broker.now().wall_ms)?;
         if bearer.name == FIRST_USER {
@@ -161,7 +161,7 @@ impl Authority for Users {
             ));
         }
         if !bearer.grants.is_administrator() && self.directory.is_administrator(&bearer.name) {
-            let text = "the token has the name of an administrator, and not the scope of one";
+            let text = "the token names an administrator without having the administrator scope";
             return Err(refused(AuthErrorKind::Refused, text));
         }
         Ok(bearer)
@@ -254,8 +254,8 @@ impl Authority for Users {
     }
 }
 
-/// What is kept of a password: a hash for protocols that send it, and a SCRAM credential for each mechanism. Some milliseconds of work. An
-/// empty password is none.
+/// Returns what is stored of a password: a hash for protocols that send it, and a SCRAM credential for each mechanism. Takes some
+/// milliseconds. An empty password yields neither.
 pub fn kept(rng: &dyn Rng, password: &[u8]) -> (PasswordHash, Vec<ScramCredential>) {
     let mut salt = [0; SALT_BYTES];
     rng.fill(&mut salt);
@@ -268,18 +268,18 @@ pub fn kept(rng: &dyn Rng, password: &[u8]) -> (PasswordHash, Vec<ScramCredentia
     (PasswordHash::of(Hashing::Sha256, salt, password), credentials)
 }
 
-/// A password that is never shown by mistake.
+/// A password, which `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(String);
 
 impl Password {
-    /// One that was given; an empty one is none.
+    /// Returns a given password; `None` if it is empty.
     #[must_use]
     pub fn given(text: String) -> Option<Password> {
         (!text.is_empty()).then_some(Password(text))
     }
 
-    /// A random one.
+    /// Generates a random password.
     fn made_up(rng: &dyn Rng) -> Password {
         use base64::Engine as _;
         let mut bytes = [0; PASSWORD_BYTES];
@@ -287,7 +287,7 @@ impl Password {
         Password(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// The password itself, for its owner.
+    /// Returns the password itself.
     pub fn shown(&self) -> &str {
         &self.0
     }
@@ -299,11 +299,11 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Sees to it that there is an administrator who can log in from elsewhere, where one is asked for: the user [`FIRST_ADMINISTRATOR`] with the
-/// password that was given, or else one that is made up and returned, to be shown once.
+/// Creates the first administrator if one is required and missing: the user [`FIRST_ADMINISTRATOR`] with the given password, or with a generated
+/// one, which is returned to be shown once.
 ///
 /// # Errors
-/// When the change cannot be made.
+/// The change failed.
 pub async fn first_administrator(
     broker: &Arc<dyn BrokerHandle>,
     directory: &Directory,

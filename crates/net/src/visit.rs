@@ -1,4 +1,4 @@
-//! A session of the broker for one request of the server's own.
+//! A broker session for a request of the server itself.
 
 use crate::handle::{BrokerHandle, ReplySink, SessionId};
 use crate::mailbox::{Mail, Mailbox};
@@ -6,12 +6,12 @@ use polylogue_api::{Request, Token};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A session of the broker for one request of ours, ended however the request ends.
+/// A broker session for one request, ended when dropped.
 #[derive(Debug)]
 pub struct Visit<'a> {
-    /// The broker that is asked.
+    /// The broker.
     pub broker: &'a Arc<dyn BrokerHandle>,
-    /// The session at the broker.
+    /// The session id.
     pub id: SessionId,
     mailbox: Arc<Mailbox>,
     sink: Arc<dyn ReplySink>,
@@ -23,12 +23,12 @@ impl<'a> Visit<'a> {
         Visit { broker, id: broker.new_session(), sink: mailbox.clone(), mailbox }
     }
 
-    /// Asks the broker.
+    /// Submits a request.
     pub fn submit(&self, token: Token, request: Request) {
         self.broker.submit(&self.sink, self.id, token, request);
     }
 
-    /// What has come, at least something.
+    /// Waits for mail and returns all of it.
     pub async fn mail(&self) -> VecDeque<Mail> {
         let mut mail = VecDeque::new();
         self.mailbox.arrived().await;

@@ -1,15 +1,15 @@
-//! Threads for turns of connections that are too long for an I/O thread: decompression and compression, routing through many bindings,
-//! long lists.
+//! Worker threads for turns of connections that are too long for an I/O thread: decompression and compression, routing through many
+//! bindings, long lists.
 //!
 //! ```text
-//!   connection's task ──run(user, job)──▶ queue of the user ──▶ worker thread ──▶ connection's task goes on
-//!                                         the user who has used least processor time is next
+//!   connection's task ──run(owner, job)──▶ queue of the owner ──▶ worker thread ──▶ connection's task continues
+//!                                          the owner who has used the least processor time is next
 //! ```
 //!
 //! There are as many threads as processors less one, at least one, below normal priority: long work gets what is left. A connection has
-//! one job at a time, and its next one is behind those of its user's other connections. Users take turns by the processor time
-//! that their jobs have taken, as the thread's own clock counts it; an idle user saves nothing up. So the queue is bounded by the number of connections, and a user who causes long
-//! work waits behind all users who have caused less. At most [`IDLE_USERS_MAX`] users without a job are remembered.
+//! one job at a time, and its next one is queued after those of its user's other connections. Users take turns by the processor time
+//! of their jobs, by the thread's clock; idle users accumulate no credit. So the queue is bounded by the number of connections, and a user with
+//! much long work waits for all users with less. At most [`IDLE_USERS_MAX`] users without a job are remembered.
 
 use parking_lot::{Condvar, Mutex};
 use polylogue_env::{Clock, Env, JoinTask};
@@ -25,83 +25,83 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a worker does.
+/// A job of a worker.
 struct Job {
     kind: &'static str,
     run: Box<dyn FnOnce() + Send>,
 }
 
-/// What is done in a turn. From our own code only: clients cannot make them many.
+/// Label: the kind of work. Values are constants of the code, so that clients cannot make them many.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,
 }
 
-/// Users who have no job of whom it is remembered what they have taken; with more of them all are forgotten.
+/// The maximum number of users without a job whose processor time is remembered; beyond it all are dropped.
 const IDLE_USERS_MAX: usize = 4_096;
 
-/// Processors that are not for workers.
+/// Number of processors not used by workers.
 const LEFT_PROCESSORS: usize = 1;
 
-/// Kinds of work that are shown before there was any.
+/// Kinds of work whose metrics are initialized at the start.
 const KINDS_SHOWN: [&str; 5] = ["Produce", "SaslAuthenticate", "fan-out", "policies", "routing"];
 
-/// Whose work it is: a user, or the address of a client who has not logged in.
-pub type Payer = Arc<str>;
+/// The owner of work: a user, or the address of a client that has not logged in.
+pub type WorkOwner = Arc<str>;
 
 /// Jobs of one user, oldest first.
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
-    /// Processor time that the user has taken, or that others had taken when the user's first job came. Nanoseconds.
+    /// Processor time used by the user, starting at the floor when the user's first job was queued. Nanoseconds.
     taken_ns: u64,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// Users with jobs that wait or are done.
-    users: Map<Payer, Waiting>,
-    /// Jobs of each user that are being done.
-    running: Map<Payer, usize>,
-    /// The `taken_ns` of the user whose job was begun last; a new user begins there.
+    /// Users with queued or finished jobs.
+    users: Map<WorkOwner, Waiting>,
+    /// Number of running jobs by user.
+    running: Map<WorkOwner, usize>,
+    /// The `taken_ns` of the user whose job was started last; new users start there.
     floor_ns: u64,
-    /// Jobs that are done.
+    /// Number of finished jobs.
     finished: usize,
     is_stopped: bool,
 }
 
 impl Queue {
-    fn push(&mut self, payer: Payer, job: Job) {
+    fn push(&mut self, owner: WorkOwner, job: Job) {
         let floor_ns = self.floor_ns;
-        let is_running = self.running.contains_key(&payer);
-        let waiting = self.users.entry(payer).or_default();
+        let is_running = self.running.contains_key(&owner);
+        let waiting = self.users.entry(owner).or_default();
         if waiting.jobs.is_empty() && !is_running {
             waiting.taken_ns = waiting.taken_ns.max(floor_ns);
         }
         waiting.jobs.push_back(job);
     }
 
-    /// The next job, and whose it is.
-    fn pop(&mut self) -> Option<(Payer, Job)> {
+    /// Returns the next job and its owner.
+    fn pop(&mut self) -> Option<(WorkOwner, Job)> {
         let ready = self.users.iter().filter(|(_, waiting)| !waiting.jobs.is_empty());
-        let payer = ready.min_by_key(|(payer, waiting)| (waiting.taken_ns, *payer)).map(|(payer, _)| payer.clone())?;
-        let waiting = self.users.get_mut(&payer)?;
+        let owner = ready.min_by_key(|(owner, waiting)| (waiting.taken_ns, *owner)).map(|(owner, _)| owner.clone())?;
+        let waiting = self.users.get_mut(&owner)?;
         let job = waiting.jobs.pop_front()?;
         self.floor_ns = self.floor_ns.max(waiting.taken_ns);
-        *self.running.entry(payer.clone()).or_default() += 1;
-        Some((payer, job))
+        *self.running.entry(owner.clone()).or_default() += 1;
+        Some((owner, job))
     }
 
-    /// A job is done that took so long.
-    fn done(&mut self, payer: &Payer, ns: u64) {
-        let still_running = self.running.get_mut(payer).map_or(0, |running| {
+    /// Charges a finished job.
+    fn done(&mut self, owner: &WorkOwner, ns: u64) {
+        let still_running = self.running.get_mut(owner).map_or(0, |running| {
             *running -= 1;
             *running
         });
         if still_running == 0 {
-            self.running.remove(payer);
+            self.running.remove(owner);
         }
-        let Some(waiting) = self.users.get_mut(payer) else { return };
+        let Some(waiting) = self.users.get_mut(owner) else { return };
         waiting.taken_ns = waiting.taken_ns.saturating_add(ns);
         self.finished += 1;
         if self.finished.is_multiple_of(IDLE_USERS_MAX) {
@@ -109,14 +109,14 @@ impl Queue {
         }
     }
 
-    /// Forgets users who have no job: those to whom all others have caught up, and all where they are too many. While there is always a
-    /// job, as under an attack, every name that logs in would stay otherwise.
+    /// Drops users without a job: those that all others have caught up with, and all if there are too many. Under an attack, with jobs at any
+    /// time, every name that logs in would stay otherwise.
     fn forget(&mut self) {
         let (floor_ns, running) = (self.floor_ns, &self.running);
-        let is_idle = |payer: &Payer, waiting: &Waiting| waiting.jobs.is_empty() && !running.contains_key(payer);
-        self.users.retain(|payer, waiting| !is_idle(payer, waiting) || waiting.taken_ns > floor_ns);
+        let is_idle = |owner: &WorkOwner, waiting: &Waiting| waiting.jobs.is_empty() && !running.contains_key(owner);
+        self.users.retain(|owner, waiting| !is_idle(owner, waiting) || waiting.taken_ns > floor_ns);
         if self.users.len() > IDLE_USERS_MAX {
-            self.users.retain(|payer, waiting| !is_idle(payer, waiting));
+            self.users.retain(|owner, waiting| !is_idle(owner, waiting));
         }
     }
 
@@ -137,7 +137,7 @@ struct Inner {
     cpu_seconds_max: Family<KindLabel, Gauge<f64, AtomicU64>>,
 }
 
-/// Where jobs for the worker threads are put.
+/// The queue of the worker threads.
 #[derive(Clone)]
 pub struct WorkerQueue(Arc<Inner>);
 
@@ -147,7 +147,7 @@ impl std::fmt::Debug for WorkerQueue {
     }
 }
 
-/// See the module.
+/// The worker threads.
 pub struct Workers {
     inner: Arc<Inner>,
     threads: Mutex<Vec<Box<dyn JoinTask>>>,
@@ -159,24 +159,24 @@ impl std::fmt::Debug for Workers {
     }
 }
 
-/// How many worker threads there are for so many processors.
+/// Returns the number of worker threads for a number of processors.
 #[must_use]
 pub fn threads_of(processors: usize) -> usize {
     processors.saturating_sub(LEFT_PROCESSORS).max(1)
 }
 
 impl WorkerQueue {
-    /// Has `job` run by a worker for `payer`, and returns what it returned. Its processor time counts as that of its `kind`. Where the workers
-    /// have been stopped it is run here.
+    /// Runs `job` on a worker for `owner`, and returns its result. Its processor time is counted by `kind`. After the workers were
+    /// stopped it runs on the caller's thread.
     pub async fn run<T: Send + 'static>(
         &self,
-        payer: Payer,
+        owner: WorkOwner,
         kind: &'static str,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let (give, get) = tokio::sync::oneshot::channel();
         let run = Box::new(move || {
-            // The receiver is gone where the runtime has ended.
+            // The receiver is dropped if the runtime has ended.
             let _ = give.send(job());
         });
         let job = Job { kind, run };
@@ -186,7 +186,7 @@ impl WorkerQueue {
                 drop(queue);
                 (job.run)();
             } else {
-                queue.push(payer, job);
+                queue.push(owner, job);
                 self.0.waiting.inc();
                 self.0.changed.notify_one();
             }
@@ -200,10 +200,10 @@ impl WorkerQueue {
 }
 
 impl Workers {
-    /// Starts so many threads.
+    /// Starts the threads.
     ///
     /// # Errors
-    /// When the system has none to give.
+    /// A thread cannot be created.
     pub fn start(env: &Env, threads: usize) -> std::io::Result<Workers> {
         let inner = Inner {
             clock: env.clock.clone(),
@@ -225,7 +225,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Shows what is counted.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.inner;
         registry.register("long_turns", "Turns of connections that worker threads took", inner.jobs.clone());
@@ -260,7 +260,7 @@ impl Workers {
         );
     }
 
-    /// Where jobs are put.
+    /// Returns the queue.
     #[must_use]
     pub fn queue(&self) -> WorkerQueue {
         WorkerQueue(self.inner.clone())
@@ -269,20 +269,20 @@ impl Workers {
     /// See [`WorkerQueue::run`].
     pub async fn run<T: Send + 'static>(
         &self,
-        payer: Payer,
+        owner: WorkOwner,
         kind: &'static str,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        self.queue().run(payer, kind, job).await
+        self.queue().run(owner, kind, job).await
     }
 
-    /// Turns that are being worked on.
+    /// Number of running turns.
     #[cfg(test)]
     pub(super) fn running(&self) -> usize {
         self.inner.queue.lock().running.values().sum()
     }
 
-    /// Ends the threads when their present turns are over. Connections whose turns wait are dropped with them.
+    /// Stops the threads after their current turns. Connections with queued turns are dropped.
     pub fn stop(&self) {
         let mut queue = self.inner.queue.lock();
         queue.is_stopped = true;
@@ -298,7 +298,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        // The last holder may be a job, which cannot wait for its own thread.
+        // The last holder may be a job, which cannot join its own thread.
         self.inner.queue.lock().is_stopped = true;
         self.inner.changed.notify_all();
     }
@@ -308,7 +308,7 @@ impl Inner {
     fn work(&self) {
         let mut queue = self.queue.lock();
         loop {
-            let Some((payer, job)) = queue.pop() else {
+            let Some((owner, job)) = queue.pop() else {
                 if queue.is_stopped {
                     return;
                 }
@@ -325,7 +325,7 @@ impl Inner {
             let cpu_ns = self.clock.thread_cpu_ns().saturating_sub(cpu_before_ns);
             self.count(job.kind, began.elapsed(), Duration::from_nanos(cpu_ns));
             queue = self.queue.lock();
-            queue.done(&payer, cpu_ns);
+            queue.done(&owner, cpu_ns);
         }
     }
 
@@ -348,19 +348,19 @@ impl Inner {
 mod tests {
     use super::*;
 
-    /// Whose jobs are done in which order, where each takes so long.
+    /// Runs all jobs, each taking `ns`; returns their owners in order.
     fn order(queue: &mut Queue, ns: u64) -> Vec<String> {
         let mut order = Vec::new();
-        while let Some((payer, job)) = queue.pop() {
+        while let Some((owner, job)) = queue.pop() {
             (job.run)();
-            queue.done(&payer, ns);
-            order.push(payer.to_string());
+            queue.done(&owner, ns);
+            order.push(owner.to_string());
         }
         order
     }
 
-    fn push(queue: &mut Queue, payer: &str, count: usize) {
-        (0..count).for_each(|_| queue.push(payer.into(), Job { kind: "test", run: Box::new(|| {}) }));
+    fn push(queue: &mut Queue, owner: &str, count: usize) {
+        (0..count).for_each(|_| queue.push(owner.into(), Job { kind: "test", run: Box::new(|| {}) }));
     }
 
     #[test]
@@ -384,19 +384,19 @@ mod tests {
         let order = order(&mut queue, 10);
         assert_eq!(order[..2].iter().filter(|user| *user == "late").count(), 1, "{order:?}");
         queue.forget();
-        assert!(queue.users.len() <= 1, "users are forgotten");
+        assert!(queue.users.len() <= 1, "users are dropped");
     }
 
-    /// Users without a job were forgotten only when there was no job at all, which an attacker can keep from happening.
+    /// Regression test: users without a job were dropped only when there was no job at all, which an attacker can prevent.
     #[test]
     fn users_are_forgotten_while_others_are_busy() {
         let mut queue = Queue::default();
         push(&mut queue, "busy", 1);
         for at in 0..5 * IDLE_USERS_MAX {
             push(&mut queue, &at.to_string(), 1);
-            let (payer, _) = queue.pop().unwrap();
+            let (owner, _) = queue.pop().unwrap();
             push(&mut queue, "busy", 1);
-            queue.done(&payer, 10);
+            queue.done(&owner, 10);
         }
         assert!(queue.users.len() <= 2 * IDLE_USERS_MAX + 1, "{} users", queue.users.len());
     }
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(workers.run("a".into(), "test", || std::thread::current().id()).await, here);
     }
 
-    /// Time was that of the clock on the wall: a thread that others kept from its processor, or that waited, seemed to have worked.
+    /// Regression test: wall time was charged, so that a thread that was preempted or waiting seemed to have worked.
     #[tokio::test]
     async fn processor_time_counts_by_kind_and_waiting_does_not() {
         const BUSY_NS: u64 = 5_000_000;
@@ -433,7 +433,7 @@ mod tests {
             }
         };
         workers.run("waits".into(), "waits", waits).await;
-        // A job is counted when it has answered.
+        // A job is counted after it has answered.
         workers.stop();
         let counted = |kind| {
             let (label, inner) = (KindLabel { kind }, &workers.inner);

@@ -6,7 +6,7 @@ use super::error::Failure;
 use super::slow;
 use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp};
-use polylogue_amqp_gateway::{Principal, Said, View};
+use polylogue_amqp_gateway::{Principal, PrincipalOutput, View};
 use polylogue_amqp_model::{Command, Queue, Reply as Changed, Vhost};
 use polylogue_api::QueueCounts;
 use polylogue_net::declared::{self, Fault, Got};
@@ -93,8 +93,8 @@ impl<'a> Asker<'a> {
     }
 
     /// Returns the next event or reply.
-    pub(super) async fn said(&mut self) -> Result<Said, Failure> {
-        Ok(self.asker.said().await?)
+    pub(super) async fn next_output(&mut self) -> Result<PrincipalOutput, Failure> {
+        Ok(self.asker.next_output().await?)
     }
 
     /// Sends a request and waits for its reply.
@@ -114,7 +114,7 @@ impl<'a> Asker<'a> {
     pub(super) async fn declare(&mut self, request: amqp::Request) -> Result<amqp::Reply, Failure> {
         if let Some(name) = declared_name(&request) {
             // Dropped at once: the matches stay cached, since the policies hold them.
-            drop(slow::work_off(self.app, self.view.world.slow_matches_of_name(self.vhost, &name)).await);
+            drop(slow::work_off(self.app, self.view.metadata.slow_matches_of_name(self.vhost, &name)).await);
         }
         match self.ask(request).await? {
             amqp::Reply::Refused(why) => Err(Failure::declaration(&why)),

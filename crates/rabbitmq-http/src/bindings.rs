@@ -22,7 +22,7 @@ pub(super) const ORDER: &[&str] = &["vhost", "source", "type", "destination", "r
 pub(super) fn from(call: &Call<'_>, vhost: &Vhost, source: Option<&Exchange>) -> Vec<Value> {
     match source {
         None => {
-            let queues = call.view.world.queues().filter(|queue| queue.vhost == vhost.id);
+            let queues = call.view.metadata.queues().filter(|queue| queue.vhost == vhost.id);
             queues.map(|queue| shapes::default_binding(call, queue)).collect()
         }
         Some(source) => {
@@ -66,7 +66,7 @@ fn between<'c>(call: &'c Call<'_>, path: [&'c str; 4]) -> Result<Between<'c>, Fa
 
 fn listed(call: &Call<'_>, ends: &Between<'_>) -> Vec<Value> {
     if let (true, Destination::Queue(queue)) = (ends.is_default, ends.destination) {
-        let queue = call.view.world.queue(queue);
+        let queue = call.view.metadata.queue(queue);
         return queue.map(|queue| shapes::default_binding(call, queue)).into_iter().collect();
     }
     matching(call, ends).iter().filter_map(|binding| shapes::binding(call, binding)).collect()
@@ -123,9 +123,9 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
 }
 
 fn all(call: &Call<'_>, which: impl Fn(&Vhost) -> bool) -> Vec<Value> {
-    let vhosts = call.view.world.vhosts().filter(|vhost| which(vhost));
+    let vhosts = call.view.metadata.vhosts().filter(|vhost| which(vhost));
     let vhosts: BTreeSet<_> = vhosts.map(|vhost| vhost.id).collect();
-    let queues = call.view.world.queues().filter(|queue| vhosts.contains(&queue.vhost));
+    let queues = call.view.metadata.queues().filter(|queue| vhosts.contains(&queue.vhost));
     let mut all: Vec<Value> = queues.map(|queue| shapes::default_binding(call, queue)).collect();
     let bindings = call.view.routes.bindings();
     let source = |binding: &Binding| call.view.routes.exchange_by_id(binding.source).map(|source| source.vhost);

@@ -65,7 +65,7 @@ impl<'a> Call<'a> {
         if !its_turn(app.users.as_ref(), &claim).await {
             return Err(Failure::not_logged_in());
         }
-        let user = view.world.user(&name).filter(|user| user.knows(&password)).cloned();
+        let user = view.metadata.user(&name).filter(|user| user.knows(&password)).cloned();
         let Some(user) = user else {
             let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
@@ -125,7 +125,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// 404 if it does not exist, 401 if the user may not access it.
     pub(super) fn vhost(&self, name: &str) -> Result<&Arc<Vhost>, Failure> {
-        let vhost = self.view.world.vhost_named(name).ok_or_else(Failure::not_found)?;
+        let vhost = self.view.metadata.vhost_named(name).ok_or_else(Failure::not_found)?;
         match self.is_admin() || self.has_permission(vhost.id) {
             true => Ok(vhost),
             false => Err(Failure::not_authorised("User not authorised to access virtual host")),
@@ -138,7 +138,7 @@ impl<'a> Call<'a> {
     /// As [`Call::vhost`].
     pub(super) fn visible_vhost(&self, name: &str) -> Result<&Arc<Vhost>, Failure> {
         match self.is_monitor() {
-            true => self.view.world.vhost_named(name).ok_or_else(Failure::not_found),
+            true => self.view.metadata.vhost_named(name).ok_or_else(Failure::not_found),
             false => self.vhost(name),
         }
     }
@@ -155,7 +155,7 @@ impl<'a> Call<'a> {
     pub(super) fn has_permission(&self, vhost: VhostId) -> bool {
         match &self.grants {
             Some(grants) => grants.may_enter(self.vhost_name(vhost)),
-            None => self.view.world.permission(vhost, &self.user.name).is_some(),
+            None => self.view.metadata.permission(vhost, &self.user.name).is_some(),
         }
     }
 
@@ -177,7 +177,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn vhost_name(&self, id: VhostId) -> &str {
-        self.view.world.vhost_name(id)
+        self.view.metadata.vhost_name(id)
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn serve(
         Verb::Get => {
             let product = Product { version: call.app.settings.version.clone(), cluster_name: cluster_name(call) };
             let vhost = vhost.map(|vhost| vhost.id);
-            let mut all = export(&call.view.world, &call.view.routes, vhost, &product);
+            let mut all = export(&call.view.metadata, &call.view.routes, vhost, &product);
             if let Some(parameters) = all.get_mut("parameters").filter(|_| !call.is_admin()) {
                 *parameters = masked(parameters);
             }

@@ -81,7 +81,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
 }
 
 fn list(call: &Call<'_>, which: impl Fn(&Vhost) -> bool) -> Vec<Value> {
-    let vhosts = call.view.world.vhosts().filter(|vhost| which(vhost));
+    let vhosts = call.view.metadata.vhosts().filter(|vhost| which(vhost));
     let vhosts: BTreeSet<_> = vhosts.map(|vhost| vhost.id).collect();
     let mut all: Vec<Value> = vhosts.iter().map(|id| shapes::default_exchange(call, *id)).collect();
     let exchanges = call.view.routes.exchanges();

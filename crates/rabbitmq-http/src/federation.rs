@@ -12,8 +12,8 @@ use serde_json::Value;
 const ORDER: &[&str] = &["vhost", "type", "exchange", "queue", "upstream"];
 
 fn listed(call: &Call<'_>, which: impl Fn(&str) -> bool) -> Answer {
-    let world = &call.view.world;
-    let sees = |vhost: &str| world.vhost_named(vhost).is_some_and(|vhost| call.lists(vhost.id));
+    let metadata = &call.view.metadata;
+    let sees = |vhost: &str| metadata.vhost_named(vhost).is_some_and(|vhost| call.lists(vhost.id));
     let node = call.app.node();
     Answer::List(call.app.federation.shown(&node, |key| which(&key.vhost) && sees(&key.vhost)), ORDER)
 }

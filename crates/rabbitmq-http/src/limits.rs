@@ -32,10 +32,10 @@ fn unknown(name: &str) -> Failure {
 }
 
 pub(super) async fn serve_vhosts(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
-    let world = &call.view.world;
+    let metadata = &call.view.metadata;
     match (call.verb, path) {
         (Verb::Get, []) => {
-            let seen = world.vhosts().filter(|vhost| call.sees(vhost.id));
+            let seen = metadata.vhosts().filter(|vhost| call.sees(vhost.id));
             Ok(Answer::List(seen.filter_map(|vhost| of_vhost(vhost)).collect(), &["vhost"]))
         }
         (Verb::Get, [vhost]) => {
@@ -58,11 +58,11 @@ pub(super) async fn serve_vhosts(call: &Call<'_>, path: &[&str], body: &Body) ->
 
 pub(super) async fn serve_users(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
     call.admin()?;
-    let world = &call.view.world;
+    let metadata = &call.view.metadata;
     match (call.verb, path) {
-        (Verb::Get, []) => Ok(Answer::List(world.users().filter_map(|user| of_user(user)).collect(), &["user"])),
+        (Verb::Get, []) => Ok(Answer::List(metadata.users().filter_map(|user| of_user(user)).collect(), &["user"])),
         (Verb::Get, [user]) => {
-            let user = world.user(user).ok_or_else(Failure::not_found)?;
+            let user = metadata.user(user).ok_or_else(Failure::not_found)?;
             Ok(Answer::List(of_user(user).into_iter().collect(), &["user"]))
         }
         (verb @ (Verb::Put | Verb::Delete), [user, name]) => {

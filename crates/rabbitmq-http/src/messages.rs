@@ -12,7 +12,7 @@ use polylogue_admin::properties::shown_properties;
 use polylogue_amqp::codec::{BasicProperties, Properties, ShortStr, Table};
 use polylogue_amqp::refusal::Refusal;
 use polylogue_amqp::request::{self as amqp, Delivery, Publish, Verdict};
-use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, Said};
+use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, PrincipalOutput};
 use polylogue_amqp_model::{Vhost, arguments_of_json, encode_table};
 use polylogue_net::declared::{Got, payload_of};
 use polylogue_router::Argument;
@@ -44,14 +44,14 @@ pub(super) fn table(arguments: &[Argument]) -> Result<Table, Failure> {
 
 /// Makes a message without properties for a queue.
 pub(super) fn plain(queue: &str, body: &'static [u8]) -> Result<Publish, Failure> {
-    let said = polylogue_amqp::session::Said {
+    let unchecked = polylogue_amqp::session::UncheckedPublish {
         exchange: ShortStr::from_static(""),
         routing_key: short(queue)?,
         mandatory: true,
         properties: Properties::none(),
         body: amqp::Body::One(Bytes::from_static(body)),
     };
-    let publish = Publish::judged(said, b"", false).map_err(|why| Failure::channel(&why))?;
+    let publish = Publish::checked(unchecked, b"", false).map_err(|why| Failure::channel(&why))?;
     Ok(Publish { seq: Some(1), ..publish })
 }
 
@@ -60,13 +60,15 @@ pub(super) async fn publish(asker: &mut Asker<'_>, publish: Publish) -> Result<b
     let mut routed = true;
     asker.tell(amqp::Request::Publish(MANAGEMENT_CHANNEL, publish));
     loop {
-        match asker.said().await? {
-            Said::Event(amqp::Event::Return { .. }) => routed = false,
-            Said::Event(amqp::Event::Confirmed { .. }) => return Ok(routed),
-            Said::Rejected { .. } => {
+        match asker.next_output().await? {
+            PrincipalOutput::Event(amqp::Event::Return { .. }) => routed = false,
+            PrincipalOutput::Event(amqp::Event::Confirmed { .. }) => return Ok(routed),
+            PrincipalOutput::Rejected { .. } => {
                 return Err(Failure::bad("rejected Unable to publish message. Check queue limits."));
             }
-            Said::Event(amqp::Event::CloseChannel { refusal, .. }) => return Err(Failure::channel(&refusal)),
+            PrincipalOutput::Event(amqp::Event::CloseChannel { refusal, .. }) => {
+                return Err(Failure::channel(&refusal));
+            }
             _ => {}
         }
     }
@@ -96,7 +98,7 @@ pub(super) async fn serve_publish(
         Some(Value::Array(items)) if items.is_empty() => BasicProperties::default(),
         _ => return Err(Failure::bad("properties should be an object")),
     };
-    let said = polylogue_amqp::session::Said {
+    let unchecked = polylogue_amqp::session::UncheckedPublish {
         exchange: short(exchange)?,
         routing_key: short(&body.required("routing_key")?)?,
         mandatory: true,
@@ -104,7 +106,7 @@ pub(super) async fn serve_publish(
         body: amqp::Body::One(payload),
     };
     let impersonator = call.user.has_tag(IMPERSONATOR);
-    let message = Publish::judged(said, call.user.name.as_bytes(), impersonator);
+    let message = Publish::checked(unchecked, call.user.name.as_bytes(), impersonator);
     let message = message.map_err(|why| Failure::channel(&why))?;
     let routed = publish(&mut Asker::new(call, vhost), Publish { seq: Some(1), ..message }).await?;
     Ok(Answer::One(json!({"routed": routed})))

@@ -66,14 +66,14 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
 
 /// Returns the cluster's name.
 pub(super) fn cluster_name(call: &Call<'_>) -> String {
-    let set = call.view.world.global(&ByteString::from_static(CLUSTER_NAME));
+    let set = call.view.metadata.global(&ByteString::from_static(CLUSTER_NAME));
     let set = set.and_then(|json| json.value().as_str().map(str::to_owned));
     set.unwrap_or_else(|| call.app.settings.cluster_name.clone())
 }
 
 /// Returns the queues whose statistics the user may see.
 pub(super) fn seen_queues(call: &Call<'_>) -> Vec<Arc<Queue>> {
-    call.view.world.queues().filter(|queue| call.sees(queue.vhost)).cloned().collect()
+    call.view.metadata.queues().filter(|queue| call.sees(queue.vhost)).cloned().collect()
 }
 
 async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
@@ -81,7 +81,7 @@ async fn overview(call: &Call<'_>) -> Result<Answer, Failure> {
     let counts = if call.query.is_true("disable_stats") { Vec::new() } else { ask::counts(call.app, &queues).await? };
     let sum = sum(counts.iter());
     let view = &call.view;
-    let default_exchanges = view.world.vhosts().filter(|vhost| call.sees(vhost.id)).count();
+    let default_exchanges = view.metadata.vhosts().filter(|vhost| call.sees(vhost.id)).count();
     let exchanges = view.routes.exchanges().iter().filter(|exchange| call.sees(exchange.vhost)).count();
     let clients = call.app.directory.clients();
     let clients: Vec<_> = clients.iter().filter(|client| call.sees(client.vhost)).collect();

@@ -26,7 +26,7 @@ fn shape(call: &Call<'_>, vhost: VhostId, component: &str, name: &str, value: &J
 }
 
 fn listed(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Answer {
-    let all = call.view.world.parameters();
+    let all = call.view.metadata.parameters();
     let all = all.filter(|(vhost, component, ..)| call.lists(*vhost) && which(*vhost, component));
     Answer::List(all.map(|(vhost, component, name, value)| shape(call, vhost, component, name, value)).collect(), ORDER)
 }
@@ -43,7 +43,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
         (verb, [component, vhost, name]) => {
             let host = call.policed_vhost(vhost)?.id;
             let (component, name) = (ByteString::from(*component), ByteString::from(*name));
-            let known = call.view.world.parameter(host, &component, &name);
+            let known = call.view.metadata.parameter(host, &component, &name);
             // Components with their own endpoints are not changed here, where fewer checks apply.
             if verb != Verb::Get && matches!(&*component, "operator_policy" | "vhost-limits") {
                 call.admin()?;
@@ -99,19 +99,19 @@ fn own_value(call: &Call<'_>, name: &str) -> Option<String> {
 pub(super) async fn serve_global(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
     // They apply to all virtual hosts; RabbitMQ lets policymakers of any virtual host set them.
     call.admin()?;
-    let world = &call.view.world;
+    let metadata = &call.view.metadata;
     let shape = |name: &str, value: &Json| json!({"name": name, "value": value.value()});
     match (call.verb, path) {
         (Verb::Get, []) => {
             // These exist whether set or not.
             let own = [CLUSTER_NAME, CLUSTER_ID].map(|name| json!({"name": name, "value": own_value(call, name)}));
-            let others = world.globals().filter(|(name, _)| own_value(call, name).is_none());
+            let others = metadata.globals().filter(|(name, _)| own_value(call, name).is_none());
             let all = others.map(|(name, value)| shape(name, value)).chain(own);
             Ok(Answer::List(all.collect(), &["name"]))
         }
         (verb, [name]) => {
             let name = ByteString::from(*name);
-            let known = world.global(&name);
+            let known = metadata.global(&name);
             match verb {
                 Verb::Get => match own_value(call, &name) {
                     Some(value) => Ok(Answer::One(json!({"name": &*name, "value": value}))),

@@ -14,22 +14,22 @@ pub(super) const ORDER: &[&str] = &["vhost", "user", "exchange"];
 
 /// Returns the permissions that match, by virtual host and user.
 pub(super) fn all(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Vec<Value> {
-    let world = &call.view.world;
-    let all = world.permissions().filter(|(vhost, user, _)| which(*vhost, user));
-    all.map(|(vhost, user, permission)| permission_item(world, vhost, user, permission)).collect()
+    let metadata = &call.view.metadata;
+    let all = metadata.permissions().filter(|(vhost, user, _)| which(*vhost, user));
+    all.map(|(vhost, user, permission)| permission_item(metadata, vhost, user, permission)).collect()
 }
 
 /// As [`all`], for topic permissions.
 pub(super) fn all_topics(call: &Call<'_>, which: impl Fn(VhostId, &str) -> bool) -> Vec<Value> {
-    let world = &call.view.world;
-    let all = world.topic_permissions().filter(|(vhost, user, ..)| which(*vhost, user));
-    all.map(|(vhost, user, exchange, one)| topic_permission_item(world, vhost, user, exchange, one)).collect()
+    let metadata = &call.view.metadata;
+    let all = metadata.topic_permissions().filter(|(vhost, user, ..)| which(*vhost, user));
+    all.map(|(vhost, user, exchange, one)| topic_permission_item(metadata, vhost, user, exchange, one)).collect()
 }
 
 /// Checks that the virtual host and the user exist.
 fn ends(call: &Call<'_>, vhost: &str, user: &str) -> Result<VhostId, Failure> {
-    let world = &call.view.world;
-    match (world.vhost_named(vhost), world.user(user)) {
+    let metadata = &call.view.metadata;
+    match (metadata.vhost_named(vhost), metadata.user(user)) {
         (Some(vhost), Some(_)) => Ok(vhost.id),
         _ => Err(Failure::bad("vhost_or_user_not_found")),
     }
@@ -53,7 +53,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
         }
         (Verb::Delete, [vhost, user]) => {
             let id = call.vhost(vhost)?.id;
-            call.view.world.permission(id, user).ok_or_else(Failure::not_found)?;
+            call.view.metadata.permission(id, user).ok_or_else(Failure::not_found)?;
             ask::change(call.app, Command::ClearPermission((*user).into(), (*vhost).into())).await?;
             Ok(Answer::Done)
         }

@@ -10,14 +10,14 @@ use polylogue_amqp_model::Command;
 use serde_json::Value;
 
 pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body, operator: bool) -> Result<Answer, Failure> {
-    let world = &call.view.world;
+    let metadata = &call.view.metadata;
     match (call.verb, path) {
         (Verb::Get, []) => {
-            let all = world.policies().filter(|policy| policy.operator == operator && call.lists(policy.vhost));
+            let all = metadata.policies().filter(|policy| policy.operator == operator && call.lists(policy.vhost));
             Ok(Answer::List(all.map(|policy| shapes::policy(&call.view, policy)).collect(), BY_NAME))
         }
         (Verb::Get, [vhost]) => {
-            let all = world.policies_of(call.vhost(vhost)?.id, operator);
+            let all = metadata.policies_of(call.vhost(vhost)?.id, operator);
             Ok(Answer::List(all.map(|policy| shapes::policy(&call.view, policy)).collect(), BY_NAME))
         }
         (verb, [vhost, name]) => {
@@ -26,7 +26,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body, operator:
                 call.admin()?;
             }
             let name = ByteString::from(*name);
-            let policy = world.policy(host.id, operator, &name);
+            let policy = metadata.policy(host.id, operator, &name);
             match verb {
                 Verb::Get => {
                     let policy = policy.ok_or_else(Failure::not_found)?;

@@ -24,7 +24,7 @@ const FINDS: [&str; 6] = ["name", "vhost", "type", "durable", "auto_delete", "ex
 /// Returns an existing queue.
 pub(super) fn find<'c>(call: &'c Call<'_>, vhost: &Vhost, name: &str) -> Result<&'c Arc<Queue>, Failure> {
     let id = call.view.routes.queue(vhost.id, name.as_bytes()).map(|queue| queue.id);
-    id.and_then(|id| call.view.world.queue(id)).ok_or_else(Failure::not_found)
+    id.and_then(|id| call.view.metadata.queue(id)).ok_or_else(Failure::not_found)
 }
 
 /// Makes a declaration. An HTTP request has no connection that could own an exclusive queue.
@@ -43,7 +43,7 @@ pub(super) fn declare(name: ShortStr, durable: bool, auto_delete: bool, argument
 
 pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
     match (call.verb, path) {
-        (Verb::Get, [] | ["detailed"]) if path.is_empty() || call.view.world.vhost_named("detailed").is_none() => {
+        (Verb::Get, [] | ["detailed"]) if path.is_empty() || call.view.metadata.vhost_named("detailed").is_none() => {
             listed(call, |queue| call.lists(queue.vhost)).await
         }
         (Verb::Get, [vhost]) => {
@@ -130,7 +130,7 @@ fn names_other(call: &Call<'_>, parameter: &str, known: &[&str]) -> bool {
 
 /// Lists queues. Counts are read only for the queues of the page, unless it is sorted by them.
 async fn listed(call: &Call<'_>, which: impl Fn(&Queue) -> bool) -> Result<Answer, Failure> {
-    let queues: Vec<Arc<Queue>> = call.view.world.queues().filter(|queue| which(queue)).cloned().collect();
+    let queues: Vec<Arc<Queue>> = call.view.metadata.queues().filter(|queue| which(queue)).cloned().collect();
     let disabled = call.query.is_true("disable_stats") && !call.query.is_true("enable_queue_totals");
     let paging = list::Paging::of(&call.query)?;
     let sorts = names_other(call, "sort", &DECLARED);
@@ -164,7 +164,7 @@ const ID: &str = " id";
 
 async fn filled(call: &Call<'_>, items: Vec<Value>, mut about: Map<String, Value>) -> Result<Answer, Failure> {
     let id = |item: &Value| item.get(ID).and_then(Value::as_u64).map(QueueId);
-    let queues = items.iter().filter_map(|item| call.view.world.queue(id(item)?).cloned());
+    let queues = items.iter().filter_map(|item| call.view.metadata.queue(id(item)?).cloned());
     let queues: Vec<Arc<Queue>> = queues.collect();
     let items = heads::counted(call, &queues).await?;
     about.insert("items".to_owned(), list::columns(Value::Array(items), &call.query));
@@ -173,6 +173,6 @@ async fn filled(call: &Call<'_>, items: Vec<Value>, mut about: Map<String, Value
 
 /// Returns the name and virtual host of a queue, for lists of consumers.
 pub(super) fn reference(call: &Call<'_>, queue: QueueId) -> Option<Value> {
-    let queue = call.view.world.queue(queue)?;
+    let queue = call.view.metadata.queue(queue)?;
     Some(serde_json::json!({"name": &*queue.name, "vhost": call.vhost_name(queue.vhost)}))
 }

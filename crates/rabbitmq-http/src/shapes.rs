@@ -51,7 +51,7 @@ pub(super) fn sum<'c>(all: impl Iterator<Item = &'c QueueCounts>) -> QueueCounts
 
 /// Returns a queue's declaration, with its effective policy.
 pub(super) fn queue(call: &Call<'_>, queue: &Queue) -> Value {
-    let effective = call.view.world.effective(queue);
+    let effective = call.view.metadata.effective(queue);
     let node = call.app.node();
     let mut shape = json!({
         "name": &*queue.name,
@@ -133,7 +133,7 @@ pub(super) fn default_exchange(call: &Call<'_>, vhost: VhostId) -> Value {
 /// Returns an exchange's declaration.
 pub(super) fn exchange(call: &Call<'_>, exchange: &Exchange) -> Value {
     let name = shown(&exchange.name);
-    let [policy, _] = call.view.world.matching(exchange.vhost, None, &name);
+    let [policy, _] = call.view.metadata.matching(exchange.vhost, None, &name);
     let mut shape = json!({
         "name": name,
         "vhost": call.vhost_name(exchange.vhost),
@@ -250,7 +250,7 @@ pub(super) fn vhost(call: &Call<'_>, vhost: &Vhost, counts: Option<&QueueCounts>
 /// Returns a policy or an operator policy.
 pub(super) fn policy(view: &View, policy: &Policy) -> Value {
     json!({
-        "vhost": view.world.vhost_name(policy.vhost),
+        "vhost": view.metadata.vhost_name(policy.vhost),
         "name": &*policy.name,
         "pattern": &**policy.pattern.text(),
         "apply-to": policy.apply_to.name(),

@@ -15,7 +15,8 @@ const ONE: &str = "HEAD, GET, DELETE, OPTIONS";
 
 /// Returns the shovels that the user may see.
 fn shovels<'c>(call: &'c Call<'_>) -> impl Iterator<Item = (VhostId, &'c ByteString, &'c Json)> {
-    let all = call.view.world.parameters().filter(|(vhost, component, ..)| *component == SHOVEL && call.lists(*vhost));
+    let all =
+        call.view.metadata.parameters().filter(|(vhost, component, ..)| *component == SHOVEL && call.lists(*vhost));
     all.map(|(vhost, _, name, value)| (vhost, name, value))
 }
 
@@ -114,7 +115,7 @@ pub(super) fn may_enter<'u>(call: &Call<'_>, uris: impl Iterator<Item = &'u Amqp
             let user = &call.user.name;
             return Err(invalid(&format!("user \"{user}\" may not connect as \"{other}\"")));
         }
-        let there = call.view.world.vhost_named(&uri.vhost).is_some_and(|vhost| call.has_permission(vhost.id));
+        let there = call.view.metadata.vhost_named(&uri.vhost).is_some_and(|vhost| call.has_permission(vhost.id));
         if !there {
             let (user, vhost) = (&call.user.name, &uri.vhost);
             return Err(invalid(&format!("user \"{user}\" may not connect to vhost \"{vhost}\"")));

@@ -16,7 +16,7 @@ pub(super) async fn prepare(app: &Management, command: &Command) -> Result<Vec<S
         return Ok(Vec::new());
     }
     let view = super::ask::view(app).await?;
-    Ok(work_off(app, view.world.slow_matches(&view.routes, command)).await)
+    Ok(work_off(app, view.metadata.slow_matches(&view.routes, command)).await)
 }
 
 /// Has workers evaluate the matches, and returns them.

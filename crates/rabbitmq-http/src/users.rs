@@ -13,13 +13,13 @@ use serde_json::Value;
 
 pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result<Answer, Failure> {
     call.admin()?;
-    let world = &call.view.world;
-    let there = |name: &str| world.user(name).ok_or_else(Failure::not_found);
+    let metadata = &call.view.metadata;
+    let there = |name: &str| metadata.user(name).ok_or_else(Failure::not_found);
     match (call.verb, path) {
-        (Verb::Get, []) => Ok(Answer::Paged(world.users().map(|user| shapes::user(user)).collect())),
+        (Verb::Get, []) => Ok(Answer::Paged(metadata.users().map(|user| shapes::user(user)).collect())),
         (Verb::Get, ["without-permissions"]) => {
-            let has = |name: &str| world.vhosts().any(|vhost| world.permission(vhost.id, name).is_some());
-            let without = world.users().filter(|user| !has(&user.name));
+            let has = |name: &str| metadata.vhosts().any(|vhost| metadata.permission(vhost.id, name).is_some());
+            let without = metadata.users().filter(|user| !has(&user.name));
             Ok(Answer::List(without.map(|user| shapes::user(user)).collect(), &["name"]))
         }
         (Verb::Post, ["bulk-delete"]) => bulk_delete(call, body).await,

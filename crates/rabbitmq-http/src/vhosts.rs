@@ -73,7 +73,7 @@ pub(super) async fn serve(call: &Call<'_>, path: &[&str], body: &Body) -> Result
 }
 
 async fn list(call: &Call<'_>) -> Result<Answer, Failure> {
-    let seen: Vec<Arc<Vhost>> = call.view.world.vhosts().filter(|vhost| call.sees(vhost.id)).cloned().collect();
+    let seen: Vec<Arc<Vhost>> = call.view.metadata.vhosts().filter(|vhost| call.sees(vhost.id)).cloned().collect();
     let counts = if call.query.is_true("disable_stats") { Vec::new() } else { counted(call, &seen).await? };
     let shape = |(at, vhost): (usize, &Arc<Vhost>)| shapes::vhost(call, vhost, counts.get(at));
     Ok(Answer::Paged(seen.iter().enumerate().map(shape).collect()))
@@ -83,7 +83,7 @@ async fn list(call: &Call<'_>) -> Result<Answer, Failure> {
 async fn counted(call: &Call<'_>, vhosts: &[Arc<Vhost>]) -> Result<Vec<QueueCounts>, Failure> {
     let mut by_vhost: BTreeMap<VhostId, QueueCounts> =
         vhosts.iter().map(|vhost| (vhost.id, QueueCounts::default())).collect();
-    let queues = call.view.world.queues().filter(|queue| by_vhost.contains_key(&queue.vhost));
+    let queues = call.view.metadata.queues().filter(|queue| by_vhost.contains_key(&queue.vhost));
     let queues: Vec<_> = queues.cloned().collect();
     for (queue, counts) in queues.iter().zip(ask::counts(call.app, &queues).await?) {
         if let Some(sum) = by_vhost.get_mut(&queue.vhost) {

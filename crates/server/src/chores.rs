@@ -1,6 +1,6 @@
 //! Background work for queues, independent of connections: dead-lettering, links between topics and queues, and alarms.
 
-use crate::health::{LoggedFaults, News};
+use crate::health::{HealthChange, LoggedFaults};
 use polylogue_amqp_gateway::{
     Count, DeadCounts, DeadLetters, Directory, ExchangeCounts, FromTopics, IdleQueues, MissingTopics, Resource,
     ToTopics, TopicCounts,
@@ -23,8 +23,8 @@ use tokio::sync::Notify;
 /// Interval of memory checks.
 const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
-/// Account of the chores' long turns on worker threads. It is not a valid user name.
-const PAYER: &str = "\0chores";
+/// Owner of the chores' long turns on worker threads. It is not a valid user name.
+const WORK_OWNER: &str = "\0chores";
 /// Label of the chores in metrics of long turns.
 const KIND: &str = "topics to exchanges";
 
@@ -365,20 +365,20 @@ pub(crate) fn start(place: Place<'_>, directory: &Arc<Directory>, message_bytes_
     place.spawn(dead, Arc::default());
     registry.register_collector(Box::new(Census(directory.clone())));
     let notifier: Arc<Notifier> = Arc::default();
-    directory.idle_news().wake(Waker::from(notifier.clone()));
+    directory.idle_changes().wake(Waker::from(notifier.clone()));
     // An initial wake-up covers events before the subscription.
     notifier.0.notify_one();
     place.spawn(IdleQueues::new(directory.clone(), broker.catalog()), notifier);
     let notifier: Arc<Notifier> = Arc::default();
-    directory.queue_news().wake(Waker::from(notifier.clone()));
+    directory.queue_changes().wake(Waker::from(notifier.clone()));
     notifier.0.notify_one();
     place.spawn(MissingTopics::new(directory.clone(), broker.catalog()), notifier);
     let notifier: Arc<Notifier> = Arc::default();
-    directory.topic_news().wake(Waker::from(notifier.clone()));
+    directory.topic_changes().wake(Waker::from(notifier.clone()));
     notifier.0.notify_one();
     place.spawn(Appending::new(ToTopics::new(directory.clone(), broker.catalog()), registry), notifier);
     let notifier: Arc<Notifier> = Arc::default();
-    directory.exchange_news().wake(Waker::from(notifier.clone()));
+    directory.exchange_changes().wake(Waker::from(notifier.clone()));
     notifier.0.notify_one();
     let body_bytes_max = usize::try_from(message_bytes_max).unwrap_or(usize::MAX);
     let from_topics = FromTopics::new(directory.clone(), broker.catalog(), body_bytes_max);
@@ -394,7 +394,7 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
         let mut reported = LoggedFaults::default();
         loop {
             // The first check is immediate, and covers changes before the subscription.
-            let news = tokio::select! {
+            let alarms_changed = tokio::select! {
                 () = notifier.0.notified() => directory.set_alarm(Resource::Disk, net.broker.is_disk_alarm()),
                 _ = looks.tick() => {
                     let disk = directory.set_alarm(Resource::Disk, net.broker.is_disk_alarm());
@@ -402,18 +402,18 @@ pub(crate) fn watch_alarms(runtime: &tokio::runtime::Handle, directory: Arc<Dire
                     if memory {
                         let (used_bytes, limit_bytes) = (net.memory.used_bytes(), net.memory.limit_bytes());
                         match net.memory.is_alarm() {
-                            true => tracing::warn!(used_bytes, limit_bytes, "publishers to queues wait: too much memory is taken"),
-                            false => tracing::info!(used_bytes, limit_bytes, "publishers to queues continue: memory suffices"),
+                            true => tracing::warn!(used_bytes, limit_bytes, "memory alarm raised: publishers to queues are blocked"),
+                            false => tracing::info!(used_bytes, limit_bytes, "memory alarm cleared: publishers to queues continue"),
                         }
                     }
                     disk || memory
                 }
             };
-            if news {
+            if alarms_changed {
                 net.connections.alarm();
             }
             let now_ms = net.broker.now().monotonic_ms;
-            reported.news(net.broker.health(), now_ms).iter().for_each(News::tell);
+            reported.changes(net.broker.health(), now_ms).iter().for_each(HealthChange::log);
         }
     });
 }
@@ -451,7 +451,7 @@ async fn run(broker: Arc<dyn BrokerHandle>, workers: WorkerQueue, mut chore: imp
                 chore.long_turn(STEPS_PER_TURN, now);
                 chore
             };
-            chore = workers.run(PAYER.into(), KIND, long_turn).await;
+            chore = workers.run(WORK_OWNER.into(), KIND, long_turn).await;
         }
         while let Some((token, request)) = chore.poll_request() {
             broker.submit(&sink, session, token, request);

@@ -15,26 +15,26 @@ const AGAIN_MS: u64 = 60_000;
 
 /// Failures of a kind of work that have been logged.
 #[derive(Debug)]
-struct Said {
+struct LoggedFailures {
     count: u64,
     at_ms: u64,
 }
 
 /// A change of health to be logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum News {
+pub(crate) enum HealthChange {
     /// Messages are refused; the reason.
-    Refuses(String),
+    WritesRefused(String),
     /// Messages are accepted again.
-    Takes,
+    WritesAccepted,
     /// The disk alarm was raised; the reason.
-    Waits(String),
+    DiskAlarmRaised(String),
     /// The disk alarm was cleared.
-    GoesOn,
+    DiskAlarmCleared,
     /// Number of journals that have lost their writer.
     WritersLost(u64),
     /// All journals have a writer again.
-    WritersBack,
+    WritersRecovered,
     /// Background work has failed: its kind, failures since the last log line, and the last error.
     Failed(&'static str, u64, String),
 }
@@ -45,59 +45,65 @@ pub(crate) struct LoggedFaults {
     refuses: bool,
     waits: bool,
     writers_lost: u64,
-    failures: BTreeMap<&'static str, Said>,
+    failures: BTreeMap<&'static str, LoggedFailures>,
 }
 
 impl LoggedFaults {
     /// Compares health with what was logged; returns the changes.
-    pub(crate) fn news(&mut self, health: Health, now_ms: u64) -> Vec<News> {
+    pub(crate) fn changes(&mut self, health: Health, now_ms: u64) -> Vec<HealthChange> {
         let mut all = Vec::new();
         let Health { refuses_writes, disk_alarm, writers_lost, failures } = health;
         if self.refuses != refuses_writes.is_some() {
             self.refuses = refuses_writes.is_some();
-            all.push(refuses_writes.map_or(News::Takes, News::Refuses));
+            all.push(refuses_writes.map_or(HealthChange::WritesAccepted, HealthChange::WritesRefused));
         }
         if self.waits != disk_alarm.is_some() {
             self.waits = disk_alarm.is_some();
-            all.push(disk_alarm.map_or(News::GoesOn, News::Waits));
+            all.push(disk_alarm.map_or(HealthChange::DiskAlarmCleared, HealthChange::DiskAlarmRaised));
         }
         if self.writers_lost != writers_lost {
             self.writers_lost = writers_lost;
-            all.push(if writers_lost > 0 { News::WritersLost(writers_lost) } else { News::WritersBack });
+            all.push(if writers_lost > 0 {
+                HealthChange::WritersLost(writers_lost)
+            } else {
+                HealthChange::WritersRecovered
+            });
         }
         all.extend(failures.into_iter().filter_map(|(what, failure)| self.failed(what, failure, now_ms)));
         all
     }
 
-    fn failed(&mut self, what: &'static str, Failure { count, last }: Failure, now_ms: u64) -> Option<News> {
+    fn failed(&mut self, what: &'static str, Failure { count, last }: Failure, now_ms: u64) -> Option<HealthChange> {
         let before = self.failures.get(what);
-        let more = count - before.map_or(0, |said| said.count.min(count));
-        let is_soon = before.is_some_and(|said| now_ms < said.at_ms.saturating_add(AGAIN_MS));
+        let more = count - before.map_or(0, |logged| logged.count.min(count));
+        let is_soon = before.is_some_and(|logged| now_ms < logged.at_ms.saturating_add(AGAIN_MS));
         if more == 0 || is_soon {
             return None;
         }
-        self.failures.insert(what, Said { count, at_ms: now_ms });
-        Some(News::Failed(what, more, last))
+        self.failures.insert(what, LoggedFailures { count, at_ms: now_ms });
+        Some(HealthChange::Failed(what, more, last))
     }
 }
 
-impl News {
+impl HealthChange {
     /// Writes its line.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn log(&self) {
         match self {
-            News::Refuses(why) => tracing::error!("messages are refused: {why}"),
-            News::Takes => tracing::info!("messages are taken again"),
-            News::Waits(why) => tracing::warn!("publishers to queues wait: {why}"),
-            News::GoesOn => tracing::info!("publishers to queues continue: the disk has room"),
-            News::WritersLost(count) => {
+            HealthChange::WritesRefused(why) => tracing::error!("messages are refused: {why}"),
+            HealthChange::WritesAccepted => tracing::info!("messages are accepted again"),
+            HealthChange::DiskAlarmRaised(why) => {
+                tracing::warn!("disk alarm raised: publishers to queues are blocked: {why}")
+            }
+            HealthChange::DiskAlarmCleared => tracing::info!("disk alarm cleared: publishers to queues continue"),
+            HealthChange::WritersLost(count) => {
                 tracing::error!(
                     count,
-                    "journals have lost their writer; they get a new one when the pending writes are settled"
+                    "journals have lost their writer; they get a new one when the pending writes are resolved"
                 );
             }
-            News::WritersBack => tracing::info!("all journals have a writer again"),
-            News::Failed(what, count, last) => {
-                tracing::error!(count, "background work has failed: {what}: {last}")
+            HealthChange::WritersRecovered => tracing::info!("all journals have a writer again"),
+            HealthChange::Failed(what, count, last) => {
+                tracing::error!(count, "background work failed: {what}: {last}")
             }
         }
     }
@@ -116,14 +122,14 @@ mod tests {
     #[test]
     fn what_fails_in_the_background_is_told_at_once_and_then_each_minute() {
         let mut reported = LoggedFaults::default();
-        let failed = |count, last: &str| vec![News::Failed("merge", count, last.to_owned())];
-        assert_eq!(reported.news(Health::default(), 0), []);
-        assert_eq!(reported.news(failing(1), 1_000), failed(1, "number 1"));
-        assert_eq!(reported.news(failing(1), 2_000), []);
-        assert_eq!(reported.news(failing(5), 3_000), [], "it was reported a moment ago");
-        assert_eq!(reported.news(failing(9), 61_000), failed(8, "number 9"));
-        assert_eq!(reported.news(failing(9), 900_000), [], "it has failed no more");
-        assert_eq!(reported.news(failing(10), 900_001), failed(1, "number 10"));
+        let failed = |count, last: &str| vec![HealthChange::Failed("merge", count, last.to_owned())];
+        assert_eq!(reported.changes(Health::default(), 0), []);
+        assert_eq!(reported.changes(failing(1), 1_000), failed(1, "number 1"));
+        assert_eq!(reported.changes(failing(1), 2_000), []);
+        assert_eq!(reported.changes(failing(5), 3_000), [], "it was reported a moment ago");
+        assert_eq!(reported.changes(failing(9), 61_000), failed(8, "number 9"));
+        assert_eq!(reported.changes(failing(9), 900_000), [], "it has failed no more");
+        assert_eq!(reported.changes(failing(10), 900_001), failed(1, "number 10"));
     }
 
     #[test]
@@ -132,9 +138,16 @@ mod tests {
         let why = || Some("the disk is full".to_owned());
         let bad = Health { refuses_writes: why(), disk_alarm: why(), writers_lost: 2, ..Health::default() };
         let reason = "the disk is full".to_owned();
-        let begun = [News::Refuses(reason.clone()), News::Waits(reason), News::WritersLost(2)];
-        assert_eq!(reported.news(bad.clone(), 0), begun);
-        assert_eq!(reported.news(bad, 1_000), []);
-        assert_eq!(reported.news(Health::default(), 2_000), [News::Takes, News::GoesOn, News::WritersBack]);
+        let begun = [
+            HealthChange::WritesRefused(reason.clone()),
+            HealthChange::DiskAlarmRaised(reason),
+            HealthChange::WritersLost(2),
+        ];
+        assert_eq!(reported.changes(bad.clone(), 0), begun);
+        assert_eq!(reported.changes(bad, 1_000), []);
+        assert_eq!(
+            reported.changes(Health::default(), 2_000),
+            [HealthChange::WritesAccepted, HealthChange::DiskAlarmCleared, HealthChange::WritersRecovered]
+        );
     }
 }

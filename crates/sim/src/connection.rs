@@ -16,22 +16,22 @@ use std::sync::Arc;
 /// Replies and events of the broker to a session, until the session is pumped.
 #[derive(Debug, Default)]
 struct Mailbox {
-    said: Mutex<VecDeque<Said>>,
+    incoming: Mutex<VecDeque<Incoming>>,
 }
 
 #[derive(Debug)]
-enum Said {
+enum Incoming {
     Reply(Token, Reply),
     Event(Event),
 }
 
 impl ReplySink for Mailbox {
     fn reply(&self, token: Token, reply: Reply) {
-        self.said.lock().push_back(Said::Reply(token, reply));
+        self.incoming.lock().push_back(Incoming::Reply(token, reply));
     }
 
     fn event(&self, event: Event) {
-        self.said.lock().push_back(Said::Event(event));
+        self.incoming.lock().push_back(Incoming::Event(event));
     }
 }
 
@@ -120,12 +120,12 @@ impl Connection {
                 broker.submit(&sink, self.id, token, request);
                 moved = true;
             }
-            let said: Vec<_> = self.mailbox.said.lock().drain(..).collect();
-            for said in said {
+            let incoming: Vec<_> = self.mailbox.incoming.lock().drain(..).collect();
+            for incoming in incoming {
                 moved = true;
-                match said {
-                    Said::Reply(token, reply) => self.session.on_reply(token, reply, &cx),
-                    Said::Event(event) => self.session.on_event(event, &cx),
+                match incoming {
+                    Incoming::Reply(token, reply) => self.session.on_reply(token, reply, &cx),
+                    Incoming::Event(event) => self.session.on_event(event, &cx),
                 }
             }
             let mut chunks = Vec::new();

@@ -73,7 +73,7 @@ fn declare(queue: usize, view: &View) -> Option<Request> {
         arguments = arguments.with("x-message-ttl", Value::I64(TTL_MS as i64));
     }
     let declare = DeclareQueue {
-        vhost: view.world.vhost_named(DEFAULT_VHOST)?.id,
+        vhost: view.metadata.vhost_named(DEFAULT_VHOST)?.id,
         name: name(queue).into(),
         durable: true,
         arguments: decode_table(arguments.build().raw()).ok()?,
@@ -181,7 +181,7 @@ impl Letters {
             if !std::mem::replace(declared, true) {
                 (0..NAMES.len()).filter_map(|queue| declare(queue, &view)).for_each(|it| _ = session.ask(broker, it));
             }
-            let find = |name: &&str| view.world.queues().find(|queue| queue.name == **name).map(|queue| queue.id);
+            let find = |name: &&str| view.metadata.queues().find(|queue| queue.name == **name).map(|queue| queue.id);
             let partition = |id: QueueId| Some((id, directory.partition(id, broker.catalog().as_ref())?));
             self.queues = NAMES.iter().filter_map(find).filter_map(partition).collect();
         }

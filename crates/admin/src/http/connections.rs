@@ -24,7 +24,7 @@ fn address(at: SocketAddr) -> String {
 }
 
 fn shown(visitor: &Visitor) -> Shown {
-    let about = visitor.about.get();
+    let about = visitor.client_info.get();
     Shown {
         id: visitor.id,
         protocol: visitor.protocol.to_owned(),
@@ -52,7 +52,7 @@ fn with_presence(shown: Shown, client: &Presence, view: &View) -> Shown {
         user: Some(client.user.to_string()),
         client: text("connection_name"),
         software,
-        vhost: Some(view.world.vhost_name(client.vhost).to_string()),
+        vhost: Some(view.metadata.vhost_name(client.vhost).to_string()),
         channels: Some(client.channel_count()),
         ..shown
     }

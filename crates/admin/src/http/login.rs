@@ -149,7 +149,7 @@ pub(super) fn has_session(headers: &HeaderMap) -> bool {
 
 /// Returns the user of a session token.
 fn whose(app: &App, token: &str, address: IpAddr) -> Option<String> {
-    let mark = |name: &str| app.directory.password_mark(&Claim { name, address });
+    let mark = |name: &str| app.directory.password_fingerprint(&Claim { name, address });
     let now_ms = app.broker.now().monotonic_ms;
     app.tokens.lock().who(token, now_ms, mark).map(ToOwned::to_owned)
 }
@@ -184,7 +184,7 @@ pub(super) async fn log_in(
     }
     let claim = Claim { name: &login.name, address };
     app.users.succeeded(&claim, Mechanism::Plain);
-    let mark = app.directory.password_mark(&claim).unwrap_or_default();
+    let mark = app.directory.password_fingerprint(&claim).unwrap_or_default();
     let mut random = [0; TOKEN_BYTES];
     app.rng.fill(&mut random);
     let now_ms = app.broker.now().monotonic_ms;

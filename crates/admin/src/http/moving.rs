@@ -13,8 +13,8 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use polylogue_amqp::codec::{Properties, ShortStr};
 use polylogue_amqp::request::{self as amqp, Body, Delivery, Publish};
-use polylogue_amqp::session::Said as Published;
-use polylogue_amqp_gateway::{Said, without_counts};
+use polylogue_amqp::session::UncheckedPublish as Published;
+use polylogue_amqp_gateway::{PrincipalOutput, without_counts};
 use polylogue_amqp_model::QueueKind;
 use polylogue_api::{PublishError, Unavailable};
 use polylogue_net::declared::{Asker, Got, payload_of};
@@ -92,8 +92,8 @@ fn again(
     properties: Properties,
 ) -> Result<Publish, String> {
     let body = payload_of(delivery).map_err(|_| "it cannot be decoded".to_owned())?;
-    let said = Published { exchange, routing_key, mandatory: true, properties, body: Body::One(body) };
-    let publish = Publish::judged(said, b"", true).map_err(|why| why.text)?;
+    let unchecked = Published { exchange, routing_key, mandatory: true, properties, body: Body::One(body) };
+    let publish = Publish::checked(unchecked, b"", true).map_err(|why| why.text)?;
     Ok(Publish { cc: Vec::new(), bcc: Vec::new(), ..publish })
 }
 
@@ -122,21 +122,21 @@ impl Outcomes {
     }
 
     /// `last` is the sequence number of the last published message.
-    fn on_said(&mut self, said: Said, last: usize) {
+    fn on_output(&mut self, output: PrincipalOutput, last: usize) {
         let numbers = |first: u64, to: u64| first as usize..=to as usize;
-        match said {
+        match output {
             // basic.return precedes the confirmation of the same message.
-            Said::Event(amqp::Event::Return { .. }) => self.returned = true,
-            Said::Event(amqp::Event::Confirmed { first, last: to, .. }) => {
+            PrincipalOutput::Event(amqp::Event::Return { .. }) => self.returned = true,
+            PrincipalOutput::Event(amqp::Event::Confirmed { first, last: to, .. }) => {
                 let returned = std::mem::take(&mut self.returned);
                 let outcome = || if returned { Err("it is unroutable there".to_owned()) } else { Ok(()) };
                 numbers(first, to).for_each(|number| self.set(number, outcome()));
             }
-            Said::Rejected { first, last: to, why } => {
+            PrincipalOutput::Rejected { first, last: to, why } => {
                 numbers(first, to).for_each(|number| self.set(number, Err(rejected(why))));
             }
-            Said::Event(amqp::Event::CloseChannel { refusal, .. }) => self.set(last, Err(refusal.text)),
-            Said::Event(_) | Said::Reply(_) => {}
+            PrincipalOutput::Event(amqp::Event::CloseChannel { refusal, .. }) => self.set(last, Err(refusal.text)),
+            PrincipalOutput::Event(_) | PrincipalOutput::Reply(_) => {}
         }
     }
 
@@ -157,19 +157,19 @@ async fn publish(asker: &mut Asker<'_>, messages: Vec<Result<Publish, String>>) 
             Err(why) => outcomes.set(at + 1, Err(why)),
             Ok(message) => {
                 while !asker.may_publish() {
-                    let Ok(said) = asker.said().await else { return outcomes.all() };
-                    outcomes.on_said(said, at);
+                    let Ok(output) = asker.next_output().await else { return outcomes.all() };
+                    outcomes.on_output(output, at);
                 }
                 asker.publish(Publish { seq: Some(at as u64 + 1), ..message });
-                while let Some(said) = asker.said_already() {
-                    outcomes.on_said(said, at + 1);
+                while let Some(output) = asker.ready_output() {
+                    outcomes.on_output(output, at + 1);
                 }
             }
         }
     }
     while outcomes.open > 0 {
-        let Ok(said) = asker.said().await else { break };
-        outcomes.on_said(said, count);
+        let Ok(output) = asker.next_output().await else { break };
+        outcomes.on_output(output, count);
     }
     outcomes.all()
 }

@@ -147,12 +147,12 @@ fn topics(app: &App, registry: &mut Registry) -> usize {
 /// Adds the queues' message counts. Returns the number of queues that are left out.
 async fn queues(app: &App, registry: &mut Registry) -> Result<usize, Failure> {
     let view = declared::view(&app.broker).await?;
-    let all: Vec<Arc<Queue>> = view.world.queues().cloned().collect();
+    let all: Vec<Arc<Queue>> = view.metadata.queues().cloned().collect();
     let reported: Vec<Arc<Queue>> = all.iter().take(OBJECTS_MAX).cloned().collect();
     let counts = declared::counts(&app.broker, &app.directory, &reported).await?;
     let families: [Numbers<OfQueue>; 4] = Default::default();
     for (queue, counts) in reported.iter().zip(&counts) {
-        let label = OfQueue { vhost: view.world.vhost_name(queue.vhost).to_owned(), queue: queue.name.to_string() };
+        let label = OfQueue { vhost: view.metadata.vhost_name(queue.vhost).to_owned(), queue: queue.name.to_string() };
         let numbers = [counts.ready, counts.held, counts.delayed, counts.consumers];
         for (family, number) in families.iter().zip(numbers) {
             family.get_or_create(&label).set(number);

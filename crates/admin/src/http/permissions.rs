@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Permissions>, Failure> {
     let view = declared::view(&app.broker).await?;
-    let permissions = view.world.permissions().map(|(vhost, user, permission)| Shown {
+    let permissions = view.metadata.permissions().map(|(vhost, user, permission)| Shown {
         user: user.to_string(),
-        vhost: view.world.vhost_name(vhost).to_string(),
+        vhost: view.metadata.vhost_name(vhost).to_string(),
         configure: permission.configure.text().to_string(),
         write: permission.write.text().to_string(),
         read: permission.read.text().to_string(),
@@ -35,7 +35,7 @@ pub(super) async fn put(
 ) -> Result<StatusCode, Failure> {
     let Json(wanted) = body?;
     let within = Within::of(&app, &vhost).await?;
-    within.view.world.user(&user).ok_or_else(|| unknown_user(&user))?;
+    within.view.metadata.user(&user).ok_or_else(|| unknown_user(&user))?;
     let patterns = [wanted.configure, wanted.write, wanted.read].map(Into::into);
     match declared::change(&app.broker, Command::SetPermission(user.into(), vhost.into(), patterns)).await? {
         Reply::Put { created: true } => Ok(StatusCode::CREATED),
@@ -48,9 +48,9 @@ pub(super) async fn delete(
     Path((vhost, user)): Path<(String, String)>,
 ) -> Result<StatusCode, Failure> {
     let within = Within::of(&app, &vhost).await?;
-    let world = &within.view.world;
-    world.user(&user).ok_or_else(|| unknown_user(&user))?;
-    if world.permission(within.vhost.id, &user).is_none() {
+    let metadata = &within.view.metadata;
+    metadata.user(&user).ok_or_else(|| unknown_user(&user))?;
+    if metadata.permission(within.vhost.id, &user).is_none() {
         return Err(Failure::not_found(format!("{user} has no permissions in the virtual host {vhost}")));
     }
     declared::change(&app.broker, Command::ClearPermission(user.into(), vhost.into())).await?;

@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use polylogue_amqp::codec::{BasicProperties, Properties};
 use polylogue_amqp::request::{self as amqp, Publish};
-use polylogue_amqp::session::Said as Spoken;
-use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, Said};
+use polylogue_amqp::session::UncheckedPublish as Spoken;
+use polylogue_amqp_gateway::{MANAGEMENT_CHANNEL, PrincipalOutput};
 use std::sync::Arc;
 
 /// AMQP's delivery modes, persistent and transient.
@@ -46,7 +46,7 @@ fn message(wanted: &NewPublish) -> Result<Publish, Failure> {
         properties: Properties::from(&properties),
         body: amqp::Body::One(body),
     };
-    let publish = Publish::judged(spoken, b"", false).map_err(|why| Failure::refused(why.code, &why.text))?;
+    let publish = Publish::checked(spoken, b"", false).map_err(|why| Failure::refused(why.code, &why.text))?;
     Ok(Publish { seq: Some(1), ..publish })
 }
 
@@ -62,14 +62,14 @@ pub(super) async fn serve(
     let mut routed = true;
     asker.tell(amqp::Request::Publish(MANAGEMENT_CHANNEL, message(&wanted)?));
     loop {
-        match asker.said().await? {
-            Said::Event(amqp::Event::Return { .. }) => routed = false,
-            Said::Event(amqp::Event::Confirmed { .. }) => return Ok(Json(Published { routed })),
-            Said::Rejected { .. } => {
+        match asker.next_output().await? {
+            PrincipalOutput::Event(amqp::Event::Return { .. }) => routed = false,
+            PrincipalOutput::Event(amqp::Event::Confirmed { .. }) => return Ok(Json(Published { routed })),
+            PrincipalOutput::Rejected { .. } => {
                 let text = "a target queue is full and rejects new messages (x-overflow)";
                 return Err(Failure::conflict("rejected", text));
             }
-            Said::Event(amqp::Event::CloseChannel { refusal, .. }) => {
+            PrincipalOutput::Event(amqp::Event::CloseChannel { refusal, .. }) => {
                 return Err(Failure::refused(refusal.code, &refusal.text));
             }
             _ => {}

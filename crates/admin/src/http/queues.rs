@@ -64,7 +64,7 @@ pub(super) async fn list(
 ) -> Result<Json<Queues>, Failure> {
     let page = Page::of(query)?;
     let within = Within::of(&app, &vhost).await?;
-    let of_it = within.view.world.queues().filter(|queue| queue.vhost == within.vhost.id);
+    let of_it = within.view.metadata.queues().filter(|queue| queue.vhost == within.vhost.id);
     let mut queues: Vec<Arc<Queue>> = of_it.cloned().collect();
     queues.sort_by(|a, b| a.name.cmp(&b.name));
     let (queues, total) = page.cut(queues, |queue| Cow::Borrowed(&*queue.name));

@@ -149,7 +149,7 @@ fn answer(text: Text) -> Response {
 /// Returns the sum over all queues.
 async fn together(app: &App) -> Result<Queues, Failure> {
     let view = declared::view(&app.broker).await?;
-    let queues: Vec<Arc<Queue>> = view.world.queues().cloned().collect();
+    let queues: Vec<Arc<Queue>> = view.metadata.queues().cloned().collect();
     let counts = declared::counts(&app.broker, &app.directory, &queues).await?;
     let sum = counts.into_iter().sum();
     Ok(Queues::Together(sum, queues.len()))
@@ -158,16 +158,16 @@ async fn together(app: &App) -> Result<Queues, Failure> {
 /// Returns the queues of these virtual hosts; of all, if none is given.
 async fn each(app: &App, vhosts: &[String]) -> Result<Queues, Failure> {
     let view = declared::view(&app.broker).await?;
-    let named = vhosts.iter().filter_map(|name| Some(view.world.vhost_named(name)?.id));
+    let named = vhosts.iter().filter_map(|name| Some(view.metadata.vhost_named(name)?.id));
     let named: BTreeSet<VhostId> = named.collect();
     let wanted = |queue: &&Arc<Queue>| vhosts.is_empty() || named.contains(&queue.vhost);
-    let all = view.world.queues().filter(wanted).count();
-    let reported: Vec<_> = view.world.queues().filter(wanted).take(OBJECTS_MAX).cloned().collect();
+    let all = view.metadata.queues().filter(wanted).count();
+    let reported: Vec<_> = view.metadata.queues().filter(wanted).take(OBJECTS_MAX).cloned().collect();
     let counts = declared::counts(&app.broker, &app.directory, &reported).await?;
     let left_out = all - reported.len();
     let reported = reported.into_iter().zip(counts);
     let reported = reported.map(|(queue, counts)| ShownQueue {
-        vhost: view.world.vhost_name(queue.vhost).to_owned(),
+        vhost: view.metadata.vhost_name(queue.vhost).to_owned(),
         queue,
         counts,
     });

@@ -30,7 +30,7 @@ fn shown(user: &User) -> Shown {
 
 pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Users>, Failure> {
     let view = declared::view(&app.broker).await?;
-    Ok(Json(Users { users: view.world.users().map(|user| shown(user)).collect() }))
+    Ok(Json(Users { users: view.metadata.users().map(|user| shown(user)).collect() }))
 }
 
 pub(super) async fn put(
@@ -61,7 +61,7 @@ pub(super) async fn put(
 /// Deletes a user and closes its connections; AMQP connections get RabbitMQ's reason.
 pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
     let view = declared::view(&app.broker).await?;
-    if view.world.user(&name).is_none() {
+    if view.metadata.user(&name).is_none() {
         return Err(Failure::not_found(format!("there is no user {name}")));
     }
     declared::change(&app.broker, Command::DeleteUsers(vec![name.as_str().into()])).await?;

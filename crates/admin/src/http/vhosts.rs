@@ -27,7 +27,7 @@ impl Within {
     /// 404 for an unknown virtual host.
     pub(super) async fn of(app: &App, vhost: &str) -> Result<Within, Failure> {
         let view = declared::view(&app.broker).await?;
-        let vhost = view.world.vhost_named(vhost).ok_or_else(|| Failure::unknown_vhost(vhost))?.clone();
+        let vhost = view.metadata.vhost_named(vhost).ok_or_else(|| Failure::unknown_vhost(vhost))?.clone();
         Ok(Within { view, vhost })
     }
 
@@ -35,7 +35,7 @@ impl Within {
     /// 404 for an unknown queue.
     pub(super) fn queue(&self, name: &str) -> Result<&Arc<Queue>, Failure> {
         let id = self.view.routes.queue(self.vhost.id, name.as_bytes()).map(|queue| queue.id);
-        id.and_then(|id| self.view.world.queue(id)).ok_or_else(|| Failure::unknown_queue(name))
+        id.and_then(|id| self.view.metadata.queue(id)).ok_or_else(|| Failure::unknown_queue(name))
     }
 
     /// An internal connection with an operator's permissions in this virtual host.
@@ -92,11 +92,11 @@ pub(super) fn shown(arguments: &[polylogue_router::Argument]) -> Map<String, Val
 
 pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Vhosts>, Failure> {
     let view = declared::view(&app.broker).await?;
-    let vhosts = view.world.vhosts().map(|vhost| Shown {
+    let vhosts = view.metadata.vhosts().map(|vhost| Shown {
         name: vhost.name.to_string(),
         description: vhost.description.to_string(),
         default_queue_type: vhost.default_queue_type.unwrap_or(QueueKind::Classic).name().to_owned(),
-        queues: view.world.queue_count(vhost.id),
+        queues: view.metadata.queue_count(vhost.id),
     });
     Ok(Json(Vhosts { vhosts: vhosts.collect() }))
 }

@@ -31,7 +31,7 @@ fn published(dead_letters: &mut DeadLetters, dead: Vec<DeadMessage>) -> (Token, 
     }
 }
 
-fn answered(dead_letters: &mut DeadLetters) -> Vec<DeadFate> {
+fn answered(dead_letters: &mut DeadLetters) -> Vec<DeadLetterResult> {
     match dead_letters.poll_request() {
         Some((_, Request::DeadMoved(outcomes))) => outcomes.iter().map(|outcome| outcome.how).collect(),
         other => panic!("{other:?}"),
@@ -50,7 +50,7 @@ fn a_deleted_queue_is_searched_once_and_forgotten() {
     world.act(Command::RemoveQueue(id, polylogue_amqp_model::DeletionCause::Expired));
     for partition in [work, PartitionId(9)] {
         dead_letters.on_event(Event::Dead(vec![dead(partition, 3, DeadReason::Expired, plain("work"))]), NOW);
-        assert_eq!(answered(&mut dead_letters), [DeadFate::Moved], "no queue has it");
+        assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved], "no queue has it");
         assert!(dead_letters.gone.contains(&partition));
     }
     assert_eq!((dead_letters.backoffs.len(), dead_letters.partial.len()), (0, 0));
@@ -106,7 +106,7 @@ fn a_dead_message_keeps_its_history_and_is_settled_once_committed() {
     assert_eq!(keys, [&b"work"[..], b"copy"], "BCC stays hidden");
     assert!(dead_letters.poll_request().is_none(), "not before it is committed");
     dead_letters.on_reply(token, Reply::Publish(vec![Ok(())]));
-    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+    assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved]);
     assert_eq!(dead_letters.take_counts(), DeadCounts { moved: 1, ..DeadCounts::default() });
 }
 
@@ -144,7 +144,7 @@ fn a_message_in_a_cycle_without_a_rejection_is_dropped() {
         let again = dead(retry, 0, DeadReason::Expired, messages[0].bytes.clone());
         if dropped {
             dead_letters.on_event(Event::Dead(vec![again]), NOW);
-            assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+            assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved]);
             assert_eq!(dead_letters.take_counts().dropped, 1);
             continue;
         }
@@ -184,7 +184,7 @@ fn undeliverable_messages_are_dropped_or_kept_by_strategy() {
     for [unsure, sure] in [nowhere, unbound] {
         let both = [unsure, sure].map(|queue| dead(queue, 0, DeadReason::Rejected, plain("k")));
         dead_letters.on_event(Event::Dead(both.to_vec()), NOW);
-        assert_eq!(answered(&mut dead_letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
+        assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved, DeadLetterResult::Later(RETRY.min_ms)]);
     }
     let both = bound.map(|queue| dead(queue, 0, DeadReason::Rejected, plain("k")));
     let (token, messages) = published(&mut dead_letters, both.to_vec());
@@ -192,17 +192,17 @@ fn undeliverable_messages_are_dropped_or_kept_by_strategy() {
     assert_eq!(to, [vec![targets[0], targets[1]], vec![targets[0]], vec![targets[1]]]);
     let full = Err(PublishError::QueueFull);
     dead_letters.on_reply(token, Reply::Publish(vec![full, Ok(()), full]));
-    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved, DeadFate::Later(RETRY.min_ms)]);
+    assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved, DeadLetterResult::Later(RETRY.min_ms)]);
     for wait_ms in [2 * RETRY.min_ms, 4 * RETRY.min_ms] {
         let (token, messages) = published(&mut dead_letters, vec![both[1].clone()]);
         let to: Vec<_> = messages.iter().map(queues).collect();
         assert_eq!(to, [[targets[1]]], "the other one has it");
         dead_letters.on_reply(token, Reply::Publish(vec![Err(PublishError::Unavailable(Unavailable::StorageFull))]));
-        assert_eq!(answered(&mut dead_letters), [DeadFate::Later(wait_ms)]);
+        assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Later(wait_ms)]);
     }
     let (token, _) = published(&mut dead_letters, vec![both[1].clone()]);
     dead_letters.on_reply(token, Reply::Publish(vec![Ok(())]));
-    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+    assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved]);
     assert!(dead_letters.partial.is_empty() && !dead_letters.backoffs.contains_key(&bound[1]));
     let declare = DeclareExchange {
         vhost: world.vhost,
@@ -236,22 +236,22 @@ fn a_rejected_message_that_cannot_be_moved_is_dropped_without_delaying_others() 
     {
         let (token, _) = published(&mut dead_letters, vec![refused.clone()]);
         dead_letters.on_reply(token, lost);
-        assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+        assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved]);
         assert_eq!(dead_letters.take_counts(), DeadCounts { dropped: 1, ..DeadCounts::default() });
         assert!(dead_letters.backoffs.is_empty() && dead_letters.partial.is_empty());
     }
     // A message that was in its queue is kept there.
     let (token, _) = published(&mut dead_letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
     dead_letters.on_reply(token, Reply::Publish(vec![]));
-    assert_eq!(answered(&mut dead_letters), [DeadFate::Later(RETRY.min_ms)]);
+    assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Later(RETRY.min_ms)]);
     assert_eq!(dead_letters.take_counts(), DeadCounts { retried: 1, ..DeadCounts::default() });
     // A dropped message does not reset the queue's backoff either.
     let (token, _) = published(&mut dead_letters, vec![refused]);
     dead_letters.on_reply(token, Reply::Publish(vec![]));
-    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved]);
+    assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved]);
     let (token, _) = published(&mut dead_letters, vec![dead(work, 0, DeadReason::Expired, plain("work"))]);
     dead_letters.on_reply(token, Reply::Publish(vec![]));
-    assert_eq!(answered(&mut dead_letters), [DeadFate::Later(2 * RETRY.min_ms)]);
+    assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Later(2 * RETRY.min_ms)]);
 }
 
 /// cloudamqp/lavinmq#748: dead-lettered messages were lost at an exchange that delays them.
@@ -292,7 +292,7 @@ fn invalid_messages_and_unknown_queues_are_completed() {
     let garbage = dead(work, 0, DeadReason::Rejected, Bytes::from_static(b"garbage"));
     let gone = dead(PartitionId(9), 0, DeadReason::Rejected, plain("work"));
     dead_letters.on_event(Event::Dead(vec![garbage, gone]), NOW);
-    assert_eq!(answered(&mut dead_letters), [DeadFate::Moved; 2]);
+    assert_eq!(answered(&mut dead_letters), [DeadLetterResult::Moved; 2]);
 }
 
 /// Dead-lettered messages of a queue blocked their thread while they were routed, and were published to all of their queues in one request.
@@ -326,7 +326,7 @@ fn dead_messages_are_routed_in_turns_and_published_in_pieces() {
         let messages = match request {
             Request::Publish(request) => request.messages,
             Request::DeadMoved(outcomes) => {
-                assert_eq!(outcomes.iter().map(|one| one.how).collect::<Vec<_>>(), [DeadFate::Moved; 2]);
+                assert_eq!(outcomes.iter().map(|one| one.how).collect::<Vec<_>>(), [DeadLetterResult::Moved; 2]);
                 break;
             }
             other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::connection::Channel;
 use crate::machine::AmqpAnswer;
-use crate::management::Said;
+use crate::management::PrincipalOutput;
 use crate::message::store;
 use crate::operation::{Then, Waits};
 use crate::testing::{Topics, World};
@@ -65,7 +65,7 @@ fn delivery(consumer: u64, at: u64) -> Delivery {
 fn given(connection: &mut Connection) -> Vec<Place> {
     let mut places = Vec::new();
     for captured in connection.captured.as_mut().expect("no wire").drain(..) {
-        if let Said::Event(amqp::Event::Deliver { deliveries, .. }) = captured {
+        if let PrincipalOutput::Event(amqp::Event::Deliver { deliveries, .. }) = captured {
             places.extend(deliveries.iter().map(|delivery| delivery.place));
         }
     }
@@ -105,7 +105,10 @@ fn stopped(connection: &mut Connection) {
 }
 
 fn is_done(connection: &mut Connection) -> bool {
-    matches!(connection.captured.as_mut().expect("no wire").pop_front(), Some(Said::Reply(amqp::Reply::Done)))
+    matches!(
+        connection.captured.as_mut().expect("no wire").pop_front(),
+        Some(PrincipalOutput::Reply(amqp::Reply::Done))
+    )
 }
 
 /// Deliveries in flight to a consumer without acknowledgement were settled by delivery, and dropped.
@@ -276,7 +279,7 @@ fn a_cancelled_consumer_is_removed_once_all_is_settled() {
 
 fn refused(connection: &mut Connection) -> Option<u16> {
     match connection.captured.as_mut().expect("no wire").pop_front() {
-        Some(Said::Reply(amqp::Reply::Refused(why))) => Some(why.code.number()),
+        Some(PrincipalOutput::Reply(amqp::Reply::Refused(why))) => Some(why.code.number()),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::alarm::Resource;
 use crate::connection::Connection;
 use crate::machine::{AmqpAsk, AmqpMachine};
-use crate::management::Said;
+use crate::management::PrincipalOutput;
 use crate::message::{Stored, open};
 use crate::testing::{Topics, World, context};
 use bytes::Bytes;
@@ -343,7 +343,7 @@ impl Rig {
     fn positions(&self) -> Vec<(u64, u64)> {
         let model = self.world.machine.model();
         let exchange = model.routes().exchange(self.world.vhost, b"sales").expect("declared").id;
-        model.world().topic_reads(exchange).collect()
+        model.metadata().topic_reads(exchange).collect()
     }
 
     /// A new process with the stored state.
@@ -440,7 +440,7 @@ fn a_declaration_is_answered_once_the_start_is_recorded() {
         }
         assert!(matches!(
             connection.captured.as_mut().and_then(VecDeque::pop_front),
-            Some(Said::Reply(amqp::Reply::Done))
+            Some(PrincipalOutput::Reply(amqp::Reply::Done))
         ));
         assert_eq!(asked, if is_new { 3 } else { 1 });
         assert_eq!(rig.positions(), [(1, if is_new { 1 } else { 2 }), (READS_BEGUN, 0)]);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::machine::AmqpAnswer;
-use crate::management::Said;
+use crate::management::PrincipalOutput;
 use crate::testing::{Topics, World, context};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -76,7 +76,7 @@ fn connection(world: &World, issuer: &Arc<Issuer>) -> Connection {
 
 fn reply_of(connection: &mut Connection) -> Option<amqp::Reply> {
     match connection.captured.as_mut().and_then(VecDeque::pop_front)? {
-        Said::Reply(reply) => Some(reply),
+        PrincipalOutput::Reply(reply) => Some(reply),
         other => panic!("{other:?}"),
     }
 }

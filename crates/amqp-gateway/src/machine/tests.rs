@@ -31,7 +31,7 @@ fn the_start_is_complete_once_non_durable_objects_are_removed() {
         again.apply(&proposal.record, 0).expect("it can be read");
     }
     assert!(directory.has_begun());
-    assert_eq!(again.model().world().queues().len(), 0);
+    assert_eq!(again.model().metadata().queues().len(), 0);
 }
 
 /// When the writer was lost twice, the second time was mistaken for a start: transient queues of connected clients were deleted.
@@ -60,7 +60,7 @@ fn repeated_loss_of_the_writer_keeps_queues_of_connected_clients() {
     for proposal in effects.proposals {
         world.machine.apply(&proposal.record, 0).expect("it can be read");
     }
-    let left: Vec<_> = world.machine.model().world().queues().map(|queue| queue.name.to_string()).collect();
+    let left: Vec<_> = world.machine.model().metadata().queues().map(|queue| queue.name.to_string()).collect();
     assert_eq!(left, ["brief"]);
 }
 
@@ -230,7 +230,7 @@ fn non_durable_objects_are_removed_when_their_own_process_restarts() {
         let caller = ModelCaller { owner: OwnerId { home, connection: 0 }, ..ModelCaller::broker() };
         let plan = model.plan(&caller, &Command::Restarted, [0; 16]).expect("it starts");
         plan.record.into_iter().for_each(|record| world.machine.apply(&record, 0).expect("it can be read"));
-        world.machine.model().world().queues().len()
+        world.machine.model().metadata().queues().len()
     };
     let home = world.machine.home;
     assert_ne!(home, Home::default());

@@ -3,11 +3,11 @@
 use super::*;
 use crate::IdleQueues;
 use crate::connection::Channel;
-use crate::management::Said;
+use crate::management::PrincipalOutput;
 use crate::testing::{Topics, World, context};
 use parking_lot::Mutex;
 use polylogue_amqp::request::ConsumerRef;
-use polylogue_api::{Caller as MachineCaller, CloseIf, Context, Effects, Event, Now, QueueDoors, StateMachine};
+use polylogue_api::{Caller as MachineCaller, CloseIf, Context, Effects, Event, Now, QueueCloser, StateMachine};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,12 +16,12 @@ const MISSING: &str = "NOT_FOUND - no queue 'q' in vhost '/'";
 
 /// The counts of queues, and which of them are closed.
 #[derive(Debug, Default)]
-struct Doors {
+struct Closer {
     held: Mutex<BTreeMap<PartitionId, QueueCounts>>,
     closed: Mutex<BTreeSet<PartitionId>>,
 }
 
-impl QueueDoors for Doors {
+impl QueueCloser for Closer {
     fn close(&self, queue: PartitionId, only: CloseIf) -> Result<QueueCounts, QueueCounts> {
         let counts = self.held.lock().get(&queue).copied().unwrap_or_default();
         if (only.unused && counts.consumers > 0) || (only.empty && counts.ready > 0) {
@@ -39,7 +39,7 @@ impl QueueDoors for Doors {
 struct Rig {
     world: World,
     connection: Connection,
-    doors: Doors,
+    closer: Closer,
     /// Records are proposed, and their outcome is not known yet.
     holds: bool,
     held: Vec<(Token, Effects)>,
@@ -55,7 +55,7 @@ impl Rig {
         connection.user = "guest".into();
         (connection.vhost, connection.vhost_name) = (world.vhost, "/".into());
         connection.channels.insert(CHANNEL, Channel::default());
-        Rig { world, connection, doors: Doors::default(), holds: false, held: Vec::new(), next_consumer: 10 }
+        Rig { world, connection, closer: Closer::default(), holds: false, held: Vec::new(), next_consumer: 10 }
     }
 
     fn declare(&mut self, name: &str, auto_delete: bool) -> PartitionId {
@@ -72,7 +72,7 @@ impl Rig {
     /// Handles a request in the machine; returns the immediate replies and the proposals.
     fn handle(&mut self, ask: Box<dyn std::any::Any + Send>) -> Effects {
         let mut effects = Effects::default();
-        let context = Context { queues: &self.doors, ..context() };
+        let context = Context { queues: &self.closer, ..context() };
         self.world.machine.handle(&context, MachineCaller(1), ask, &mut effects);
         effects
     }
@@ -103,7 +103,7 @@ impl Rig {
                 }
                 Request::Attach(attach) if attach.consumer.credit != Some(0) => {
                     self.next_consumer += 1;
-                    self.doors.held.lock().entry(attach.queue).or_default().consumers += 1;
+                    self.closer.held.lock().entry(attach.queue).or_default().consumers += 1;
                     Reply::Attach(Ok(ConsumerId(self.next_consumer)))
                 }
                 Request::Stop(_) => Reply::Stopped,
@@ -130,11 +130,11 @@ impl Rig {
         let captured = self.connection.captured.as_mut().expect("no wire").drain(..);
         captured
             .map(|output| match output {
-                Said::Reply(amqp::Reply::Refused(why)) => {
+                PrincipalOutput::Reply(amqp::Reply::Refused(why)) => {
                     assert!(!why.code.is_hard(), "{why} closes the connection");
                     why.reply_text().to_string()
                 }
-                Said::Reply(reply) => format!("{reply:?}"),
+                PrincipalOutput::Reply(reply) => format!("{reply:?}"),
                 other => format!("{other:?}"),
             })
             .collect()
@@ -142,7 +142,7 @@ impl Rig {
 
     /// A consumer has detached at the broker.
     fn gone(&mut self, queue: PartitionId) {
-        self.doors.held.lock().entry(queue).or_default().consumers -= 1;
+        self.closer.held.lock().entry(queue).or_default().consumers -= 1;
     }
 }
 
@@ -245,16 +245,16 @@ fn a_queue_deleted_after_the_lookup_is_not_found() {
 fn a_deletion_is_checked_against_the_counts_at_the_proposal() {
     let mut rig = Rig::new();
     let queue = rig.declare("q", false);
-    rig.doors.held.lock().insert(queue, QueueCounts { ready: 3, consumers: 1, ..QueueCounts::default() });
+    rig.closer.held.lock().insert(queue, QueueCounts { ready: 3, consumers: 1, ..QueueCounts::default() });
     for (if_unused, if_empty, why) in [(true, false, "in use"), (false, true, "not empty"), (true, true, "not empty")] {
         assert!(rig.ask(delete("q", if_unused, if_empty)).is_none(), "nothing else is asked before");
         assert_eq!(rig.replies(), [format!("PRECONDITION_FAILED - queue 'q' in vhost '/' {why}")]);
-        assert_eq!(*rig.doors.closed.lock(), BTreeSet::new());
+        assert_eq!(*rig.closer.closed.lock(), BTreeSet::new());
     }
-    rig.doors.held.lock().insert(queue, QueueCounts { ready: 3, ..QueueCounts::default() });
+    rig.closer.held.lock().insert(queue, QueueCounts { ready: 3, ..QueueCounts::default() });
     rig.holds = true;
     assert!(rig.ask(delete("q", true, false)).is_none());
-    assert_eq!((rig.replies().len(), rig.doors.closed.lock().len()), (0, 1), "closed until the record is committed");
+    assert_eq!((rig.replies().len(), rig.closer.closed.lock().len()), (0, 1), "closed until the record is committed");
     let (token, effects) = rig.held.pop().expect("proposed");
     rig.commit(token, effects);
     assert_eq!((rig.replies(), rig.id("q")), (vec!["Count(3)".to_owned()], None), "with its messages");
@@ -278,7 +278,7 @@ fn refused_deletions_do_not_close_the_queue() {
         let effects = rig.handle(ask);
         assert!(effects.proposals.is_empty(), "{name} stays");
     }
-    let Doors { held, closed } = &rig.doors;
+    let Closer { held, closed } = &rig.closer;
     assert_eq!((held.lock().get(&queue), closed.lock().len()), (None, 0));
 }
 
@@ -390,7 +390,7 @@ fn a_queue_with_a_new_consumer_is_kept() {
     idle.on_reply(token, Reply::DescribeQueues(vec![Some(QueueCounts::default()); 2]), now);
     let both = [queue, expires.partition(&Topics).expect("a topic")];
     for partition in both {
-        rig.doors.held.lock().entry(partition).or_default().consumers += 1;
+        rig.closer.held.lock().entry(partition).or_default().consumers += 1;
     }
     while let Some((token, request)) = idle.poll_request() {
         let Request::Machine(_, ask) = request else { panic!("{request:?}") };
@@ -399,7 +399,7 @@ fn a_queue_with_a_new_consumer_is_kept() {
         let (_, reply) = effects.replies.pop().expect("an answer");
         idle.on_reply(token, Reply::Machine(Ok(reply)), now);
     }
-    assert!(rig.id("q").is_some() && rig.id("expires").is_some() && rig.doors.closed.lock().is_empty());
+    assert!(rig.id("q").is_some() && rig.id("expires").is_some() && rig.closer.closed.lock().is_empty());
     assert_eq!(idle.next_deadline_ms(), Some(5_050), "the other is checked again");
     now.monotonic_ms = 5_050;
     idle.on_deadline(now);

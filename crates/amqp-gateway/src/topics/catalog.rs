@@ -35,7 +35,7 @@ where
 
     /// The name of the topic for a queue; `None` for an exclusive queue.
     fn name(&self, entry: &QueueEntry) -> Option<String> {
-        topic_name(self.directory.world().vhost_name(entry.queue.vhost), &entry.queue)
+        topic_name(self.directory.metadata().vhost_name(entry.queue.vhost), &entry.queue)
     }
 
     /// The topic of a queue, as it is shown.
@@ -51,7 +51,7 @@ where
         let id = match name::queue_of(topic)? {
             Named::Id(id) => id,
             Named::Queue(vhost, queue) => {
-                let vhost = self.directory.world().vhost_named(&vhost)?.id;
+                let vhost = self.directory.metadata().vhost_named(&vhost)?.id;
                 self.directory.router().load().queue(vhost, queue.as_bytes())?
             }
         };

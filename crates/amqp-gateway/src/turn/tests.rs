@@ -1,7 +1,7 @@
 use super::*;
-use crate::connection::Insider;
+use crate::connection::InternalIdentity;
 use crate::machine::AmqpAnswer;
-use crate::management::{MANAGEMENT_CHANNEL, Principal, Said};
+use crate::management::{MANAGEMENT_CHANNEL, Principal, PrincipalOutput};
 use crate::testing::{Topics, World};
 use bytes::{Bytes, BytesMut};
 use polylogue_amqp::client::{Client, ClientEvent, ClientSettings};
@@ -68,7 +68,7 @@ impl Wire {
     fn open(world: &World) -> Wire {
         let (directory, now) = (world.directory.clone(), Now::default());
         let connection = Connection::new(Arc::default(), directory, Arc::new(Topics), 7, true, 1, now);
-        let connection = connection.of(Insider::Operator);
+        let connection = connection.authenticated_as(InternalIdentity::Operator);
         let client = Client::new(ClientSettings::default(), 0);
         let mut wire = Wire { client, connection, input: BytesMut::new(), events: Vec::new(), received: None };
         wire.run();
@@ -398,9 +398,9 @@ fn a_message_for_all_queues_or_none_is_not_split() {
         assert_eq!(sizes.split_off(sizes.len() - 2), [1, 1], "the later ones");
         assert_eq!(sizes.iter().sum::<usize>(), TARGETS_PER_REQUEST + 10);
         assert!(if all_or_none { sizes.len() == 1 } else { sizes.len() > 10 }, "{sizes:?}");
-        let captured = std::iter::from_fn(|| operator.poll_said());
+        let captured = std::iter::from_fn(|| operator.poll_output());
         let confirmed = |captured| match captured {
-            Said::Event(amqp::Event::Confirmed { first, last, .. }) => first..=last,
+            PrincipalOutput::Event(amqp::Event::Confirmed { first, last, .. }) => first..=last,
             other => panic!("{other:?}"),
         };
         assert_eq!(captured.flat_map(confirmed).collect::<Vec<_>>(), [1, 2, 3]);

@@ -20,11 +20,11 @@ use std::sync::Arc;
 const TAGS_MAX: usize = 64;
 
 pub(super) fn bootstrap(draft: &mut Draft<'_>, user: &PutUser) -> Result<Reply, Refused> {
-    if draft.world.vhosts().len() > 0 || draft.world.users().len() > 0 {
+    if draft.metadata.vhosts().len() > 0 || draft.metadata.users().len() > 0 {
         return Ok(Reply::Done);
     }
     // The permission refers to the user and the virtual host created before it.
-    draft.world.to_mut();
+    draft.metadata.to_mut();
     let description = Some("Default virtual host".into());
     put_vhost(draft, &PutVhost { name: DEFAULT_VHOST.into(), description, ..PutVhost::default() })?;
     put_user(draft, user)?;
@@ -40,11 +40,11 @@ fn check_tags(tags: &[ByteString]) -> Result<(), Refused> {
 pub(crate) fn put_vhost(draft: &mut Draft<'_>, put: &PutVhost) -> Result<Reply, Refused> {
     check_length("virtual host", &put.name)?;
     check_tags(put.tags.as_deref().unwrap_or_default())?;
-    let before = draft.world.vhost_named(&put.name).cloned();
+    let before = draft.metadata.vhost_named(&put.name).cloned();
     let mut vhost = match &before {
         Some(vhost) => (**vhost).clone(),
         None => Vhost {
-            id: VhostId(draft.world.next_vhost),
+            id: VhostId(draft.metadata.next_vhost),
             name: put.name.clone(),
             description: ByteString::new(),
             tags: Vec::new(),
@@ -154,11 +154,11 @@ fn new_user(name: &ByteString) -> User {
 pub(crate) fn put_user(draft: &mut Draft<'_>, put: &PutUser) -> Result<Reply, Refused> {
     check_length("user", &put.name)?;
     check_tags(put.tags.as_deref().unwrap_or_default())?;
-    let before = draft.world.user(&put.name).cloned();
+    let before = draft.metadata.user(&put.name).cloned();
     let mut user = match &before {
         Some(user) => (**user).clone(),
         None => {
-            check_count("users", draft.world.users().len(), draft.limits.users_max)?;
+            check_count("users", draft.metadata.users().len(), draft.limits.users_max)?;
             new_user(&put.name)
         }
     };
@@ -182,14 +182,14 @@ pub(crate) fn put_user(draft: &mut Draft<'_>, put: &PutUser) -> Result<Reply, Re
 
 /// Each part is checked separately, in order, after those before it.
 pub(super) fn alter_scram(draft: &mut Draft<'_>, parts: &[AlterScram]) -> Reply {
-    draft.world.to_mut();
+    draft.metadata.to_mut();
     Reply::Each(parts.iter().map(|part| alter_scram_of(draft, part)).collect())
 }
 
 fn alter_scram_of(draft: &mut Draft<'_>, part: &AlterScram) -> Result<(), UsersRefusal> {
     let name = ByteString::from(part.user.as_str());
     let refused = |why: Refused| UsersRefusal::Refused(why.text);
-    let before = draft.world.user(&name).cloned();
+    let before = draft.metadata.user(&name).cloned();
     let mut user = match &before {
         Some(user) => (**user).clone(),
         None => {
@@ -210,7 +210,7 @@ fn alter_scram_of(draft: &mut Draft<'_>, part: &AlterScram) -> Result<(), UsersR
         }
     }
     if before.is_none() {
-        check_count("users", draft.world.users().len(), draft.limits.users_max).map_err(refused)?;
+        check_count("users", draft.metadata.users().len(), draft.limits.users_max).map_err(refused)?;
     }
     if before.as_deref() != Some(&user) {
         draft.push(Change::User(Arc::new(user)));
@@ -224,7 +224,7 @@ fn no_user(name: &str) -> Refused {
 
 pub(super) fn delete_users(draft: &mut Draft<'_>, names: &[ByteString]) -> Result<Reply, Refused> {
     for name in names {
-        if draft.world.user(name).is_some() {
+        if draft.metadata.user(name).is_some() {
             draft.push(Change::UserRemoved(name.clone()));
         }
     }
@@ -237,7 +237,7 @@ pub(crate) fn set_user_limit(
     limit: UserLimit,
     value: Option<i64>,
 ) -> Result<Reply, Refused> {
-    let before = draft.world.user(name).ok_or_else(|| no_user(name))?.clone();
+    let before = draft.metadata.user(name).ok_or_else(|| no_user(name))?.clone();
     let mut user = (*before).clone();
     match limit {
         UserLimit::Connections => user.connections_max = limit_of(value),
@@ -251,7 +251,7 @@ pub(crate) fn set_user_limit(
 
 /// Returns the virtual host of a permission, after checking that it and the user exist.
 fn user_and_host(draft: &Draft<'_>, user: &str, vhost: &str) -> Result<VhostId, Refused> {
-    draft.world.user(user).ok_or_else(|| no_user(user))?;
+    draft.metadata.user(user).ok_or_else(|| no_user(user))?;
     Ok(draft.host(vhost)?.id)
 }
 
@@ -268,13 +268,13 @@ pub(crate) fn set_permission(
         write: write.map_err(Refused::bad)?,
         read: read.map_err(Refused::bad)?,
     };
-    let before = draft.world.permission(id, user);
+    let before = draft.metadata.permission(id, user);
     let created = before.is_none();
     if before.is_some_and(|before| **before == permission) {
         return Ok(Reply::Put { created });
     }
     if created {
-        check_count("permissions", draft.world.permission_count(), draft.limits.permissions_max)?;
+        check_count("permissions", draft.metadata.permission_count(), draft.limits.permissions_max)?;
     }
     draft.push(Change::Permission(id, user.clone(), Arc::new(permission)));
     Ok(Reply::Put { created })
@@ -282,7 +282,7 @@ pub(crate) fn set_permission(
 
 pub(super) fn clear_permission(draft: &mut Draft<'_>, user: &ByteString, vhost: &ByteString) -> Result<Reply, Refused> {
     let id = user_and_host(draft, user, vhost)?;
-    if draft.world.permission(id, user).is_some() {
+    if draft.metadata.permission(id, user).is_some() {
         draft.push(Change::PermissionRemoved(id, user.clone()));
     }
     Ok(Reply::Done)
@@ -298,13 +298,13 @@ pub(crate) fn set_topic_permission(
     let id = user_and_host(draft, user, vhost)?;
     let [write, read] = patterns.each_ref().map(|text| Pattern::topic(text.clone()));
     let permission = TopicPermission { write: write.map_err(Refused::bad)?, read: read.map_err(Refused::bad)? };
-    let before = draft.world.topic_permission(id, user, exchange);
+    let before = draft.metadata.topic_permission(id, user, exchange);
     let created = before.is_none();
     if before.is_some_and(|before| **before == permission) {
         return Ok(Reply::Put { created });
     }
     if created {
-        check_count("permissions", draft.world.permission_count(), draft.limits.permissions_max)?;
+        check_count("permissions", draft.metadata.permission_count(), draft.limits.permissions_max)?;
     }
     draft.push(Change::Topic(id, user.clone(), exchange.clone(), Arc::new(permission)));
     Ok(Reply::Put { created })
@@ -317,7 +317,7 @@ pub(super) fn clear_topic_permission(
     exchange: Option<&ByteString>,
 ) -> Result<Reply, Refused> {
     let id = user_and_host(draft, user, vhost)?;
-    let mine = draft.world.topic_permissions().filter(|(of, who, ..)| *of == id && *who == user);
+    let mine = draft.metadata.topic_permissions().filter(|(of, who, ..)| *of == id && *who == user);
     let exchanges: Vec<_> = mine.map(|(_, _, exchange, _)| exchange.clone()).collect();
     for name in exchanges {
         if exchange.is_none_or(|exchange| *exchange == name) {

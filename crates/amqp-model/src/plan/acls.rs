@@ -16,10 +16,10 @@ pub(super) fn create(draft: &mut Draft<'_>, acls: &[Acl]) -> Reply {
     let mut new = BTreeSet::new();
     let results = acls.iter().map(|acl| {
         acl.check().map_err(|error| UsersRefusal::Refused(error.text))?;
-        if draft.world.acls().contains(acl) || new.contains(acl) {
+        if draft.metadata.acls().contains(acl) || new.contains(acl) {
             return Ok(());
         }
-        let count = draft.world.acls().len() + new.len();
+        let count = draft.metadata.acls().len() + new.len();
         check_count("ACLs", count, draft.limits.acls_max).map_err(|why| UsersRefusal::Refused(why.text))?;
         new.insert(acl.clone());
         Ok(())
@@ -39,7 +39,7 @@ pub(super) fn delete(draft: &mut Draft<'_>, filters: &[AclFilter]) -> Reply {
             let text = format!("One request may have {WIDE_FILTERS_MAX} filters that can mean more than one ACL");
             return Err(UsersRefusal::Refused(text));
         }
-        let mut found = find_acls(draft.world.acls(), filter);
+        let mut found = find_acls(draft.metadata.acls(), filter);
         found.retain(|acl| gone.insert(acl.clone()));
         Ok(found)
     });

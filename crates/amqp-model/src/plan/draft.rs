@@ -3,9 +3,9 @@
 use crate::change::Change;
 use crate::command::{Caller, Limits};
 use crate::error::{Code, Refused};
+use crate::metadata::{Effects, Metadata};
 use crate::queue::{Home, Queue};
 use crate::vhost::Vhost;
-use crate::world::{Effects, World};
 use bytestring::ByteString;
 use polylogue_router::{Command as Route, Exchange, QueueId, VhostId};
 use std::borrow::Cow;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 /// The changes of one or more commands that were checked so far.
 pub(crate) struct Draft<'m> {
     /// The state with the draft's changes. A copy only when commands depend on earlier ones.
-    pub(crate) world: Cow<'m, World>,
+    pub(crate) metadata: Cow<'m, Metadata>,
     /// The state without the draft's changes.
-    base: &'m World,
+    base: &'m Metadata,
     pub(crate) router: &'m polylogue_router::Definitions,
     pub(crate) limits: &'m Limits,
     pub(crate) random: [u8; 16],
@@ -45,14 +45,14 @@ pub(crate) struct About {
 
 impl<'m> Draft<'m> {
     pub(crate) fn new(
-        world: &'m World,
+        metadata: &'m Metadata,
         router: &'m polylogue_router::Definitions,
         limits: &'m Limits,
         random: [u8; 16],
     ) -> Draft<'m> {
         Draft {
-            world: Cow::Borrowed(world),
-            base: world,
+            metadata: Cow::Borrowed(metadata),
+            base: metadata,
             router,
             limits,
             random,
@@ -74,15 +74,15 @@ impl<'m> Draft<'m> {
 
     /// Adds a change. Later commands of the same draft see it only if the draft has its own copy of the state.
     pub(crate) fn push(&mut self, change: Change) {
-        if let Cow::Owned(world) = &mut self.world {
-            world.apply(&change, &mut Effects::default());
+        if let Cow::Owned(metadata) = &mut self.metadata {
+            metadata.apply(&change, &mut Effects::default());
         }
         self.changes.push(change);
     }
 
     /// Drops all changes if together they change nothing.
     pub(crate) fn drop_changes_without_effect(&mut self) {
-        if *self.world == *self.base {
+        if *self.metadata == *self.base {
             self.changes.clear();
         }
     }
@@ -93,14 +93,14 @@ impl<'m> Draft<'m> {
 
     /// Returns the virtual host of a management request.
     pub(crate) fn host(&self, name: &str) -> Result<&Arc<Vhost>, Refused> {
-        self.world
+        self.metadata
             .vhost_named(name)
             .ok_or_else(|| Refused::new(Code::NotFound, format!("vhost '{name}' does not exist")))
     }
 
     /// Returns the name of a connection's virtual host.
     pub(crate) fn host_of(&self, id: VhostId) -> Result<ByteString, Refused> {
-        let host = self.world.vhost(id).map(|host| host.name.clone());
+        let host = self.metadata.vhost(id).map(|host| host.name.clone());
         host.ok_or_else(|| Refused::new(Code::NotAllowed, "the virtual host of this connection was deleted"))
     }
 
@@ -109,7 +109,7 @@ impl<'m> Draft<'m> {
             Some(queue) => queue.id,
             None => *self.new_queues.get(&(vhost, name.clone()))?,
         };
-        self.world.queue(id)
+        self.metadata.queue(id)
     }
 
     pub(crate) fn exchange(&self, vhost: VhostId, name: &ByteString) -> Option<&'m Arc<Exchange>> {
@@ -129,8 +129,8 @@ impl<'m> Draft<'m> {
         }
         found.extend(self.new_exchanges.iter().map(|(vhost, name)| (*vhost, name.clone(), None)));
         for (vhost, name, before) in found {
-            let Some(host) = self.world.vhost(vhost) else { continue };
-            let alternate = self.world.policy_alternate(vhost, &name).map(ByteString::into_bytes);
+            let Some(host) = self.metadata.vhost(vhost) else { continue };
+            let alternate = self.metadata.policy_alternate(vhost, &name).map(ByteString::into_bytes);
             if alternate != before {
                 let about = About { vhost: host.name.clone(), item: None };
                 self.routes.push((Route::PolicyAlternate { vhost, name: name.into_bytes(), alternate }, about));

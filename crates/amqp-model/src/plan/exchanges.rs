@@ -146,7 +146,7 @@ fn passive(
 ) -> Result<Reply, Refused> {
     not_default(name)?;
     if let Some(user) = caller.subject() {
-        draft.world.check_any(user, vhost, Resource::Exchange, name)?;
+        draft.metadata.check_any(user, vhost, Resource::Exchange, name)?;
     }
     let named = Named { kind: Resource::Exchange, name, vhost: host };
     let exchange = draft.exchange(vhost, name).ok_or_else(|| Refused::not_found(&named))?;
@@ -185,17 +185,17 @@ pub(super) fn set_topic_reads(draft: &mut Draft<'_>, caller: &Caller, reads: &To
     }
     let TopicReads { exchange, at, gone } = reads;
     let begins = at.iter().any(|(partition, _)| *partition == READS_BEGUN);
-    let has_begun = draft.world.topic_read(*exchange, READS_BEGUN).is_some();
+    let has_begun = draft.metadata.topic_read(*exchange, READS_BEGUN).is_some();
     if draft.router.exchange_by_id(*exchange).is_none() || (begins && has_begun) {
         return Ok(Reply::Done);
     }
     for (partition, offset) in at {
-        if draft.world.topic_read(*exchange, *partition) != Some(*offset) {
+        if draft.metadata.topic_read(*exchange, *partition) != Some(*offset) {
             draft.push(Change::TopicRead(*exchange, *partition, *offset));
         }
     }
     for partition in gone {
-        if draft.world.topic_read(*exchange, *partition).is_some() {
+        if draft.metadata.topic_read(*exchange, *partition).is_some() {
             draft.push(Change::TopicReadRemoved(*exchange, *partition));
         }
     }
@@ -218,7 +218,7 @@ pub(super) fn bind(draft: &mut Draft<'_>, caller: &Caller, bind: &Bind, make: bo
     check_user(draft, caller, bind.vhost, Access::Read, Resource::Exchange, &bind.source)?;
     let source = draft.exchange(bind.vhost, &bind.source);
     if let (Some(Kind::Topic), Some(user)) = (source.map(|source| &source.kind), caller.subject()) {
-        draft.world.check_topic(user, bind.vhost, Access::Read, &bind.source, &bind.key, None)?;
+        draft.metadata.check_topic(user, bind.vhost, Access::Read, &bind.source, &bind.key, None)?;
     }
     let queue = if resource == Resource::Queue { draft.queue(bind.vhost, destination) } else { None };
     let there = match resource {

@@ -28,7 +28,7 @@ type Item = Map<String, Value>;
 
 pub(super) fn import(draft: &mut Draft<'_>, definitions: &Definitions) -> Result<Reply, Refused> {
     // Later items refer to earlier ones.
-    draft.world.to_mut();
+    draft.metadata.to_mut();
     let old = is_before_36(&definitions.root);
     if definitions.vhost.is_none() {
         each(definitions, "users", |item, _| user(draft, item, old))?;
@@ -174,7 +174,7 @@ fn user(draft: &mut Draft<'_>, item: &Item, old: bool) -> Result<Reply, Refused>
         (Some(hash), _) => Some(PasswordHash::from_base64(hashing, &hash).map_err(|error| Refused::bad(error.text))?),
         (None, Some(password)) => {
             // A user who already has the password keeps its hash, so that a second import changes nothing.
-            let known = draft.world.user(&name).map(|user| user.password.clone());
+            let known = draft.metadata.user(&name).map(|user| user.password.clone());
             let known = known.filter(|hash| hash.verify(password.as_bytes()));
             Some(known.unwrap_or_else(|| PasswordHash::of(Hashing::Sha256, salt(draft, &name), password.as_bytes())))
         }
@@ -283,13 +283,13 @@ fn queue(draft: &mut Draft<'_>, item: &Item, vhost: &ByteString) -> Result<Reply
     if kind_named(&arguments, &named)?.is_none() {
         // Newer exports also have the type beside the arguments.
         let kind = optional(item, "type")?.and_then(|kind| QueueKind::named(&kind));
-        let default = || draft.world.vhost(host).and_then(|vhost| vhost.default_queue_type);
+        let default = || draft.metadata.vhost(host).and_then(|vhost| vhost.default_queue_type);
         let kind = kind.or_else(|| default().filter(|kind| kind.is_compatible(durable, false, false)));
         let kind = kind.filter(|kind| *kind != QueueKind::Classic);
         arguments.extend(kind.map(|kind| text("x-queue-type", kind.name())));
     }
     let queue = Queue {
-        id: QueueId(draft.world.next_queue),
+        id: QueueId(draft.metadata.next_queue),
         vhost: host,
         name,
         kind: QueueKind::Classic,

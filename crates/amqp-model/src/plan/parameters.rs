@@ -31,7 +31,7 @@ fn sized(value: &Value) -> Result<Json, Refused> {
 }
 
 fn count_parameters(draft: &Draft<'_>) -> usize {
-    draft.world.parameters().len() + draft.world.globals().len()
+    draft.metadata.parameters().len() + draft.metadata.globals().len()
 }
 
 pub(crate) fn set_parameter(
@@ -54,10 +54,10 @@ pub(crate) fn set_parameter(
     check_length("component", component)?;
     check_length("parameter", name)?;
     let json = sized(value)?;
-    let before = draft.world.parameter(id, component, name);
+    let before = draft.metadata.parameter(id, component, name);
     let created = before.is_none();
     let author = draft.author.clone();
-    let has_author = author.is_none() || draft.world.parameter_author(id, component, name) == author.as_ref();
+    let has_author = author.is_none() || draft.metadata.parameter_author(id, component, name) == author.as_ref();
     if before == Some(&json) && has_author {
         return Ok(Reply::Put { created });
     }
@@ -70,7 +70,7 @@ pub(crate) fn set_parameter(
         Err(LinkError::Unsupported(_)) | Ok(()) => {}
     }
     if component == SHOVEL && created {
-        let shovels = draft.world.parameters().filter(|(_, component, ..)| *component == SHOVEL).count();
+        let shovels = draft.metadata.parameters().filter(|(_, component, ..)| *component == SHOVEL).count();
         check_count("shovels", shovels, draft.limits.shovels_max)?;
     }
     draft.push(Change::Parameter(id, component.clone(), name.clone(), json, author));
@@ -112,7 +112,7 @@ pub(crate) fn set_limits(draft: &mut Draft<'_>, vhost: &ByteString, value: &Valu
     };
     draft.host(vhost)?;
     // The second limit has to be checked against the result of the first one.
-    draft.world.to_mut();
+    draft.metadata.to_mut();
     for (name, value) in map {
         let limit = VhostLimit::named(name)
             .ok_or_else(|| Refused::bad(format!("Unrecognised terms [{{<<\"{name}\">>,{value}}}] in limits")))?;
@@ -138,7 +138,7 @@ pub(super) fn clear(
         _ => {}
     }
     let id = draft.host(vhost)?.id;
-    if draft.world.parameter(id, component, name).is_some() {
+    if draft.metadata.parameter(id, component, name).is_some() {
         draft.push(Change::ParameterRemoved(id, component.clone(), name.clone()));
     }
     Ok(Reply::Done)
@@ -153,7 +153,7 @@ pub(super) fn clear_if(
     value: &Json,
 ) -> Result<Reply, Refused> {
     let id = draft.host(vhost)?.id;
-    match draft.world.parameter(id, component, name) {
+    match draft.metadata.parameter(id, component, name) {
         Some(there) if there == value => clear(draft, vhost, component, name),
         _ => Ok(Reply::Done),
     }
@@ -162,7 +162,7 @@ pub(super) fn clear_if(
 pub(crate) fn set_global(draft: &mut Draft<'_>, name: &ByteString, value: &Value) -> Result<Reply, Refused> {
     check_length("parameter", name)?;
     let json = sized(value)?;
-    let before = draft.world.global(name);
+    let before = draft.metadata.global(name);
     let created = before.is_none();
     if before == Some(&json) {
         return Ok(Reply::Put { created });
@@ -175,7 +175,7 @@ pub(crate) fn set_global(draft: &mut Draft<'_>, name: &ByteString, value: &Value
 }
 
 pub(super) fn clear_global(draft: &mut Draft<'_>, name: &ByteString) -> Result<Reply, Refused> {
-    if draft.world.global(name).is_some() {
+    if draft.metadata.global(name).is_some() {
         draft.push(Change::GlobalRemoved(name.clone()));
     }
     Ok(Reply::Done)
@@ -219,13 +219,13 @@ pub(crate) fn set_policy(draft: &mut Draft<'_>, vhost: &ByteString, spec: &Polic
     if policy.definition.text().len() > JSON_BYTES_MAX {
         return Err(Refused::bad(format!("the definition has more than {JSON_BYTES_MAX} bytes")));
     }
-    let before = draft.world.policy(id, spec.operator, &spec.name);
+    let before = draft.metadata.policy(id, spec.operator, &spec.name);
     let created = before.is_none();
     if before.is_some_and(|before| **before == policy) {
         return Ok(Reply::Put { created });
     }
     if created {
-        check_count("policies", draft.world.policies().len(), draft.limits.policies_max)?;
+        check_count("policies", draft.metadata.policies().len(), draft.limits.policies_max)?;
     }
     set_policies(draft, id, Change::Policy(Arc::new(policy)));
     Ok(Reply::Put { created })
@@ -238,7 +238,7 @@ pub(super) fn clear_policy(
     name: &ByteString,
 ) -> Result<Reply, Refused> {
     let id = draft.host(vhost)?.id;
-    if draft.world.policy(id, operator, name).is_some() {
+    if draft.metadata.policy(id, operator, name).is_some() {
         set_policies(draft, id, Change::PolicyRemoved(id, operator, name.clone()));
     }
     Ok(Reply::Done)
@@ -246,7 +246,7 @@ pub(super) fn clear_policy(
 
 fn set_policies(draft: &mut Draft<'_>, vhost: polylogue_router::VhostId, change: Change) {
     // Alternate exchanges are computed from the new policies.
-    draft.world.to_mut();
+    draft.metadata.to_mut();
     draft.push(change);
     draft.policies_of.insert(vhost);
 }

@@ -45,7 +45,7 @@ pub(super) fn declare(draft: &mut Draft<'_>, caller: &Caller, declare: &DeclareQ
     }
     dead_letter_permitted(draft, caller, declare.vhost, &name, &arguments)?;
     let queue = Queue {
-        id: QueueId(draft.world.next_queue),
+        id: QueueId(draft.metadata.next_queue),
         vhost: declare.vhost,
         name,
         kind: QueueKind::Classic,
@@ -76,8 +76,8 @@ pub(crate) fn new_queue(draft: &mut Draft<'_>, mut queue: Queue, host: &str) -> 
             return Err(Refused::precondition(format!("invalid property '{property}' for {named}")));
         }
     }
-    let max = draft.world.vhost(queue.vhost).and_then(|vhost| vhost.queues_max);
-    if let Some(max) = max.filter(|max| draft.world.queue_count(queue.vhost) >= *max) {
+    let max = draft.metadata.vhost(queue.vhost).and_then(|vhost| vhost.queues_max);
+    if let Some(max) = max.filter(|max| draft.metadata.queue_count(queue.vhost) >= *max) {
         let name = &queue.name;
         let text = format!("cannot declare queue '{name}': queue limit in vhost '{host}' ({max}) is reached");
         return Err(Refused::precondition(text));
@@ -100,7 +100,7 @@ fn passive(
     host: &str,
 ) -> Result<Reply, Refused> {
     if let Some(user) = caller.subject() {
-        draft.world.check_any(user, vhost, Resource::Queue, name)?;
+        draft.metadata.check_any(user, vhost, Resource::Queue, name)?;
     }
     let named = Named { kind: Resource::Queue, name, vhost: host };
     let queue = draft.queue(vhost, name).ok_or_else(|| Refused::not_found(&named))?;
@@ -110,7 +110,7 @@ fn passive(
 
 /// Adds the virtual host's default type, if none is given and the declaration is compatible with it.
 fn augment(draft: &Draft<'_>, declare: &DeclareQueue, arguments: &mut Vec<Argument>) {
-    let kind = draft.world.vhost(declare.vhost).and_then(|vhost| vhost.default_queue_type);
+    let kind = draft.metadata.vhost(declare.vhost).and_then(|vhost| vhost.default_queue_type);
     let fits = |kind: &QueueKind| kind.is_compatible(declare.durable, declare.exclusive, declare.auto_delete);
     if let Some(kind) = kind.filter(fits)
         && lookup(arguments, b"x-queue-type").is_none()
@@ -160,7 +160,7 @@ pub(super) fn check_user(
     resource: Resource,
     name: &str,
 ) -> Result<(), Refused> {
-    caller.subject().map_or(Ok(()), |user| draft.world.check(user, vhost, access, resource, name))
+    caller.subject().map_or(Ok(()), |user| draft.metadata.check(user, vhost, access, resource, name))
 }
 
 /// Checks that the caller may dead-letter from the queue to the exchange.
@@ -171,7 +171,7 @@ fn dead_letter_permitted(
     name: &str,
     arguments: &[Argument],
 ) -> Result<(), Refused> {
-    let named = Named { kind: Resource::Queue, name, vhost: draft.world.vhost_name(vhost) };
+    let named = Named { kind: Resource::Queue, name, vhost: draft.metadata.vhost_name(vhost) };
     let Some(exchange) = text_argument(DEAD_LETTER_EXCHANGE, arguments, &named)? else { return Ok(()) };
     check_user(draft, caller, vhost, Access::Read, Resource::Queue, name)?;
     check_user(draft, caller, vhost, Access::Write, Resource::Exchange, &exchange)
@@ -225,7 +225,7 @@ pub(super) fn delete(draft: &mut Draft<'_>, caller: &Caller, delete: &DeleteQueu
     let Some(queue) = deletable(draft, caller, delete)? else {
         return Ok(Reply::Deleted { queue: None, messages: 0 });
     };
-    let named = Named { kind: Resource::Queue, name: &queue.name, vhost: draft.world.vhost_name(queue.vhost) };
+    let named = Named { kind: Resource::Queue, name: &queue.name, vhost: draft.metadata.vhost_name(queue.vhost) };
     // In this order (`rabbit_amqqueue_process`).
     if delete.checks_if_empty(&queue) && delete.messages > 0 {
         return Err(Refused::precondition(format!("{named} not empty")));
@@ -238,9 +238,9 @@ pub(super) fn delete(draft: &mut Draft<'_>, caller: &Caller, delete: &DeleteQueu
 }
 
 pub(super) fn remove(draft: &mut Draft<'_>, id: QueueId, gone: DeletionCause) -> Reply {
-    let queue = draft.world.queue(id).cloned();
+    let queue = draft.metadata.queue(id).cloned();
     if let Some(queue) = &queue {
-        let host = draft.world.vhost_name(queue.vhost).to_owned();
+        let host = draft.metadata.vhost_name(queue.vhost).to_owned();
         draft.route(&host, Route::RemoveQueue(id));
         draft.push(Change::QueueRemoved(id, gone));
     }
@@ -248,7 +248,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, id: QueueId, gone: DeletionCause) ->
 }
 
 pub(super) fn owner_gone(draft: &mut Draft<'_>, owner: OwnerId) -> Reply {
-    let owned: Vec<_> = draft.world.owned_by(owner).collect();
+    let owned: Vec<_> = draft.metadata.owned_by(owner).collect();
     for id in owned {
         remove(draft, id, DeletionCause::Owner);
     }
@@ -258,13 +258,13 @@ pub(super) fn owner_gone(draft: &mut Draft<'_>, owner: OwnerId) -> Reply {
 /// The caller's process has started. Removes everything that is not durable, except queues of other nodes; transient exchanges belong to all nodes
 /// and are removed when there is no such queue.
 pub(super) fn restarted(draft: &mut Draft<'_>, started: Home) -> Reply {
-    let transient = || draft.world.queues().filter(|queue| !queue.durable);
+    let transient = || draft.metadata.queues().filter(|queue| !queue.durable);
     if started != Home::default() && transient().any(|queue| !queue.home.is_over(started)) {
         let over: Vec<_> = transient().filter(|queue| queue.home.is_over(started)).map(|queue| queue.id).collect();
         over.into_iter().for_each(|id| _ = remove(draft, id, DeletionCause::Restart));
         return Reply::Done;
     }
-    if draft.world.queues().any(|queue| !queue.durable) {
+    if draft.metadata.queues().any(|queue| !queue.durable) {
         draft.push(Change::Restarted);
     }
     // Transient exchanges are removed too, if there are any.

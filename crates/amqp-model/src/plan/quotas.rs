@@ -8,14 +8,14 @@ use polylogue_auth::{AlterQuotas, UsersRefusal};
 
 /// Each entity is checked separately, in order, after those before it.
 pub(super) fn alter(draft: &mut Draft<'_>, parts: &[AlterQuotas]) -> Reply {
-    draft.world.to_mut();
+    draft.metadata.to_mut();
     Reply::Each(parts.iter().map(|part| alter_one(draft, part)).collect())
 }
 
 fn alter_one(draft: &mut Draft<'_>, part: &AlterQuotas) -> Result<(), UsersRefusal> {
     let refused = |error: polylogue_auth::AuthError| UsersRefusal::Refused(error.text);
     part.entity.check().map_err(refused)?;
-    let before = draft.world.quotas().get(&part.entity).copied();
+    let before = draft.metadata.quotas().get(&part.entity).copied();
     let mut limits = before.unwrap_or_default();
     for (kind, value) in &part.changes {
         value.map_or(Ok(()), |value| kind.check(value)).map_err(refused)?;
@@ -29,7 +29,7 @@ fn alter_one(draft: &mut Draft<'_>, part: &AlterQuotas) -> Result<(), UsersRefus
         return Ok(());
     }
     if before.is_none() {
-        let count = draft.world.quotas().len();
+        let count = draft.metadata.quotas().len();
         check_count("entities with quotas", count, draft.limits.quotas_max)
             .map_err(|why| UsersRefusal::Refused(why.text))?;
     }

@@ -17,10 +17,10 @@ use std::sync::Arc;
 #[test]
 fn bootstrap_creates_a_virtual_host_and_an_administrator() {
     let mut live = Live::new();
-    let world = live.model.world();
-    assert!(world.user("guest").unwrap().has_tag("administrator"));
-    assert!(world.user("guest").unwrap().password.verify(b"guest"));
-    assert_eq!(world.check_vhost("guest", "/"), Ok(HOST));
+    let metadata = live.model.metadata();
+    assert!(metadata.user("guest").unwrap().has_tag("administrator"));
+    assert!(metadata.user("guest").unwrap().password.verify(b"guest"));
+    assert_eq!(metadata.check_vhost("guest", "/"), Ok(HOST));
     for (name, kind, internal) in PREDECLARED {
         let exchange = live.model.routes().exchange(HOST, name.as_bytes()).unwrap();
         assert_eq!((exchange.kind.name(), exchange.internal, exchange.durable), (kind, internal, true), "{name}");
@@ -34,17 +34,17 @@ fn bootstrap_creates_a_virtual_host_and_an_administrator() {
 fn a_connection_needs_a_virtual_host_a_permission_and_free_limits() {
     let mut live = Live::new();
     live.run(Command::PutUser(put_user("ann"))).unwrap();
-    let world = live.model.world();
+    let metadata = live.model.metadata();
     let refused = |result: Result<_, Refused>| result.map(|_| ()).unwrap_err().to_string();
-    assert_eq!(refused(world.check_vhost("guest", "nowhere")), "NOT_ALLOWED - vhost nowhere not found");
-    assert_eq!(refused(world.check_vhost("ann", "/")), "NOT_ALLOWED - access to vhost '/' refused for user 'ann'");
+    assert_eq!(refused(metadata.check_vhost("guest", "nowhere")), "NOT_ALLOWED - vhost nowhere not found");
+    assert_eq!(refused(metadata.check_vhost("ann", "/")), "NOT_ALLOWED - access to vhost '/' refused for user 'ann'");
     live.run(Command::SetVhostLimit("/".into(), VhostLimit::Connections, Some(2))).unwrap();
     live.run(Command::SetUserLimit("ann".into(), UserLimit::Connections, Some(1))).unwrap();
-    let world = live.model.world();
-    assert!(world.check_connections("guest", HOST, 1, 5).is_ok());
-    let full = world.check_connections("guest", HOST, 2, 5).unwrap_err();
+    let metadata = live.model.metadata();
+    assert!(metadata.check_connections("guest", HOST, 1, 5).is_ok());
+    let full = metadata.check_connections("guest", HOST, 2, 5).unwrap_err();
     assert_eq!(full.text, "access to vhost '/' refused for user 'guest': connection limit (2) is reached");
-    let full = world.check_connections("ann", HOST, 0, 1).unwrap_err();
+    let full = metadata.check_connections("ann", HOST, 0, 1).unwrap_err();
     assert_eq!(full.text, "Connection refused for user 'ann': user connection limit (1) is reached");
 }
 
@@ -52,22 +52,22 @@ fn a_connection_needs_a_virtual_host_a_permission_and_free_limits() {
 #[test]
 fn a_login_by_token_has_the_rights_of_the_token() {
     let live = Live::new();
-    let world = live.model.world();
+    let metadata = live.model.metadata();
     let scopes = ["read:%2F/q-*", "write:%2F/amq.default", "write:%2F/amq.topic/order.*"];
     let grants = Grants::of(scopes, "", "tag:administrator");
     let who = Subject { user: "guest", grants: Some(&grants) };
-    assert_eq!(world.check_vhost(who, "/"), Ok(HOST));
-    assert!(world.may(who, HOST, Access::Read, Resource::Queue, "q-1"));
-    assert!(!world.may(who, HOST, Access::Write, Resource::Queue, "q-1"));
-    assert!(world.may(who, HOST, Access::Write, Resource::Exchange, ""));
-    let refused = world.check(who, HOST, Access::Configure, Resource::Queue, "q-1").unwrap_err();
+    assert_eq!(metadata.check_vhost(who, "/"), Ok(HOST));
+    assert!(metadata.may(who, HOST, Access::Read, Resource::Queue, "q-1"));
+    assert!(!metadata.may(who, HOST, Access::Write, Resource::Queue, "q-1"));
+    assert!(metadata.may(who, HOST, Access::Write, Resource::Exchange, ""));
+    let refused = metadata.check(who, HOST, Access::Configure, Resource::Queue, "q-1").unwrap_err();
     assert_eq!(refused.text, "configure access to queue 'q-1' in vhost '/' refused for user 'guest'");
-    assert!(world.check_any(who, HOST, Resource::Queue, "q-1").is_ok());
-    assert!(world.check_any(who, HOST, Resource::Queue, "other").is_err());
-    let topic = |access, key| world.check_topic(who, HOST, access, "amq.topic", key, None).is_ok();
+    assert!(metadata.check_any(who, HOST, Resource::Queue, "q-1").is_ok());
+    assert!(metadata.check_any(who, HOST, Resource::Queue, "other").is_err());
+    let topic = |access, key| metadata.check_topic(who, HOST, access, "amq.topic", key, None).is_ok();
     assert!(topic(Access::Write, "order.new") && !topic(Access::Write, "other") && !topic(Access::Read, "order.new"));
     let nothing = Subject { user: "guest", grants: Some(&Grants::default()) };
-    assert!(world.check_vhost(nothing, "/").is_err() && world.check_vhost("guest", "/").is_ok());
+    assert!(metadata.check_vhost(nothing, "/").is_err() && metadata.check_vhost("guest", "/").is_ok());
 }
 
 #[test]
@@ -117,10 +117,10 @@ fn each_operation_needs_its_permission() {
 fn the_default_exchange_is_amq_default_in_permissions() {
     let mut live = Live::new();
     live.permit("ann", ["", "^amq\\.default$", ""]);
-    let world = live.model.world();
-    assert!(world.may("ann", HOST, Access::Write, Resource::Exchange, ""));
-    assert!(!world.may("ann", HOST, Access::Write, Resource::Exchange, "amq.topic"));
-    assert!(!world.may("ann", HOST, Access::Write, Resource::Queue, ""));
+    let metadata = live.model.metadata();
+    assert!(metadata.may("ann", HOST, Access::Write, Resource::Exchange, ""));
+    assert!(!metadata.may("ann", HOST, Access::Write, Resource::Exchange, "amq.topic"));
+    assert!(!metadata.may("ann", HOST, Access::Write, Resource::Queue, ""));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn topic_permissions_restrict_keys() {
     let patterns = ["^{username}\\..*".into(), "^public\\..*".into()];
     live.run(Command::SetTopicPermission("ann".into(), "/".into(), "amq.topic".into(), patterns)).unwrap();
     let check = |live: &Live, access, exchange: &str, key: &str| {
-        live.model.world().check_topic("ann", HOST, access, exchange, key, None).map_err(|e| e.text)
+        live.model.metadata().check_topic("ann", HOST, access, exchange, key, None).map_err(|e| e.text)
     };
     assert_eq!(check(&live, Access::Write, "amq.topic", "ann.x"), Ok(()));
     assert_eq!(check(&live, Access::Write, "other", "bob.x"), Ok(()));
@@ -152,7 +152,7 @@ fn users_and_virtual_hosts_are_deleted_with_their_objects() {
     let mut live = Live::new();
     live.permit("ann", [".*"; 3]);
     live.run(Command::PutVhost(PutVhost { name: "two".into(), ..PutVhost::default() })).unwrap();
-    let two = live.model.world().vhost_named("two").unwrap().id;
+    let two = live.model.metadata().vhost_named("two").unwrap().id;
     live.run(Command::SetPermission("ann".into(), "two".into(), [".*", "", ""].map(Into::into))).unwrap();
     let topic = Command::SetTopicPermission("ann".into(), "two".into(), "x".into(), ["a".into(), "b".into()]);
     live.run(topic).unwrap();
@@ -162,17 +162,17 @@ fn users_and_virtual_hosts_are_deleted_with_their_objects() {
     live.events.clear();
     live.run(Command::DeleteVhost("two".into())).unwrap();
     assert!(live.events.iter().any(|e| matches!(e, Event::QueueDeleted(_, DeletionCause::Vhost))));
-    let world = live.model.world();
-    assert_eq!((world.queues().len(), world.policies().len(), world.parameters().len()), (0, 0, 0));
-    assert!(world.topic_permissions().next().is_none() && world.permission(two, "ann").is_none());
+    let metadata = live.model.metadata();
+    assert_eq!((metadata.queues().len(), metadata.policies().len(), metadata.parameters().len()), (0, 0, 0));
+    assert!(metadata.topic_permissions().next().is_none() && metadata.permission(two, "ann").is_none());
     assert!(live.model.routes().queue_by_id(QueueId(0)).is_none());
     assert_eq!(live.model.routes().vhosts(), [HOST]);
     live.run(Command::DeleteUsers(vec!["ann".into(), "unknown".into()])).unwrap();
-    assert!(live.model.world().permission(HOST, "ann").is_none());
+    assert!(live.model.metadata().permission(HOST, "ann").is_none());
     assert!(same(&live.model, &live.replayed()));
     // The name can be reused; the id cannot.
     live.run(Command::PutVhost(PutVhost { name: "two".into(), ..PutVhost::default() })).unwrap();
-    assert!(live.model.world().vhost_named("two").unwrap().id > two);
+    assert!(live.model.metadata().vhost_named("two").unwrap().id > two);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn tags_are_unchanged_unless_given() {
         Command::PutUser(PutUser { name: "ann".into(), password: password.map(hash), scram: Vec::new(), tags })
     };
     live.run(put(Some("one"), None)).unwrap();
-    let tags = |live: &Live| live.model.world().user("ann").unwrap().tags.clone();
+    let tags = |live: &Live| live.model.metadata().user("ann").unwrap().tags.clone();
     assert!(tags(&live).is_empty(), "a new user has none");
     live.run(put(None, Some(&["administrator"]))).unwrap();
     live.run(put(Some("two"), None)).unwrap();
@@ -290,7 +290,7 @@ fn an_old_password_is_refused_by_all_mechanisms() {
         Command::PutUser(PutUser { name: "ann".into(), password: password.map(hash), scram, tags: Some(Vec::new()) })
     };
     let known = |live: &Live, password: &str| {
-        let user = live.model.world().user("ann").unwrap().clone();
+        let user = live.model.metadata().user("ann").unwrap().clone();
         let by = |mechanism| user.scram(mechanism).is_some_and(|credential| credential.verify(password.as_bytes()));
         [user.knows(password.as_bytes()), by(Sha256), by(Sha512)]
     };
@@ -313,7 +313,7 @@ fn an_old_password_is_refused_by_all_mechanisms() {
     alter(&mut live, "ann", ScramChange::Remove(Sha256)).unwrap();
     assert_eq!((known(&live, "three"), known(&live, "four")), ([false; 3], [true, false, true]));
     assert_eq!(alter(&mut live, "ann", ScramChange::Remove(Sha256)), Err(UsersRefusal::NotFound));
-    assert!(!live.model.world().user("ann").unwrap().knows(b""));
+    assert!(!live.model.metadata().user("ann").unwrap().knows(b""));
 }
 
 #[test]
@@ -321,9 +321,9 @@ fn scram_credentials_create_users_and_are_restored() {
     use ScramMechanism::{Sha256, Sha512};
     let mut live = Live::within(Limits { users_max: 2, ..Limits::default() });
     assert_eq!(alter(&mut live, "new", ScramChange::Remove(Sha256)), Err(UsersRefusal::NotFound));
-    assert!(live.model.world().user("new").is_none());
+    assert!(live.model.metadata().user("new").is_none());
     alter(&mut live, "new", ScramChange::Set(credential(Sha512, "p"))).unwrap();
-    let user = live.model.world().user("new").unwrap().clone();
+    let user = live.model.metadata().user("new").unwrap().clone();
     assert!(user.tags.is_empty() && user.password == PasswordHash::none() && user.knows(b"p"));
     let set = || ScramChange::Set(credential(Sha256, "p"));
     let full = UsersRefusal::Refused("there can be at most 2 users".to_owned());
@@ -335,7 +335,7 @@ fn scram_credentials_create_users_and_are_restored() {
     let parts = parts.map(|(user, change)| AlterScram { user: user.to_owned(), change });
     let Reply::Each(results) = live.run(Command::AlterScram(parts.to_vec())).unwrap() else { panic!("another reply") };
     assert_eq!(results.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
-    let user = live.model.world().user("new").unwrap().clone();
+    let user = live.model.metadata().user("new").unwrap().clone();
     assert_eq!(user.scram, [credential(Sha256, "p")]);
     assert!(same(&live.model, &live.replayed()), "from the log");
     let mut loaded = Model::new(Limits::default());
@@ -346,7 +346,7 @@ fn scram_credentials_create_users_and_are_restored() {
     loaded.on_ready();
     assert!(same(&live.model, &loaded), "from a checkpoint");
     live.run(Command::DeleteUsers(vec!["new".into()])).unwrap();
-    assert!(live.model.world().user("new").is_none());
+    assert!(live.model.metadata().user("new").is_none());
 }
 
 fn acl(name: &str, operation: Operation) -> Acl {
@@ -408,7 +408,9 @@ fn acls_are_limited_and_restored() {
     let found: Vec<Vec<Acl>> =
         found.into_iter().map(|one| one.unwrap().iter().map(|acl| Acl::clone(acl)).collect()).collect();
     assert_eq!(found, [vec![], vec![a], vec![], vec![b, c]], "each is reported for the first filter that matches it");
-    assert!(live.model.world().acls().is_empty() && live.events.contains(&Event::AclRemoved(Arc::new(acl("b", Read)))));
+    assert!(
+        live.model.metadata().acls().is_empty() && live.events.contains(&Event::AclRemoved(Arc::new(acl("b", Read))))
+    );
     assert!(same(&live.model, &live.replayed()));
     let changed = live.model.take_changed_chunks();
     assert!(changed.iter().all(|(_, chunk)| chunk.is_none()), "their chunks are removed");
@@ -446,7 +448,7 @@ fn quotas_are_limited_and_restored() {
     let zero = refused("Quota consumer_byte_rate must be greater than 0");
     let full = refused("there can be at most 2 entities with quotas");
     assert_eq!(results, [Ok(()), empty, zero, Ok(()), full, Ok(()), Ok(())]);
-    let of_ann = live.model.world().quotas()[&wanted[0].entity];
+    let of_ann = live.model.metadata().quotas()[&wanted[0].entity];
     assert_eq!(of_ann.iter().collect::<Vec<_>>(), [(Fetch, 9.0), (Requests, 12.5)]);
     assert!(live.events.contains(&Event::QuotaSet(wanted[0].entity.clone(), of_ann)));
     assert!(same(&live.model, &live.replayed()), "from the log");
@@ -460,7 +462,7 @@ fn quotas_are_limited_and_restored() {
 
     let gone = [quota("ann", &[(Fetch, None), (Requests, None)]), quota("bob", &[(Fetch, None)])];
     assert_eq!(alter_quotas(&mut live, &gone), [Ok(()), Ok(())]);
-    assert!(live.model.world().quotas().is_empty());
+    assert!(live.model.metadata().quotas().is_empty());
     assert!(live.events.contains(&Event::QuotaSet(gone[0].entity.clone(), QuotaLimits::default())));
     assert!(same(&live.model, &live.replayed()));
     let changed = live.model.take_changed_chunks();

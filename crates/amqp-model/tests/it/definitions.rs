@@ -86,15 +86,15 @@ fn of_3_13() -> Value {
 fn an_export_of_rabbitmq_3_13_is_imported_unchanged() {
     let mut live = Live::empty();
     live.run(import(of_3_13())).unwrap();
-    let world = live.model.world();
-    let shop = world.vhost_named("shop").unwrap().clone();
-    assert!(world.user("shop").unwrap().password.verify(b"test12"));
-    assert_eq!(world.user("shop").unwrap().connections_max, Some(5));
+    let metadata = live.model.metadata();
+    let shop = metadata.vhost_named("shop").unwrap().clone();
+    assert!(metadata.user("shop").unwrap().password.verify(b"test12"));
+    assert_eq!(metadata.user("shop").unwrap().connections_max, Some(5));
     assert_eq!((&*shop.description, shop.tags.len(), shop.queues_max), ("Orders", 2, Some(50)));
     assert_eq!(shop.default_queue_type, Some(QueueKind::Quorum));
     assert_eq!(shop.metadata.value(), json!({"owner": "team-a"}));
     let orders = live.model.queue(shop.id, "orders").unwrap();
-    let effective = world.effective(orders);
+    let effective = metadata.effective(orders);
     assert_eq!((effective.policy.as_deref(), effective.operator_policy.as_deref()), (Some("dlx"), Some("cap")));
     assert_eq!(effective.settings.max_length, Some(1_000));
     assert_eq!(effective.settings.dead_letter_exchange.as_deref(), Some("dead"));
@@ -102,9 +102,9 @@ fn an_export_of_rabbitmq_3_13_is_imported_unchanged() {
     let events = live.model.routes().exchange(shop.id, b"events").unwrap();
     assert_eq!(events.effective_alternate().map(|name| &**name), Some(&b"dead"[..]));
     assert_eq!(live.model.routes().bindings().len(), 3);
-    assert!(world.may("shop", shop.id, Access::Configure, Resource::Queue, "orders"));
-    assert!(!world.may("shop", shop.id, Access::Configure, Resource::Queue, "amq.gen-x"));
-    assert!(world.check_topic("shop", shop.id, Access::Write, "events", "shop.new", None).is_ok());
+    assert!(metadata.may("shop", shop.id, Access::Configure, Resource::Queue, "orders"));
+    assert!(!metadata.may("shop", shop.id, Access::Configure, Resource::Queue, "amq.gen-x"));
+    assert!(metadata.check_topic("shop", shop.id, Access::Write, "events", "shop.new", None).is_ok());
     assert!(same(&live.model, &live.replayed()));
 }
 
@@ -172,11 +172,11 @@ fn other_notations_are_accepted() {
         ]
     });
     live.run(import(json.clone())).unwrap();
-    let world = live.model.world();
-    assert_eq!(world.user("old").unwrap().tags, ["administrator", "monitoring"]);
-    assert!(!world.user("old").unwrap().password.verify(b""));
-    assert!(world.user("plain").unwrap().password.verify(b"secret"));
-    let v = world.vhost_named("v").unwrap();
+    let metadata = live.model.metadata();
+    assert_eq!(metadata.user("old").unwrap().tags, ["administrator", "monitoring"]);
+    assert!(!metadata.user("old").unwrap().password.verify(b""));
+    assert!(metadata.user("plain").unwrap().password.verify(b"secret"));
+    let v = metadata.vhost_named("v").unwrap();
     assert_eq!((v.tags.len(), v.default_queue_type, v.tracing), (2, None, true));
     assert_eq!(live.model.queue(v.id, "q").unwrap().kind, QueueKind::Quorum);
     assert_eq!(live.model.routes().bindings().len(), 1);
@@ -298,16 +298,16 @@ fn an_import_respects_limits() {
 fn definitions_of_one_virtual_host_are_imported_into_the_given_one() {
     let mut live = Live::empty();
     live.run(import(of_3_13())).unwrap();
-    let shop = live.model.world().vhost_named("shop").unwrap().id;
-    let out = export(live.model.world(), live.model.routes(), Some(shop), &product());
+    let shop = live.model.metadata().vhost_named("shop").unwrap().id;
+    let out = export(live.model.metadata(), live.model.routes(), Some(shop), &product());
     assert!(out["queues"][0].get("vhost").is_none() && out.get("users").is_none());
     assert_eq!((&out["original_vhost_name"], &out["default_queue_type"]), (&json!("shop"), &json!("quorum")));
     live.run(Command::PutVhost(PutVhost { name: "copy".into(), ..PutVhost::default() })).unwrap();
     let definitions = Definitions::parse(out.to_string().as_bytes(), Some("copy".into())).unwrap();
     live.run(Command::Import(Box::new(definitions))).unwrap();
-    let copy = live.model.world().vhost_named("copy").unwrap().id;
+    let copy = live.model.metadata().vhost_named("copy").unwrap().id;
     let sections = ["queues", "exchanges", "bindings", "policies", "parameters"];
-    let again = export(live.model.world(), live.model.routes(), Some(copy), &product());
+    let again = export(live.model.metadata(), live.model.routes(), Some(copy), &product());
     for section in sections {
         assert_eq!(again[section], out[section], "{section}");
     }

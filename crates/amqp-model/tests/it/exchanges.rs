@@ -25,7 +25,7 @@ fn reached(live: &Live, exchange: &str, key: &str) -> Vec<String> {
     let message = Message { keys: &[key.as_bytes()], view: &Bare, random: 0, released: false };
     let entry = snapshot.entry(HOST, exchange.as_bytes()).unwrap();
     let routed = snapshot.route(entry, message, &mut scratch);
-    let name = |id| live.model.world().queue(id).unwrap().name.to_string();
+    let name = |id| live.model.metadata().queue(id).unwrap().name.to_string();
     routed.queues.iter().map(|routed| name(routed.queue)).collect()
 }
 
@@ -292,12 +292,12 @@ fn topic_read_offsets_are_kept_until_the_exchange_is_deleted() {
     live.run(reads(ids[0], &[(7, 100), (READS_BEGUN, 0)], &[])).expect("noted");
     assert!(live.events.contains(&Event::TopicReadsBegun(ids[0])));
     live.run(reads(ids[0], &[(7, 150), (READS_BEGUN, 0)], &[])).expect("reading has begun");
-    let first = live.model.world().topic_reads(ids[0]).next();
+    let first = live.model.metadata().topic_reads(ids[0]).next();
     assert_eq!(first, Some((7, 100)), "reading begins once");
     live.run(reads(ids[1], &[(7, 3), (8, 4)], &[])).expect("noted");
     live.run(reads(ids[0], &[(7, 101), (9, 1)], &[])).expect("noted");
     live.run(reads(ids[1], &[], &[8, 12])).expect("noted");
-    let kept = |model: &Model, nth: usize| model.world().topic_reads(ids[nth]).collect::<Vec<_>>();
+    let kept = |model: &Model, nth: usize| model.metadata().topic_reads(ids[nth]).collect::<Vec<_>>();
     assert_eq!(kept(&live.model, 0), [(7, 101), (9, 1), (READS_BEGUN, 0)]);
     assert_eq!(kept(&live.model, 1), [(7, 3)]);
     assert!(same(&live.model, &live.replayed()));
@@ -332,7 +332,7 @@ fn topic_read_offsets_are_kept_until_the_exchange_is_deleted() {
     let restored = checkpoint(&mut live.model);
     for model in [&live.model, &live.replayed(), &restored] {
         assert_eq!((kept(model, 0), kept(model, 1)), (vec![], vec![(7, 3)]));
-        assert!(model.world() == model.proposed());
+        assert!(model.metadata() == model.proposed());
     }
     live.run(reads(ids[0], &[(7, 1)], &[])).expect("not missed");
     assert_eq!(kept(&live.model, 0), []);

@@ -17,7 +17,7 @@ fn keys(value: &Value) -> Map<String, Value> {
 }
 
 fn names(live: &Live, definition: &Value) -> Vec<(String, Option<String>)> {
-    let all = upstreams(live.model.world(), HOST, &keys(definition));
+    let all = upstreams(live.model.metadata(), HOST, &keys(definition));
     all.into_iter().map(|one| (one.name.to_string(), one.upstream.unwrap().exchange.map(|e| e.to_string()))).collect()
 }
 

@@ -206,9 +206,9 @@ fn exclusive_queues_are_deleted_with_their_connection() {
     live.declare_as(&connection(2), exclusive("deleted")).unwrap();
     live.declare_as(&connection(1), exclusive("kept")).unwrap();
     live.run(Command::OwnerGone(OwnerId::local(1))).unwrap();
-    let left: Vec<_> = live.model.world().queues().map(|queue| queue.name.to_string()).collect();
+    let left: Vec<_> = live.model.metadata().queues().map(|queue| queue.name.to_string()).collect();
     assert_eq!(left, ["deleted"]);
-    assert_eq!(live.model.world().owned_by(OwnerId::local(1)).count(), 0);
+    assert_eq!(live.model.metadata().owned_by(OwnerId::local(1)).count(), 0);
     // A queue whose declaration was uncommitted when the connection ended is deleted with it.
     let plan = live.model.plan(&connection(3), &Command::DeclareQueue(exclusive("late")), [0; 16]).unwrap();
     let gone = live.model.plan(&Caller::broker(), &Command::OwnerGone(OwnerId::local(3)), [1; 16]).unwrap();

@@ -54,7 +54,7 @@ fn operator_policies_lower_policies_and_arguments() {
     let operator = PolicySpec { operator: true, ..policy("op", "q", json!({"message-ttl": 70, "max-length": 5})) };
     live.run(Command::SetPolicy("/".into(), operator)).unwrap();
     let queue = live.model.queue(HOST, "q").unwrap();
-    let effective = live.model.world().effective(queue);
+    let effective = live.model.metadata().effective(queue);
     assert_eq!((effective.settings.message_ttl_ms, effective.settings.max_length), (Some(50), Some(5)));
     assert_eq!((effective.policy.as_deref(), effective.operator_policy.as_deref()), (Some("p"), Some("op")));
 }
@@ -112,7 +112,7 @@ fn a_parameter_is_cleared_only_if_it_has_the_expected_value() {
     let mut live = Live::new();
     let clear =
         |value: &serde_json::Value| Command::ClearParameterIf("/".into(), "c".into(), "p".into(), Json::new(value));
-    let is_there = |live: &Live| live.model.world().parameter(HOST, &"c".into(), &"p".into()).is_some();
+    let is_there = |live: &Live| live.model.metadata().parameter(HOST, &"c".into(), &"p".into()).is_some();
     let (old, new) = (json!({"v": 1}), json!({"v": 2}));
     for value in [&old, &new] {
         live.run(Command::SetParameter("/".into(), "c".into(), "p".into(), value.clone())).unwrap();
@@ -141,7 +141,7 @@ fn a_parameter_keeps_its_author() {
         }
         again.on_ready();
         assert!(same(&live.model, &again));
-        again.world().parameter_author(HOST, &"c".into(), &"p".into()).map(ToString::to_string)
+        again.metadata().parameter_author(HOST, &"c".into(), &"p".into()).map(ToString::to_string)
     };
     live.run_as(&user("ann"), set(1)).unwrap();
     assert_eq!(author(&live).as_deref(), Some("ann"));
@@ -166,9 +166,9 @@ fn a_parameter_of_an_older_build_has_no_author() {
     let texts = b"\x01\0\0\0c\x01\0\0\0p\x01\0\0\x001";
     let record = [&b"\x01\x01\0\0\0\x09"[..], &host, texts, b"\0\0\0\0"].concat();
     live.model.apply(&record).unwrap();
-    let world = live.model.world();
-    assert_eq!(world.parameter(HOST, &"c".into(), &"p".into()), Some(&Json::new(&json!(1))));
-    assert_eq!(world.parameter_author(HOST, &"c".into(), &"p".into()), None);
+    let metadata = live.model.metadata();
+    assert_eq!(metadata.parameter(HOST, &"c".into(), &"p".into()), Some(&Json::new(&json!(1))));
+    assert_eq!(metadata.parameter_author(HOST, &"c".into(), &"p".into()), None);
 }
 
 #[test]
@@ -182,10 +182,10 @@ fn policies_and_limits_are_parameters_too() {
     assert_eq!(live.settings("q").max_length, None);
     let limits = json!({"max-queues": 9, "max-connections": 3});
     live.run(Command::SetParameter("/".into(), "vhost-limits".into(), "limits".into(), limits)).unwrap();
-    let vhost = live.model.world().vhost(HOST).unwrap();
+    let vhost = live.model.metadata().vhost(HOST).unwrap();
     assert_eq!((vhost.queues_max, vhost.connections_max), (Some(9), Some(3)));
     live.run(Command::ClearParameter("/".into(), "vhost-limits".into(), "limits".into())).unwrap();
-    let vhost = live.model.world().vhost(HOST).unwrap();
+    let vhost = live.model.metadata().vhost(HOST).unwrap();
     assert_eq!((vhost.queues_max, vhost.connections_max), (None, None));
     assert!(same(&live.model, &live.replayed()));
 }
@@ -200,12 +200,12 @@ fn backtracking_patterns_run_once_per_name_before_the_command() {
     live.declare(queue("unaffected"));
     let pattern = |at: usize| format!("^(a+)+(?=b{at})b$");
     let runs = |live: &Live| -> Vec<usize> {
-        live.model.world().policies().map(|policy| policy.pattern.backtracking_runs()).collect()
+        live.model.metadata().policies().map(|policy| policy.pattern.backtracking_runs()).collect()
     };
     for at in 0..6 {
         let spec = policy(&format!("p{at}"), &pattern(at), json!({"max-length": 1}));
         let command = Command::SetPolicy("/".into(), spec);
-        let slow = live.model.world().slow_matches(live.model.routes(), &command);
+        let slow = live.model.metadata().slow_matches(live.model.routes(), &command);
         assert!(slow.len() > QUEUES, "each queue and each exchange");
         slow.iter().for_each(SlowMatch::run);
         let before = runs(&live);
@@ -215,7 +215,7 @@ fn backtracking_patterns_run_once_per_name_before_the_command() {
         assert_eq!(after[at], slow.len(), "nor does the new one in planning and applying");
     }
     let declare = queue(&"a".repeat(29));
-    let names = live.model.world().slow_matches_of_name(HOST, &declare.name);
+    let names = live.model.metadata().slow_matches_of_name(HOST, &declare.name);
     assert_eq!(names.len(), 6);
     names.iter().for_each(SlowMatch::run);
     let before = runs(&live);

@@ -57,7 +57,7 @@ fn arguments_are_refused_with_rabbitmqs_texts() {
         let refused = refusal(&mut live, queue_with("q", json!({"x-queue-type": "stream", name: value})));
         assert_eq!(refused, format!("PRECONDITION_FAILED - {text}"));
     }
-    assert_eq!(live.model.world().queues().len(), 0);
+    assert_eq!(live.model.metadata().queues().len(), 0);
     let most = json!({"x-queue-type": "stream", "x-stream-filter-size-bytes": 255, "x-stream-max-segment-size-bytes": 3_000_000_000_i64,
                       "x-initial-cluster-size": 3, "x-queue-leader-locator": "balanced", "x-max-age": "7D", "x-max-length-bytes": 0});
     live.declare(queue_with("q", most));
@@ -198,7 +198,7 @@ fn a_restart_removes_transient_queues_and_a_connection_its_exclusive_ones() {
     assert!(live.events.iter().any(|e| matches!(e, Event::QueueDeleted(q, DeletionCause::Owner) if q.name == "one")));
     assert!(live.model.queue(HOST, "one").is_none() && live.model.queue(HOST, "two").is_some());
     live.run(Command::Restarted).unwrap();
-    let left: Vec<_> = live.model.world().queues().map(|queue| queue.name.to_string()).collect();
+    let left: Vec<_> = live.model.metadata().queues().map(|queue| queue.name.to_string()).collect();
     assert_eq!(left, ["durable"]);
     assert!(live.model.routes().exchange(HOST, b"x").is_none());
     assert!(same(&live.model, &live.replayed()));

@@ -198,7 +198,7 @@ fn live(model: &mut Model, steps: Vec<Step>) -> Life {
                     life.log.push(record);
                 }
                 if life.on_their_way.is_empty() {
-                    assert!(model.world() == model.proposed(), "without uncommitted proposals both are equal");
+                    assert!(model.metadata() == model.proposed(), "without uncommitted proposals both are equal");
                 }
             }
             Step::Lose => {
@@ -290,6 +290,6 @@ proptest! {
         }
         damaged.on_ready();
         _ = whole(&mut damaged);
-        _ = export(damaged.world(), damaged.routes(), None, &product());
+        _ = export(damaged.metadata(), damaged.routes(), None, &product());
     }
 }

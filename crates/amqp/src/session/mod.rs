@@ -39,7 +39,7 @@ mod tx;
 mod unacked;
 
 pub use close::CloseReason;
-pub use publish::Said;
+pub use publish::UncheckedPublish;
 
 use self::channel::{Channel, Life};
 use self::core::Core;

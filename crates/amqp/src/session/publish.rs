@@ -136,8 +136,8 @@ impl Channel {
         let properties = Properties::new(raw).map_err(|error| Refusal::bad_properties(&error))?;
         let properties = self.with_reply_address(properties)?;
         let BasicPublish { exchange, routing_key, mandatory, .. } = publish;
-        let message = Said { exchange, routing_key, mandatory, properties, body };
-        let mut publish = Publish::judged(message, &core.peer.user, core.peer.impersonator)?;
+        let message = UncheckedPublish { exchange, routing_key, mandatory, properties, body };
+        let mut publish = Publish::checked(message, &core.peer.user, core.peer.impersonator)?;
         match &mut self.mode {
             Mode::Plain => {}
             Mode::Confirm(confirms) => publish.seq = Some(confirms.number()),
@@ -168,7 +168,7 @@ impl Channel {
 
 /// A message as the client sent it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Said {
+pub struct UncheckedPublish {
     /// The exchange; empty for the default one.
     pub exchange: ShortStr,
     /// The routing key.
@@ -186,8 +186,8 @@ impl Publish {
     ///
     /// # Errors
     /// 406 for an invalid expiration, for a `CC` or `BCC` that is not an array, and for another user's `user_id`.
-    pub fn judged(message: Said, user: &[u8], impersonator: bool) -> Result<Publish, Refusal> {
-        let Said { exchange, routing_key, mandatory, properties, body } = message;
+    pub fn checked(message: UncheckedPublish, user: &[u8], impersonator: bool) -> Result<Publish, Refusal> {
+        let UncheckedPublish { exchange, routing_key, mandatory, properties, body } = message;
         let expiration_ms = match properties.text(Property::Expiration) {
             Some(expiration) => Some(expiration_ms(&expiration)?),
             None => None,

@@ -1,4 +1,4 @@
-//! A queue of AMQP: a publisher that waits for confirms, and a consumer that acknowledges.
+//! An AMQP queue: a publisher with confirms, and a consumer that acknowledges.
 //!
 //! ```text
 //!   amqp::client::Client ──bytes──▶ Peer: amqp-gateway::Connection ──▶ Broker ──▶ journal, store
@@ -13,23 +13,23 @@ use polylogue_amqp::codec::{
     BasicConsume, BasicProperties, BasicPublish, ConfirmSelect, Method, QueueBind, QueueDeclare, ShortStr,
 };
 use polylogue_amqp::settings::AmqpSettings;
-use polylogue_amqp_gateway::{Connection, Directory, Insider};
+use polylogue_amqp_gateway::{Connection, Directory, InternalIdentity};
 use polylogue_broker::{ReplySink, SessionId};
 use polylogue_types::Chunk;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Messages that come together, as a client writes what it has.
+/// Messages sent together, as clients flush them.
 const BURST: u64 = 100;
-/// Bursts before is counted, and those that are.
+/// Bursts before counting, and those counted.
 const WARM_BURSTS: u64 = 20;
 const COUNTED_BURSTS: u64 = 50;
-/// Rounds until a client has its answer.
+/// Rounds until a client must have its reply.
 const ROUNDS_MAX: usize = 1_000;
 const QUEUE: &str = "hot";
 const CHANNEL: u16 = 1;
 
-/// A connection as the server keeps one, and the client at its other end.
+/// A connection as in the server, and the client at its other end.
 struct Peer {
     client: Client,
     connection: Connection,
@@ -47,7 +47,8 @@ impl Peer {
         let (id, now) = (node.broker.new_session(), node.broker.now());
         let settings = Arc::new(AmqpSettings::default());
         let (directory, catalog) = (directory.clone(), node.catalog.clone());
-        let connection = Connection::new(settings, directory, catalog, id.0, true, 7, now).of(Insider::Operator);
+        let connection = Connection::new(settings, directory, catalog, id.0, true, 7, now)
+            .authenticated_as(InternalIdentity::Operator);
         let mailbox = Arc::<Mailbox>::default();
         let sink: Arc<dyn ReplySink> = mailbox.clone();
         let client = Client::new(ClientSettings::default(), now.monotonic_ms);
@@ -64,7 +65,7 @@ impl Peer {
         self.wait(node, |event| matches!(event, ClientEvent::Reply(..)))
     }
 
-    /// Runs until the client has received this.
+    /// Runs until the client has received such an event.
     fn wait(&mut self, node: &Node, is_it: impl Fn(&ClientEvent) -> bool) -> Result<()> {
         for _ in 0..ROUNDS_MAX {
             self.put(node);
@@ -80,21 +81,21 @@ impl Peer {
         Err(format!("no answer: {:?}, {:?}", self.client.end(), self.connection.close_reason()).into())
     }
 
-    /// What the client has to say lies in the buffer of its connection.
+    /// Moves the client's output into the buffer of its connection.
     fn put(&mut self, node: &Node) {
         let mut out = Vec::new();
         self.client.poll_output(&mut out, node.broker.now().monotonic_ms);
         out.iter().filter_map(|chunk| chunk.to_bytes().ok()).for_each(|bytes| self.input.extend_from_slice(&bytes));
     }
 
-    /// The connection takes its input, and asks the broker.
+    /// The connection processes its input, and sends requests to the broker.
     fn take_input(&mut self, node: &Node) {
         self.connection.begin_turn(u64::MAX);
         self.connection.on_bytes(&mut self.input, node.broker.now());
         self.submit(node);
     }
 
-    /// The connection takes what the broker says, and asks on; what it has to say is there then.
+    /// The connection processes the broker's replies, and produces its output.
     fn take_mail(&mut self, node: &Node) {
         loop {
             self.mailbox.take(&mut self.mail);
@@ -118,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// What the client receives.
+    /// Returns the events that the client receives.
     fn said(&mut self, node: &Node) -> Vec<ClientEvent> {
         let chunks = self.output.drain(..).filter_map(|chunk| chunk.to_bytes().ok());
         chunks.for_each(|bytes| self.back.extend_from_slice(&bytes));
@@ -142,7 +143,7 @@ struct Rig {
     publish: BasicPublish,
     properties: Vec<u8>,
     body: Bytes,
-    // Goes last, with its files.
+    // Dropped last, with its files.
     _place: Place,
 }
 
@@ -166,7 +167,7 @@ impl Rig {
         Ok(Rig { node, publisher, consumer, publish, properties, body, _place: place })
     }
 
-    /// A burst of messages lies in the publisher's buffer.
+    /// Puts a burst of messages into the publisher's buffer.
     fn put(&mut self) -> Result<()> {
         for _ in 0..BURST {
             let published =
@@ -177,7 +178,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Messages that the broker has confirmed.
+    /// Number of messages that the broker has confirmed.
     fn confirmed(&mut self) -> u64 {
         let confirmed = |event: &ClientEvent| match event {
             ClientEvent::Settled { first, last, taken: true, .. } => last - first + 1,
@@ -196,7 +197,7 @@ fn to(exchange: &str) -> &str {
     if exchange.is_empty() { "the default exchange" } else { exchange }
 }
 
-/// A burst, the flush that it waits for, its confirms. Each message counts as a batch.
+/// A burst, its flush, and its confirms. Each message counts as a batch.
 pub(crate) fn publish(meter: &mut dyn Meter, body_bytes: usize, exchange: &'static str) -> Result<()> {
     let mut rig = Rig::new(body_bytes, exchange)?;
     for burst in 0..WARM_BURSTS + COUNTED_BURSTS {
@@ -221,7 +222,7 @@ pub(crate) fn publish(meter: &mut dyn Meter, body_bytes: usize, exchange: &'stat
     meter.end(rig.case(&format!("AMQP publish to {}", to(exchange))))
 }
 
-/// The same with a consumer, which acknowledges all of a burst at once.
+/// The same with a consumer, which acknowledges each burst with one frame.
 pub(crate) fn deliver(meter: &mut dyn Meter, body_bytes: usize, exchange: &'static str) -> Result<()> {
     let mut rig = Rig::new(body_bytes, exchange)?;
     rig.consumer.ask(&rig.node, BasicConsume { queue: QUEUE.into(), ..BasicConsume::default() })?;

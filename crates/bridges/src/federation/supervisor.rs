@@ -32,7 +32,7 @@ impl Wake for Federation {
 
 /// Starts the supervisor. All links end with the runtime.
 pub fn start(runtime: &tokio::runtime::Handle, around: Surroundings, federation: Arc<Federation>) {
-    around.directory.federation_news().wake(Waker::from(federation.clone()));
+    around.directory.federation_changes().wake(Waker::from(federation.clone()));
     // Initially the definitions are unread.
     federation.knock.notify_one();
     let supervisor = Supervisor { around, federation, links: BTreeMap::new() };
@@ -76,7 +76,7 @@ impl Supervisor {
     /// Starts and stops links according to the definitions.
     async fn look(&mut self) -> Result<(), declared::Fault> {
         let view = declared::view(&self.around.broker).await?;
-        let cluster_name = view.world.global(CLUSTER_NAME).map(Json::value);
+        let cluster_name = view.metadata.global(CLUSTER_NAME).map(Json::value);
         let cluster_name = cluster_name.and_then(|name| name.as_str().map(str::to_owned));
         let mut found = find(&view, &cluster_name.unwrap_or_else(|| self.around.settings.cluster_name.clone()));
         let restarts = self.federation.take_restarts();

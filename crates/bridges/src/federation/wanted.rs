@@ -84,15 +84,15 @@ impl Search<'_> {
         name: &ByteString,
         found: impl Fn() -> (Shape, Bindings, Option<Arc<Queue>>),
     ) {
-        let world = &self.view.world;
-        let [Some(policy), _] = world.matching(vhost, kind, name) else { return };
+        let metadata = &self.view.metadata;
+        let [Some(policy), _] = metadata.matching(vhost, kind, name) else { return };
         if !federates(policy.keys()) {
             return;
         }
         let all = self.upstreams.entry((vhost, policy.name.clone())).or_insert_with(|| {
-            let all = upstreams(world, vhost, policy.keys()).into_iter();
+            let all = upstreams(metadata, vhost, policy.keys()).into_iter();
             let named = |one: NamedUpstream| {
-                let author = Author::of(world, world.vhost_name(vhost), &one.authors);
+                let author = Author::of(metadata, metadata.vhost_name(vhost), &one.authors);
                 (one.name, one.upstream.map_err(|why| why.text().trim().to_owned()), author)
             };
             all.map(named).collect()
@@ -107,7 +107,7 @@ impl Search<'_> {
                 Of::Queue => upstream.queue.clone(),
             };
             let there = upstream.as_ref().ok().and_then(named).unwrap_or_else(|| name.clone());
-            let (vhost, name) = (world.vhost_name(vhost).into(), name.clone());
+            let (vhost, name) = (metadata.vhost_name(vhost).into(), name.clone());
             let key = Key { vhost, of, name, upstream: upstream_name.clone(), there };
             let (policy, cluster_name) = (policy.name.clone(), self.cluster_name.to_owned());
             let (upstream, author) = (upstream.clone(), author.clone());
@@ -120,7 +120,7 @@ impl Search<'_> {
 
 /// Returns all wanted links.
 pub(super) fn find(view: &View, cluster_name: &str) -> BTreeMap<Key, Found> {
-    let federating = view.world.policies().filter(|policy| !policy.operator && federates(policy.keys()));
+    let federating = view.metadata.policies().filter(|policy| !policy.operator && federates(policy.keys()));
     let vhosts: BTreeSet<_> = federating.map(|policy| policy.vhost).collect();
     let mut search = Search { view, cluster_name, upstreams: BTreeMap::new(), found: BTreeMap::new() };
     if vhosts.is_empty() {
@@ -142,7 +142,7 @@ pub(super) fn find(view: &View, cluster_name: &str) -> BTreeMap<Key, Found> {
             (shape, bindings(view, &exchange), None)
         });
     }
-    for queue in view.world.queues() {
+    for queue in view.metadata.queues() {
         let own = lookup(&queue.arguments, INTERNAL_PURPOSE).is_some();
         if own || queue.owner.is_some() || queue.kind == QueueKind::Stream || !vhosts.contains(&queue.vhost) {
             continue;

@@ -7,8 +7,8 @@
 //! | not recorded | the parameter's own virtual host | no |
 
 use bytestring::ByteString;
-use polylogue_amqp_gateway::{ADMINISTRATOR, FIRST_USER, Insider};
-use polylogue_amqp_model::{AmqpUri, World};
+use polylogue_amqp_gateway::{ADMINISTRATOR, FIRST_USER, InternalIdentity};
+use polylogue_amqp_model::{AmqpUri, Metadata};
 use std::net::IpAddr;
 
 /// The author of a shovel or link.
@@ -24,8 +24,8 @@ pub(crate) enum Author {
 
 impl Author {
     /// Returns the author of something defined by parameters of a virtual host with these authors: the one with the fewest permissions.
-    pub(crate) fn of(world: &World, vhost: &str, recorded: &[Option<ByteString>]) -> Author {
-        let is_administrator = |name: &&ByteString| world.user(name).is_some_and(|user| user.has_tag(ADMINISTRATOR));
+    pub(crate) fn of(metadata: &Metadata, vhost: &str, recorded: &[Option<ByteString>]) -> Author {
+        let is_administrator = |name: &&ByteString| metadata.user(name).is_some_and(|user| user.has_tag(ADMINISTRATOR));
         if recorded.is_empty() || recorded.contains(&None) {
             return Author::Unknown(vhost.into());
         }
@@ -42,7 +42,7 @@ impl Author {
     ///
     /// # Errors
     /// It may not access the virtual host, or not as the URI's user.
-    pub(super) fn insider(&self, uri: &AmqpUri) -> Result<Option<Insider>, String> {
+    pub(super) fn internal_identity(&self, uri: &AmqpUri) -> Result<Option<InternalIdentity>, String> {
         if let Author::Unknown(own) = self
             && uri.vhost != *own
         {
@@ -53,12 +53,12 @@ impl Author {
         }
         match (&uri.user, &uri.password, self) {
             (Some(_), Some(_), _) => Ok(None),
-            (None, _, Author::User(name)) => Ok(Some(Insider::User(name.clone()))),
-            (None, ..) => Ok(Some(Insider::Operator)),
+            (None, _, Author::User(name)) => Ok(Some(InternalIdentity::User(name.clone()))),
+            (None, ..) => Ok(Some(InternalIdentity::Operator)),
             (Some(user), None, Author::User(name)) if user != name => {
                 Err(format!("user '{name}' may not connect as '{user}'"))
             }
-            (Some(user), None, _) => Ok(Some(Insider::User(user.clone()))),
+            (Some(user), None, _) => Ok(Some(InternalIdentity::User(user.clone()))),
         }
     }
 
@@ -86,8 +86,8 @@ mod tests {
         AmqpUri::parse(text).expect(text)
     }
 
-    fn as_whom(author: &Author, text: &str) -> Result<Option<Insider>, ()> {
-        author.insider(&uri(text)).map_err(drop)
+    fn as_whom(author: &Author, text: &str) -> Result<Option<InternalIdentity>, ()> {
+        author.internal_identity(&uri(text)).map_err(drop)
     }
 
     /// Regression test: shovels and links of all users had the operator's permissions.
@@ -100,33 +100,33 @@ mod tests {
             let user = PutUser { name: name.into(), password: None, scram: Vec::new(), tags };
             let record = model.plan(&Caller::broker(), &Command::PutUser(user), [0; 16]).expect("planned").record;
             model.apply(&record.expect("a change")).expect("applied");
-            model.world().clone()
+            model.metadata().clone()
         };
         put("root", &["administrator"]);
-        let world = put("ann", &["policymaker"]);
-        let of = |world: &World, names: &[&str]| {
+        let metadata = put("ann", &["policymaker"]);
+        let of = |metadata: &Metadata, names: &[&str]| {
             let recorded: Vec<_> = names.iter().map(|name| Some((*name).into()).filter(|_| !name.is_empty())).collect();
-            Author::of(world, "v", &recorded)
+            Author::of(metadata, "v", &recorded)
         };
         let (ann, unknown) = (Author::User("ann".into()), Author::Unknown("v".into()));
-        assert_eq!((of(&world, &["root"]), of(&world, &["ann"])), (Author::Administrator, ann.clone()));
-        assert_eq!((of(&world, &["root", "ann"]), of(&world, &["ann", "root"])), (ann.clone(), ann));
-        assert_eq!((of(&world, &[]), of(&world, &["root", ""])), (unknown.clone(), unknown));
-        assert_eq!(of(&world, &["gone"]), Author::User("gone".into()));
+        assert_eq!((of(&metadata, &["root"]), of(&metadata, &["ann"])), (Author::Administrator, ann.clone()));
+        assert_eq!((of(&metadata, &["root", "ann"]), of(&metadata, &["ann", "root"])), (ann.clone(), ann));
+        assert_eq!((of(&metadata, &[]), of(&metadata, &["root", ""])), (unknown.clone(), unknown));
+        assert_eq!(of(&metadata, &["gone"]), Author::User("gone".into()));
         assert_eq!(of(&put("root", &[]), &["root"]), Author::User("root".into()));
     }
 
     #[test]
     fn an_address_here_is_used_by_its_authors_rights() {
-        let user = |name: &str| Ok(Some(Insider::User(name.into())));
+        let user = |name: &str| Ok(Some(InternalIdentity::User(name.into())));
         let (ann, unknown) = (Author::User("ann".into()), Author::Unknown("v".into()));
-        assert_eq!(as_whom(&Author::Administrator, "amqp:///other"), Ok(Some(Insider::Operator)));
+        assert_eq!(as_whom(&Author::Administrator, "amqp:///other"), Ok(Some(InternalIdentity::Operator)));
         assert_eq!(as_whom(&Author::Administrator, "amqp://bob@/other"), user("bob"));
         assert_eq!(as_whom(&ann, "amqp:///other"), user("ann"));
         assert_eq!((as_whom(&ann, "amqp://ann@/v"), as_whom(&ann, "amqp://bob@/v")), (user("ann"), Err(())));
         assert_eq!(
             (as_whom(&unknown, "amqp:///v"), as_whom(&unknown, "amqp:///other")),
-            (Ok(Some(Insider::Operator)), Err(()))
+            (Ok(Some(InternalIdentity::Operator)), Err(()))
         );
         for author in [Author::Administrator, ann, Author::Unknown("v".into())] {
             assert_eq!(as_whom(&author, "amqp://bob:pw@/v"), Ok(None), "{author:?}");

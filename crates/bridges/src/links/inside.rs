@@ -2,7 +2,7 @@
 
 use super::Surroundings;
 use bytes::{Buf, Bytes, BytesMut};
-use polylogue_amqp_gateway::{Connection, Ends, Insider};
+use polylogue_amqp_gateway::{Connection, Ends, InternalIdentity};
 use polylogue_net::Visitor;
 use polylogue_net::handle::{ReplySink, SessionId};
 use polylogue_net::mailbox::{Mail, Mailbox};
@@ -18,10 +18,10 @@ const STREAM_BYTES: usize = 256 << 10;
 /// Size of one read. Bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// Connects. An `insider` is not authenticated; without one the URI has a password, and `guest` may log in only if `lets_guest` is set.
-pub(super) fn connect(around: &Surroundings, insider: Option<Insider>, lets_guest: bool) -> DuplexStream {
+/// Connects. An `identity` is not authenticated; without one the URI has a password, and `guest` may log in only if `lets_guest` is set.
+pub(super) fn connect(around: &Surroundings, identity: Option<InternalIdentity>, lets_guest: bool) -> DuplexStream {
     let (client, server) = tokio::io::duplex(STREAM_BYTES);
-    let inside = Inside::new(around, insider, lets_guest);
+    let inside = Inside::new(around, identity, lets_guest);
     tokio::spawn(inside.serve(server));
     client
 }
@@ -38,7 +38,7 @@ struct Inside {
 }
 
 impl Inside {
-    fn new(around: &Surroundings, insider: Option<Insider>, lets_guest: bool) -> Inside {
+    fn new(around: &Surroundings, identity: Option<InternalIdentity>, lets_guest: bool) -> Inside {
         let id = around.broker.new_session();
         let mut seed = [0; 16];
         around.rng.fill(&mut seed);
@@ -49,8 +49,8 @@ impl Inside {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (local, peer) = (at(0), at(id.0 as u16));
         let connection = connection.between(Ends { peer, local });
-        let connection = match insider {
-            Some(insider) => connection.of(insider),
+        let connection = match identity {
+            Some(identity) => connection.authenticated_as(identity),
             None => connection,
         };
         let mailbox = Arc::new(Mailbox::default());

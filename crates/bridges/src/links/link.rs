@@ -131,8 +131,8 @@ fn settings(uri: &AmqpUri, name: &str) -> ClientSettings {
 
 async fn stream(around: &Surroundings, author: &Author, uri: &AmqpUri) -> Result<Box<dyn Stream>, String> {
     let Some(host) = &uri.host else {
-        let insider = author.insider(uri)?;
-        return Ok(Box::new(inside::connect(around, insider, author.may_be_guest())));
+        let identity = author.internal_identity(uri)?;
+        return Ok(Box::new(inside::connect(around, identity, author.may_be_guest())));
     };
     let patience = Duration::from_millis(uri.connection_timeout_ms.unwrap_or(CONNECT_MS));
     let connecting = TcpStream::connect((&**host, uri.port));

@@ -26,7 +26,7 @@ impl Wake for Shovels {
 
 /// Starts the supervisor. All shovels end with the runtime.
 pub fn start(runtime: &tokio::runtime::Handle, around: Surroundings, shovels: Arc<Shovels>) {
-    around.directory.shovel_news().wake(Waker::from(shovels.clone()));
+    around.directory.shovel_changes().wake(Waker::from(shovels.clone()));
     // Initially the definitions are unread.
     shovels.knock.notify_one();
     let supervisor = Supervisor { around, shovels, workers: BTreeMap::new(), last_worker: 0 };
@@ -148,7 +148,7 @@ impl Supervisor {
             }
             Ok(shovel) => {
                 self.shovels.starting(&key, now_ms);
-                let cluster_name = view.world.global(CLUSTER_NAME).map(Json::value);
+                let cluster_name = view.metadata.global(CLUSTER_NAME).map(Json::value);
                 let cluster_name = cluster_name.and_then(|name| name.as_str().map(str::to_owned));
                 let worker = Worker {
                     around: self.around.clone(),
@@ -174,11 +174,11 @@ impl Supervisor {
 
 /// Returns the wanted shovels with their authors.
 fn wanted(view: &View) -> BTreeMap<Key, (Json, Author)> {
-    let world = &view.world;
-    let all = world.parameters().filter(|(_, component, ..)| *component == SHOVEL);
+    let metadata = &view.metadata;
+    let all = metadata.parameters().filter(|(_, component, ..)| *component == SHOVEL);
     all.map(|(id, component, name, value)| {
-        let vhost = world.vhost_name(id);
-        let author = Author::of(world, vhost, &[world.parameter_author(id, component, name).cloned()]);
+        let vhost = metadata.vhost_name(id);
+        let author = Author::of(metadata, vhost, &[metadata.parameter_author(id, component, name).cloned()]);
         ((vhost.into(), name.clone()), (value.clone(), author))
     })
     .collect()

@@ -26,7 +26,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn open(world: &SimWorld) -> Node {
-        Node::resolving(world, Arc::new(AsRecorded))
+        Node::resolving(world, Arc::new(IdentityResolver))
     }
 
     pub(crate) fn resolving(world: &SimWorld, resolver: Arc<dyn ConfigResolver>) -> Node {

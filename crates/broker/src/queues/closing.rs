@@ -12,7 +12,7 @@
 use crate::broker::Inner;
 use crate::queues::Queues;
 use crate::shard::ShardState;
-use polylogue_api::{CloseIf, QueueCounts, QueueDoors};
+use polylogue_api::{CloseIf, QueueCloser, QueueCounts};
 use polylogue_types::PartitionId;
 
 impl ShardState {
@@ -44,7 +44,7 @@ impl Inner {
     }
 }
 
-impl QueueDoors for Inner {
+impl QueueCloser for Inner {
     fn close(&self, queue: PartitionId, only: CloseIf) -> Result<QueueCounts, QueueCounts> {
         let Some(shard) = self.partition_shard(queue) else { return Ok(QueueCounts::default()) };
         let mut state = shard.state.lock();

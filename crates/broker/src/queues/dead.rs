@@ -9,7 +9,7 @@ use crate::queues::pump::{READ_AGAIN_MS, lease_ms};
 use crate::shard::{Shard, ShardState};
 use crate::sink::{Origin, ReplySink, SessionId};
 use bytes::Bytes;
-use polylogue_api::{DeadFate, DeadMessage, DeadOutcome, DeadReason, Event};
+use polylogue_api::{DeadLetterResult, DeadMessage, DeadOutcome, DeadReason, Event};
 use polylogue_lease::Reason;
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::store::{EntryAt, Lookup};
@@ -173,7 +173,7 @@ impl DeadBatch {
                     let what = format!("dead message {offset} of queue {}: {e}", self.queue);
                     inner.gauges.background_failed("dead-lettering", &what);
                     let gone = matches!(e.kind, LogErrorKind::Damaged | LogErrorKind::OutOfRange);
-                    let how = if gone { DeadFate::Moved } else { DeadFate::Later(READ_AGAIN_MS) };
+                    let how = if gone { DeadLetterResult::Moved } else { DeadLetterResult::Later(READ_AGAIN_MS) };
                     inner.dead_answered(shard, &DeadOutcome { queue: self.queue, offset: Offset(offset), how });
                     failed += 1;
                     None
@@ -334,8 +334,8 @@ impl Inner {
         let Some(host) = state.queues.hosts.get_mut(&queue) else { return };
         match how {
             // Without a waiter: a new writer delivers the message again.
-            DeadFate::Moved => _ = host.lease.dead_lettered(offset.0, 1),
-            DeadFate::Later(ms) => {
+            DeadLetterResult::Moved => _ = host.lease.dead_lettered(offset.0, 1),
+            DeadLetterResult::Later(ms) => {
                 host.lease.dead_letter_failed(offset.0, 1);
                 host.dead_retry_ms = Some(lease_ms(self.env.clock.now_ms()).saturating_add(ms));
             }

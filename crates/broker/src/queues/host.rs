@@ -355,7 +355,7 @@ pub(crate) struct Queues {
     pub(crate) hosts: Map<PartitionId, QueueHost>,
     pub(crate) streams: Map<PartitionId, StreamHost>,
     pub(crate) delays: Delays,
-    /// Queues that accept no consumers because they are about to be deleted ([`super::doors`]).
+    /// Queues that accept no consumers because they are about to be deleted ([`super::closing`]).
     pub(crate) closed: Set<PartitionId>,
     /// Queues that may have messages to deliver or records to propose.
     due: VecDeque<PartitionId>,

@@ -193,7 +193,7 @@ fn dead_messages_to_be_tried_again_do_not_keep_the_timer_awake_while_others_are_
     let request = PublishRequest { messages: vec![message(&[queue], "b")], ack: Ack::Committed, patient: false };
     node.start(Request::Publish(request));
     log_only(&node);
-    let outcome = DeadOutcome { queue, offset: Offset(0), how: DeadFate::Later(50) };
+    let outcome = DeadOutcome { queue, offset: Offset(0), how: DeadLetterResult::Later(50) };
     node.start(Request::DeadMoved(vec![outcome]));
     world.clock.advance_ms(100);
     log_only(&node);

@@ -314,7 +314,7 @@ fn what_a_full_queue_refuses_may_be_dead_and_never_was_there() {
     assert_eq!(said, [(queue, DeadReason::MaxLength, &b"c"[..]), (queue, DeadReason::MaxLength, b"d")]);
     assert!(letters.iter().all(|letter| DeadMessage::was_refused(letter.offset)));
     let offsets: Vec<_> = letters.iter().map(|letter| letter.offset.0).collect();
-    answer(&mut node, queue, &offsets, DeadFate::Later(1));
+    answer(&mut node, queue, &offsets, DeadLetterResult::Later(1));
     world.clock.advance_ms(10);
     assert_eq!(take_dead(&node), [], "no mover keeps them");
     let counts = node.counts(queue);
@@ -325,7 +325,7 @@ fn what_a_full_queue_refuses_may_be_dead_and_never_was_there() {
     node.publish(many(3));
     let letters = std::mem::take(&mut *node.client.dead.lock());
     assert_eq!((letters.len(), node.broker.refused_dropped()), (10_000, 4));
-    answer(&mut node, queue, &[letters[0].offset.0], DeadFate::Moved);
+    answer(&mut node, queue, &[letters[0].offset.0], DeadLetterResult::Moved);
     node.publish(many(2));
     assert_eq!((node.client.dead.lock().len(), node.broker.refused_dropped()), (1, 5));
 }

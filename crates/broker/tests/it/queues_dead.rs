@@ -17,7 +17,7 @@ pub(crate) fn take_dead(node: &Node) -> Vec<(u64, DeadReason, String)> {
     dead.into_iter().map(|d| (d.offset.0, d.reason, String::from_utf8(d.bytes.to_vec()).unwrap())).collect()
 }
 
-pub(crate) fn answer(node: &mut Node, queue: PartitionId, offsets: &[u64], how: DeadFate) {
+pub(crate) fn answer(node: &mut Node, queue: PartitionId, offsets: &[u64], how: DeadLetterResult) {
     let outcomes = offsets.iter().map(|at| DeadOutcome { queue, offset: Offset(*at), how }).collect();
     node.start(Request::DeadMoved(outcomes));
     node.drive();
@@ -37,7 +37,7 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     let expected = [(0, DeadReason::Rejected, "a".to_owned()), (1, DeadReason::Rejected, "b".to_owned())];
     assert_eq!(take_dead(&node), expected);
     assert_eq!(take_dead(&node), [], "once");
-    answer(&mut node, queue, &[1], DeadFate::Moved);
+    answer(&mut node, queue, &[1], DeadLetterResult::Moved);
     node.settle(&got[2..], Settle::Accept);
     assert_eq!(node.counts(queue), QueueCounts { dead: 1, dead_bytes: 1, consumers: 1, ..QueueCounts::default() });
     drop(node);
@@ -46,7 +46,7 @@ fn a_dead_message_is_kept_until_it_is_said_to_be_moved_over_a_crash_as_well() {
     assert_eq!(node.counts(queue).dead, 1);
     node.start(Request::MoveDead);
     assert_eq!(take_dead(&node), expected[..1]);
-    answer(&mut node, queue, &[0], DeadFate::Moved);
+    answer(&mut node, queue, &[0], DeadLetterResult::Moved);
     assert_eq!(node.counts(queue), QueueCounts::default());
     // No request waits for the record: it is written with the next one.
     node.publish(vec![message(&[queue], "d")]);
@@ -70,7 +70,7 @@ fn a_rejection_hastens_the_flush_of_a_message_that_nobody_has_confirmed() {
         node.start(Request::Settle(SettleRequest { settlements, wait: false }));
         // No time passes.
         assert_eq!(take_dead(&node), [(at, DeadReason::Rejected, "x".to_owned())]);
-        answer(&mut node, queue, &[at], DeadFate::Moved);
+        answer(&mut node, queue, &[at], DeadLetterResult::Moved);
     }
 }
 
@@ -114,7 +114,7 @@ fn what_could_not_be_moved_is_told_again_after_its_time_and_by_another_session_a
     let queue = node.queue("q", settings);
     node.publish(vec![message(&[queue], "a"), message(&[queue], "b")]);
     assert_eq!(take_dead(&node).len(), 2);
-    answer(&mut node, queue, &[0], DeadFate::Later(500));
+    answer(&mut node, queue, &[0], DeadLetterResult::Later(500));
     assert_eq!(take_dead(&node), []);
     node.publish(vec![message(&[queue], "c")]);
     assert_eq!(take_dead(&node), [], "not before the first one");
@@ -148,7 +148,8 @@ fn dead_messages_on_their_way_are_bounded_and_all_of_them_get_their_turn() {
             break;
         }
         moved += dead.len();
-        let outcomes = dead.iter().map(|d| DeadOutcome { queue: d.queue, offset: d.offset, how: DeadFate::Moved });
+        let outcomes =
+            dead.iter().map(|d| DeadOutcome { queue: d.queue, offset: d.offset, how: DeadLetterResult::Moved });
         node.start(Request::DeadMoved(outcomes.collect()));
     }
     assert_eq!(moved, 20 * 300);
@@ -167,6 +168,6 @@ fn a_queue_may_go_while_its_dead_messages_are_on_their_way() {
     assert!(matches!(node.ask(Request::Purge(queue)), Reply::Purge(Ok(1))), "what is dead is no message of the queue");
     assert_eq!(node.counts(queue).dead, 2);
     node.ask(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("q".into())] }));
-    answer(&mut node, queue, &[0], DeadFate::Moved);
-    answer(&mut node, queue, &[1], DeadFate::Later(10));
+    answer(&mut node, queue, &[0], DeadLetterResult::Moved);
+    answer(&mut node, queue, &[1], DeadLetterResult::Later(10));
 }

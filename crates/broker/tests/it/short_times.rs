@@ -95,7 +95,7 @@ impl Rig {
             self.did.push((now_ms, text, Did::Delivered(delivery)));
         }
         let dead = std::mem::take(&mut *self.node.client.dead.lock());
-        let moved = |d: &DeadMessage| DeadOutcome { queue: d.queue, offset: d.offset, how: DeadFate::Moved };
+        let moved = |d: &DeadMessage| DeadOutcome { queue: d.queue, offset: d.offset, how: DeadLetterResult::Moved };
         let outcomes: Vec<_> = dead.iter().map(moved).collect();
         for died in dead {
             let text = String::from_utf8(died.bytes.to_vec()).unwrap();

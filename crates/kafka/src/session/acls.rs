@@ -8,8 +8,8 @@ use crate::codec::describe_acls::{AclDescription, DescribeAclsRequest, DescribeA
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{MachineId, Reply, Request};
 use polylogue_auth::{
-    Acl, AclFilter, Operation, PatternFilter, PatternKind, Permission, ResourceKind, UsersAnswer, UsersAsk,
-    UsersRefusal,
+    Acl, AclFilter, Operation, PatternFilter, PatternKind, Permission, ResourceKind, UsersCommand, UsersRefusal,
+    UsersReply,
 };
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ pub(super) fn start_create(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
     if acls.is_empty() {
         return Ok(created(work, rows));
     }
-    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersAsk::CreateAcls(acls))));
+    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersCommand::CreateAcls(acls))));
     Ok(Step::Wait(token, Box::new(Creating { rows })))
 }
 
@@ -165,10 +165,10 @@ fn refused(why: UsersRefusal) -> Refusal {
 }
 
 /// Returns the reply of the users' state machine, or the error for each entry. `None` if the reply is of another kind.
-fn answered(reply: Reply) -> Option<Result<UsersAnswer, Refusal>> {
+fn answered(reply: Reply) -> Option<Result<UsersReply, Refusal>> {
     match reply {
         Reply::Machine(Err(why)) => Some(Err(errors::of_metadata(why))),
-        Reply::Machine(Ok(answer)) => answer.downcast::<UsersAnswer>().ok().map(|answer| Ok(*answer)),
+        Reply::Machine(Ok(answer)) => answer.downcast::<UsersReply>().ok().map(|answer| Ok(*answer)),
         _ => None,
     }
 }
@@ -178,7 +178,7 @@ impl Pending for Creating {
         let mut rows = self.rows;
         let open = rows.iter_mut().filter(|row| row.is_none());
         match answered(reply) {
-            Some(Ok(UsersAnswer::Each(results))) => {
+            Some(Ok(UsersReply::Each(results))) => {
                 let open: Vec<_> = open.collect();
                 if open.len() != results.len() {
                     return work.wrong_reply();
@@ -220,7 +220,7 @@ pub(super) fn start_delete(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
     if filters.is_empty() {
         return Ok(deleted(work, rows));
     }
-    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersAsk::DeleteAcls(filters))));
+    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersCommand::DeleteAcls(filters))));
     Ok(Step::Wait(token, Box::new(Deleting { rows })))
 }
 
@@ -263,7 +263,7 @@ impl Pending for Deleting {
         let mut rows = self.rows;
         let open: Vec<_> = rows.iter_mut().filter(|row| row.is_none()).collect();
         match answered(reply) {
-            Some(Ok(UsersAnswer::Deleted(results))) if results.len() == open.len() => {
+            Some(Ok(UsersReply::Deleted(results))) if results.len() == open.len() => {
                 open.into_iter().zip(results).for_each(|(row, result)| *row = Some(result.map_err(refused)));
             }
             Some(Err(refusal)) => open.into_iter().for_each(|row| *row = Some(Err(refusal.clone()))),

@@ -13,7 +13,7 @@ use crate::codec::describe_client_quotas::{
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{MachineId, Reply, Request};
 use polylogue_auth::{
-    AlterQuotas, Operation, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, UsersAnswer, UsersAsk, UsersRefusal,
+    AlterQuotas, Operation, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, UsersCommand, UsersRefusal, UsersReply,
 };
 use std::collections::BTreeSet;
 
@@ -211,7 +211,7 @@ pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
     if alterations.is_empty() || request.validate_only {
         return Ok(altering.answer(work));
     }
-    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersAsk::AlterQuotas(alterations))));
+    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersCommand::AlterQuotas(alterations))));
     Ok(Step::Wait(token, Box::new(altering)))
 }
 
@@ -245,8 +245,8 @@ impl Pending for Altering {
     fn on_reply(mut self: Box<Self>, work: &mut Work<'_>, reply: Reply) -> Step {
         let Reply::Machine(reply) = reply else { return work.wrong_reply() };
         let open = self.rows.iter_mut().filter(|(_, refusal)| refusal.is_none());
-        match reply.map(|answer| answer.downcast::<UsersAnswer>().map(|answer| *answer)) {
-            Ok(Ok(UsersAnswer::Each(results))) => {
+        match reply.map(|answer| answer.downcast::<UsersReply>().map(|answer| *answer)) {
+            Ok(Ok(UsersReply::Each(results))) => {
                 let open: Vec<_> = open.collect();
                 if open.len() != results.len() {
                     return work.wrong_reply();

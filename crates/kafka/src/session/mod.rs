@@ -538,15 +538,15 @@ impl Session {
         abandoned
     }
 
-    /// Whether [`Session::spent`] must be called.
+    /// Whether [`Session::charge_time`] must be called.
     #[must_use]
     pub fn counts_time(&self) -> bool {
         self.peer.quota.counts_time()
     }
 
     /// Adds time that a thread has worked for the connection. Nanoseconds.
-    pub fn spent(&mut self, ns: u64, cx: &SessionContext<'_>) {
-        self.peer.quota.spent(ns, cx.users, cx.now);
+    pub fn charge_time(&mut self, ns: u64, cx: &SessionContext<'_>) {
+        self.peer.quota.charge_time(ns, cx.users, cx.now);
     }
 
     /// Returns the client's software, once it has reported it.

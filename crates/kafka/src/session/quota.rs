@@ -2,7 +2,7 @@
 //! that time (KIP-219).
 //!
 //! Counted are bytes of produce requests without their header, on arrival; bytes of messages in fetch responses; and the server's time for
-//! the connection ([`Session::spent`](super::Session::spent)). A fetch while the client is over its quota is answered without
+//! the connection ([`Session::charge_time`](super::Session::charge_time)). A fetch while the client is over its quota is answered without
 //! messages.
 
 use super::topics::owned;
@@ -57,7 +57,7 @@ impl PeerQuota {
     }
 
     /// Charges time. Nanoseconds.
-    pub(super) fn spent(&mut self, ns: u64, users: &dyn Authority, now: Now) {
+    pub(super) fn charge_time(&mut self, ns: u64, users: &dyn Authority, now: Now) {
         let bucket = self.known.as_ref().and_then(|known| known.quota.bucket(QuotaKind::Requests));
         let throttle_ms = bucket.map_or(0, |bucket| bucket.take(ns, now.monotonic_ms));
         if throttle_ms > 0 {

@@ -14,7 +14,8 @@ use crate::codec::describe_user_scram_credentials::{
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{MachineId, Reply, Request};
 use polylogue_auth::{
-    AlterScram, Operation, ScramChange, ScramCredential, ScramMechanism, ScramUser, UsersAnswer, UsersAsk, UsersRefusal,
+    AlterScram, Operation, ScramChange, ScramCredential, ScramMechanism, ScramUser, UsersCommand, UsersRefusal,
+    UsersReply,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +137,7 @@ pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
         return Ok(work.answer(&response));
     }
     let users = parts.iter().map(|part| part.user.as_str().into()).collect();
-    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersAsk::AlterScram(parts))));
+    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersCommand::AlterScram(parts))));
     Ok(Step::Wait(token, Box::new(Altering { response, users })))
 }
 
@@ -179,9 +180,9 @@ impl Pending for Altering {
         let Reply::Machine(reply) = reply else { return work.wrong_reply() };
         let outcomes: Vec<Option<Refusal>> = match reply {
             Err(why) => vec![Some(errors::of_metadata(why)); users.len()],
-            Ok(answer) => match answer.downcast::<UsersAnswer>() {
+            Ok(answer) => match answer.downcast::<UsersReply>() {
                 Ok(answer) => {
-                    let UsersAnswer::Each(results) = *answer else { return work.wrong_reply() };
+                    let UsersReply::Each(results) = *answer else { return work.wrong_reply() };
                     results.into_iter().map(|result| result.err().map(refusal)).collect()
                 }
                 Err(_) => return work.wrong_reply(),

@@ -9,7 +9,7 @@ use polylogue_api::{MachineId, Reply, Request as Ask, TopicConfig};
 use polylogue_auth::Operation::{
     Alter, AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite, Read, Write,
 };
-use polylogue_auth::{Acl, Operation, PatternKind, Permission, Resource, ResourceKind, UsersAnswer, UsersAsk};
+use polylogue_auth::{Acl, Operation, PatternKind, Permission, Resource, ResourceKind, UsersCommand, UsersReply};
 use polylogue_kafka::codec::create_acls::{AclCreation, CreateAclsRequest};
 use polylogue_kafka::codec::create_topics::CreateTopicsRequest;
 use polylogue_kafka::codec::describe_acls::DescribeAclsRequest;
@@ -573,7 +573,9 @@ fn bindings_are_made_each_by_itself() {
     ];
     host.send(3, &CreateAclsRequest { creations });
     let (token, Ask::Machine(MachineId::Amqp, command)) = host.asked_one() else { panic!("no command") };
-    let UsersAsk::CreateAcls(acls) = *command.downcast::<UsersAsk>().unwrap() else { panic!("another command") };
+    let UsersCommand::CreateAcls(acls) = *command.downcast::<UsersCommand>().unwrap() else {
+        panic!("another command")
+    };
     let read = |name: &str| Acl {
         kind: TOPIC,
         name: name.to_owned(),
@@ -585,7 +587,7 @@ fn bindings_are_made_each_by_itself() {
     };
     assert_eq!(acls, [read("a"), read("b")]);
     let full = polylogue_auth::UsersRefusal::Refused("there can be at most 1 ACLs".to_owned());
-    let answer = UsersAnswer::Each(vec![Ok(()), Err(full)]);
+    let answer = UsersReply::Each(vec![Ok(()), Err(full)]);
     host.reply(token, polylogue_api::Reply::Machine(Ok(Box::new(answer))));
     let reported = host.response::<CreateAclsRequest>(3);
     let rows: Vec<_> = reported

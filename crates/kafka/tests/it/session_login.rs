@@ -7,7 +7,7 @@ use crate::session_host;
 use bytes::Bytes;
 use polylogue_api::{MachineId, Reply, Request as Ask};
 use polylogue_auth::{
-    AlterScram, Operation, Resource, ScramChange, ScramMechanism, UsersAnswer, UsersAsk, UsersRefusal,
+    AlterScram, Operation, Resource, ScramChange, ScramMechanism, UsersCommand, UsersRefusal, UsersReply,
 };
 use polylogue_kafka::codec::alter_user_scram_credentials::{
     AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
@@ -382,13 +382,15 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
     };
     host.send(0, &request);
     let (token, Ask::Machine(MachineId::Amqp, command)) = host.asked_one() else { panic!("no command") };
-    let UsersAsk::AlterScram(parts) = *command.downcast::<UsersAsk>().unwrap() else { panic!("another command") };
+    let UsersCommand::AlterScram(parts) = *command.downcast::<UsersCommand>().unwrap() else {
+        panic!("another command")
+    };
     let asked: Vec<_> = parts.iter().map(|AlterScram { user, change }| (user.as_str(), change.mechanism())).collect();
     let (short, long) = (ScramMechanism::Sha256, ScramMechanism::Sha512);
     assert_eq!(asked, [("gone", short), ("new", long), ("both", short), ("both", long), ("full", short)]);
     assert!(matches!(parts[0].change, ScramChange::Remove(_)) && matches!(parts[1].change, ScramChange::Set(_)));
     let full = UsersRefusal::Refused("there can be at most 2 users".to_owned());
-    let answer = UsersAnswer::Each(vec![Err(UsersRefusal::NotFound), Ok(()), Ok(()), Ok(()), Err(full)]);
+    let answer = UsersReply::Each(vec![Err(UsersRefusal::NotFound), Ok(()), Ok(()), Ok(()), Err(full)]);
     host.reply(token, Reply::Machine(Ok(Box::new(answer))));
     let response = host.response::<AlterUserScramCredentialsRequest>(0);
     let mut rows: Vec<_> = response

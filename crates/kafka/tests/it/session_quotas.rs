@@ -7,7 +7,7 @@ use crate::session_host;
 use allocation_counter::measure;
 use polylogue_api::{MachineId, Reply, Request as Ask};
 use polylogue_auth::{
-    AlterQuotas, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, UsersAnswer, UsersAsk, UsersRefusal,
+    AlterQuotas, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, UsersCommand, UsersRefusal, UsersReply,
 };
 use polylogue_kafka::codec::alter_client_quotas::{AlterClientQuotasRequest, EntityData, OpData, RequestEntryData};
 use polylogue_kafka::codec::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
@@ -221,7 +221,7 @@ fn time_of_threads_is_counted_from_the_first_request_on() {
     assert!(host.session.counts_time());
     // A tenth of a second per second: the excess is throttled, for a second at most.
     for (ns, waits_ms) in [(100_000_000, 0), (50_000_000, 500), (1_000_000_000, 1_000)] {
-        host.spent(ns);
+        host.charge_time(ns);
         assert_eq!(
             (host.wants_input(), host.deadline_in().unwrap().min(1_001)),
             (
@@ -282,7 +282,9 @@ fn quotas_are_set_each_entity_by_itself() {
     ];
     host.send(1, &alter(entries));
     let (token, Ask::Machine(MachineId::Amqp, command)) = host.asked_one() else { panic!("another request") };
-    let UsersAsk::AlterQuotas(parts) = *command.downcast::<UsersAsk>().unwrap() else { panic!("another command") };
+    let UsersCommand::AlterQuotas(parts) = *command.downcast::<UsersCommand>().unwrap() else {
+        panic!("another command")
+    };
     let expected = [
         AlterQuotas {
             entity: QuotaEntity { user: named("ann"), client_id: None },
@@ -299,7 +301,7 @@ fn quotas_are_set_each_entity_by_itself() {
     ];
     assert_eq!(parts, expected);
     let results = vec![Ok(()), Ok(()), Err(UsersRefusal::Refused("too many".to_owned()))];
-    host.reply(token, Reply::Machine(Ok(Box::new(UsersAnswer::Each(results)))));
+    host.reply(token, Reply::Machine(Ok(Box::new(UsersReply::Each(results)))));
     let reported = host.response::<AlterClientQuotasRequest>(1);
     let reported: Vec<_> = reported
         .entries

@@ -1,15 +1,15 @@
-//! What sessions of Kafka's protocol ask the broker to change, in words.
+//! Descriptions of the changes that Kafka sessions request, for the audit log.
 
 use polylogue_amqp_gateway::AmqpAnswer;
 use polylogue_api::{MachineReply, Reply, Request, TopicRef};
-use polylogue_auth::{Acl, AclFilter, AlterQuotas, AlterScram, ScramChange, UsersAnswer, UsersAsk};
+use polylogue_auth::{Acl, AclFilter, AlterQuotas, AlterScram, ScramChange, UsersCommand, UsersReply};
 use polylogue_kafka::groups::command::GroupCommand;
 use std::fmt::Write as _;
 
-/// Of more parts than this only their number is logged.
+/// The maximum number of parts listed; of more only the number is logged.
 const PARTS_MAX: usize = 5;
 
-/// `verb noun a, b and 3 more`.
+/// Formats `verb noun a, b and 3 more`.
 fn list<T>(verb: &str, all: &[T], name: impl Fn(&T) -> String) -> String {
     let mut text = verb.to_owned();
     for (at, one) in all.iter().take(PARTS_MAX).enumerate() {
@@ -23,7 +23,7 @@ fn list<T>(verb: &str, all: &[T], name: impl Fn(&T) -> String) -> String {
     text
 }
 
-/// What a request changes, if that is to be logged. A validation alone is not.
+/// Returns the description of a request that changes something. `None` for reads and validations.
 pub(crate) fn what(request: &Request) -> Option<String> {
     match request {
         Request::CreateTopics(create) if !create.validate_only => {
@@ -49,7 +49,7 @@ pub(crate) fn what(request: &Request) -> Option<String> {
             Some(list("delete records of partitions", trim, |one| one.partition.0.to_string()))
         }
         Request::Machine(_, command) => {
-            let users = command.downcast_ref::<UsersAsk>().map(users);
+            let users = command.downcast_ref::<UsersCommand>().map(users);
             users.or_else(|| groups(command.downcast_ref::<GroupCommand>()?))
         }
         _ => None,
@@ -67,22 +67,22 @@ fn groups(command: &GroupCommand) -> Option<String> {
     }
 }
 
-fn users(ask: &UsersAsk) -> String {
+fn users(ask: &UsersCommand) -> String {
     match ask {
-        UsersAsk::AlterScram(all) => list("alter credentials of", all, |AlterScram { user, change }| {
+        UsersCommand::AlterScram(all) => list("alter credentials of", all, |AlterScram { user, change }| {
             let verb = if matches!(change, ScramChange::Set(_)) { "set" } else { "remove" };
             format!("{user} ({verb} {})", change.mechanism().name())
         }),
-        UsersAsk::CreateAcls(all) => list("create access control lists", all, |acl: &Acl| {
+        UsersCommand::CreateAcls(all) => list("create access control lists", all, |acl: &Acl| {
             let Acl { principal, permission, operation, kind, name, .. } = acl;
             format!("{principal} {} {} on {} {name}", permission.name(), operation.name(), kind.name())
         }),
-        UsersAsk::DeleteAcls(all) => list("delete access control lists", all, |filter: &AclFilter| {
+        UsersCommand::DeleteAcls(all) => list("delete access control lists", all, |filter: &AclFilter| {
             let kind = filter.kind.map_or("anything", |kind| kind.name());
             let any = |text: &Option<String>| text.clone().unwrap_or_else(|| "*".to_owned());
             format!("of {} on {kind} {}", any(&filter.principal), any(&filter.name))
         }),
-        UsersAsk::AlterQuotas(all) => list("alter quotas of", all, |AlterQuotas { entity, .. }| {
+        UsersCommand::AlterQuotas(all) => list("alter quotas of", all, |AlterQuotas { entity, .. }| {
             format!("{:?} {:?}", entity.user, entity.client_id)
         }),
     }
@@ -98,15 +98,15 @@ fn of<T, E>(results: &[Result<T, E>]) -> &'static str {
 
 fn of_machine(reply: &MachineReply) -> &'static str {
     let Ok(answer) = reply else { return "unavailable" };
-    match answer.downcast_ref::<UsersAnswer>() {
-        Some(UsersAnswer::Each(results)) => of(results),
-        Some(UsersAnswer::Deleted(results)) => of(results),
+    match answer.downcast_ref::<UsersReply>() {
+        Some(UsersReply::Each(results)) => of(results),
+        Some(UsersReply::Deleted(results)) => of(results),
         None if matches!(answer.downcast_ref::<AmqpAnswer>(), Some(AmqpAnswer::Refused(_))) => "refused",
         None => "answered",
     }
 }
 
-/// How that ended.
+/// Returns the outcome.
 pub(crate) fn outcome(reply: &Reply) -> &'static str {
     match reply {
         Reply::CreateTopics(results) => of(results),
@@ -148,7 +148,8 @@ mod tests {
     fn credentials_are_told_without_what_they_are() {
         let salt = bytes::Bytes::from_static(b"salty-salt");
         let credential = ScramCredential::of(ScramMechanism::Sha256, b"secret", salt, 4_096).unwrap();
-        let ask = UsersAsk::AlterScram(vec![AlterScram { user: "ann".into(), change: ScramChange::Set(credential) }]);
+        let ask =
+            UsersCommand::AlterScram(vec![AlterScram { user: "ann".into(), change: ScramChange::Set(credential) }]);
         let text = what(&Request::Machine(MachineId::Amqp, Box::new(ask))).unwrap();
         assert_eq!(text, "alter credentials of ann (set SCRAM-SHA-256)");
     }

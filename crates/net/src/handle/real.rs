@@ -43,11 +43,11 @@ impl BrokerHandle for Broker {
 
     fn health(&self) -> Health {
         let refuses_writes = self.is_disk_full().then(|| {
-            "less disk space is free than log.disk_reserve_bytes; make room, or shorten the retention of topics"
+            "less disk space is free than log.disk_reserve_bytes; free disk space, or shorten the retention of topics"
                 .to_owned()
         });
         let disk_alarm = Broker::is_disk_alarm(self).then(|| {
-            "less disk space is free than log.disk_free_limit_bytes, or a journal got no file; make room".to_owned()
+            "less disk space is free than log.disk_free_limit_bytes, or a journal file could not be allocated; free disk space".to_owned()
         });
         Health { refuses_writes, disk_alarm, writers_lost: self.writers_lost(), failures: self.failures() }
     }
@@ -86,7 +86,7 @@ impl Figures {
     }
 }
 
-/// Over all journals.
+/// Returns the stages' histograms, over all journals.
 fn stages(broker: &Broker) -> Vec<Stage> {
     let names = [
         ("journal_queue", "Time in a journal's queue of the first message of a group that has a waiter"),
@@ -102,7 +102,7 @@ fn stages(broker: &Broker) -> Vec<Stage> {
     all.into()
 }
 
-/// Of room on the disk.
+/// Adds the figures of disk space.
 fn disk_figures(broker: &Broker, all: &mut Figures) {
     all.gauge("disk_full", "Whether messages are refused for want of disk space", u64::from(broker.is_disk_full()));
     let alarm = u64::from(broker.is_disk_alarm());
@@ -117,7 +117,7 @@ fn disk_figures(broker: &Broker, all: &mut Figures) {
     all.gauge("publishes_held_bytes", "Bytes of messages to queues that wait for disk space", held);
 }
 
-/// Of publishers that are slowed.
+/// Adds the figures of publisher credit.
 fn credit_figures(broker: &Broker, all: &mut Figures) {
     let (withheld, late) = broker.credit_withheld();
     all.counter(
@@ -132,7 +132,7 @@ fn credit_figures(broker: &Broker, all: &mut Figures) {
     );
 }
 
-/// Of messages that are read, and of the memory that is kept for it.
+/// Adds the figures of reads and their caches.
 fn read_figures(shard: &ShardStatus, all: &mut Figures) {
     let store = &shard.store;
     all.gauge("store_tail_bytes_max", "Bytes that recent messages in memory may grow to", store.tail_bytes_max as u64);
@@ -148,7 +148,7 @@ fn read_figures(shard: &ShardStatus, all: &mut Figures) {
     all.counter("store_read_file_bytes", "Bytes of messages read from files", store.read_file_bytes);
 }
 
-/// Of one journal.
+/// Adds the figures of one journal.
 fn journal_figures(journal: &polylogue_log::journal::Stats, all: &mut Figures) {
     all.counter("journal_bytes", "Bytes written to journals", journal.bytes_written);
     all.counter(

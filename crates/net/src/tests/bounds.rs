@@ -1,4 +1,4 @@
-//! Clients that hold what others need: memory of requests, and of responses.
+//! Clients that hold memory of requests and responses that others need.
 
 use super::toy::{LIST_FACTORS, frame};
 use super::{MIB, Server, Wish, drain, receive, send, until};
@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A list of this body takes more than a connection's share, also while it waits.
+/// A list of this size needs more than a connection's share, also while it waits.
 const LIST_BYTES: usize = 100_000;
-/// How long a test may take that would wait for ever if it failed.
+/// Timeout of tests that would wait forever on failure.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) async fn in_time(test: impl Future<Output = ()>) {
@@ -23,7 +23,7 @@ fn list() -> Vec<u8> {
     [&b"w"[..], &[0; LIST_BYTES - 1]].concat()
 }
 
-/// A list was admitted by its length once.
+/// Regression test: a list was admitted by its length.
 #[tokio::test]
 async fn a_list_takes_a_permit_for_what_it_takes_when_decoded_and_less_while_it_waits() {
     let test = async {
@@ -44,7 +44,7 @@ async fn a_list_takes_a_permit_for_what_it_takes_when_decoded_and_less_while_it_
     in_time(test).await;
 }
 
-/// Long polls held the memory of all others for as long as their clients liked once.
+/// Regression test: long polls held memory that others needed for as long as their clients requested.
 #[tokio::test]
 async fn requests_that_only_wait_give_way_when_others_need_their_memory() {
     let test = async {
@@ -54,7 +54,7 @@ async fn requests_that_only_wait_give_way_when_others_need_their_memory() {
         let mut waiting = Vec::new();
         for count in 1..=14 {
             let mut client = server.connect().await;
-            // Of three users: those of one have a quarter of the memory at the most.
+            // Of three users: those of one have at most a quarter of the memory.
             send(&mut client, format!("u{}", count % 3).as_bytes()).await;
             receive(&mut client).await;
             send(&mut client, &list()).await;
@@ -70,13 +70,13 @@ async fn requests_that_only_wait_give_way_when_others_need_their_memory() {
         until(|| !server.broker.gone.lock().is_empty()).await;
         let asked = server.broker.next();
         asked.from.reply(asked.token, Reply::ProducerId(Ok(ProducerId(3))));
-        assert_eq!(receive(&mut small).await, b"p3", "what holds little is left alone");
+        assert_eq!(receive(&mut small).await, b"p3", "a request with little memory is not affected");
     };
     in_time(test).await;
 }
 
-/// A connection whose last bytes were the beginning of a request kept its large buffer for ever once: a thousand of them held
-/// all the memory for small requests.
+/// Regression test: a connection whose last bytes were the start of a request kept its large buffer forever: a thousand of them held all
+/// the memory for small requests.
 #[tokio::test]
 async fn a_connection_that_falls_silent_keeps_no_buffer() {
     let test = async {
@@ -88,12 +88,12 @@ async fn a_connection_that_falls_silent_keeps_no_buffer() {
         assert_eq!(receive(&mut client).await, echo);
         until(|| server.shared.lanes.load() == (0, 0)).await;
         client.write_all(&frame(b"eagain")[7..]).await.unwrap();
-        assert_eq!(receive(&mut client).await, b"eagain", "what was there is not lost");
+        assert_eq!(receive(&mut client).await, b"eagain", "received bytes are not lost");
     };
     in_time(test).await;
 }
 
-/// An upload kept the buffer it began with as well as its own memory once.
+/// Regression test: an upload kept its first buffer in addition to its own memory.
 #[tokio::test]
 async fn a_slow_upload_holds_no_memory_of_small_requests() {
     let test = async {
@@ -111,7 +111,7 @@ async fn a_slow_upload_holds_no_memory_of_small_requests() {
     in_time(test).await;
 }
 
-/// A read was asked for with all that its client wanted once, whatever others had asked for, and counted for nothing.
+/// Regression test: a read was issued with the client's limit, whatever others had requested, and was not counted.
 #[tokio::test]
 async fn a_read_counts_before_it_is_answered_and_gets_its_share() {
     let test = async {
@@ -142,14 +142,14 @@ async fn a_client_that_has_not_taken_its_share_does_not_read_on() {
         send(&mut client, b"r").await;
         send(&mut client, b"a").await;
         until(|| server.shared.lanes.load().0 > 2 << 10).await;
-        assert_eq!(server.broker.waiting(), 0, "nothing is asked for before the response is taken");
+        assert_eq!(server.broker.waiting(), 0, "no read is issued before the response is received");
         client.read_exact(&mut vec![0; 64 * MIB]).await.unwrap();
         until(|| server.broker.waiting() == 2).await;
     };
     in_time(test).await;
 }
 
-/// A client that takes a byte now and then was never slow once, and what it had sent held memory all that time.
+/// Regression test: a client that received a byte now and then never counted as slow, and its requests held memory all that time.
 #[tokio::test]
 async fn a_slow_reader_gives_way_when_others_need_the_memory_of_its_requests() {
     let test = async {
@@ -169,13 +169,13 @@ async fn a_slow_reader_gives_way_when_others_need_the_memory_of_its_requests() {
     in_time(test).await;
 }
 
-/// A few bytes ask for all topics: what a thousand clients were answered with was made at once, whether they took it or not.
+/// Regression test: a few bytes request all topics: the responses of a thousand clients were built at once, whether they were received or not.
 #[tokio::test]
 async fn long_answers_are_made_only_when_there_is_room() {
     let test = async {
-        // Half of it is for long answers: two of 24 MiB.
+        // Half of it is for long responses: two of 24 MiB.
         let server = Server::start(Wish { output_bytes_max: 128 * MIB, ..Wish::default() }).await;
-        // On a busy machine the first ones gave way before the last ones had asked.
+        // On a busy machine the first ones gave way before the last ones had sent their request.
         server.broker.stop_clock();
         let mut clients = Vec::new();
         for count in 1..=6 {
@@ -189,10 +189,10 @@ async fn long_answers_are_made_only_when_there_is_room() {
         let mut other = server.connect().await;
         send(&mut other, b"e").await;
         assert_eq!(receive(&mut other).await, b"e", "others are answered");
-        // Who takes nothing gives way.
+        // Clients that do not receive give way.
         let taken = clients.split_off(2);
         server.broker.advance_ms(1_000);
-        // Together: room goes to the one that asks first, and the clock stands, so that one which is not read would keep it.
+        // Together: memory goes to the first that polls, and the clock is stopped, so that one that is not read would keep it.
         let read = |mut client: TcpStream| async move { client.read_exact(&mut vec![0; 24 * MIB]).await.map(drop) };
         let reads: Vec<_> = taken.into_iter().map(|client| tokio::spawn(read(client))).collect();
         for read in reads {

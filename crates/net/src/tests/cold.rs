@@ -1,4 +1,4 @@
-//! Responses out of files that lie on the disk.
+//! Responses from files on disk.
 
 use super::{MIB, Server, Wish, frame, pattern, receive, send, until};
 use parking_lot::Mutex;
@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// A file of which only what was fetched can be read; anybody else would wait for the disk.
+/// A file of which only fetched ranges can be read; other reads would block.
 #[derive(Debug)]
 struct OnDisk {
     content: Vec<u8>,
     /// Fetched ranges.
     fetched: Mutex<Vec<Range<u64>>>,
-    /// Nothing can be fetched: a broken disk, or a system that does not say what is in memory.
+    /// Whether nothing can be fetched: a broken disk, or a system that does not report what is cached.
     sulks: bool,
 }
 
@@ -25,7 +25,7 @@ impl OnDisk {
         Arc::new(OnDisk { content, fetched: Mutex::default(), sulks })
     }
 
-    /// How much of it has been fetched. Bytes.
+    /// Returns the number of fetched bytes.
     fn fetched(&self) -> u64 {
         self.fetched.lock().iter().map(|range| range.end - range.start).sum()
     }
@@ -34,7 +34,7 @@ impl OnDisk {
 impl RangeSource for OnDisk {
     fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
         if !self.sulks && !self.is_in_memory(position, into.len() as u32) {
-            return Err(io::Error::other("a thread of the network's waits for the disk"));
+            return Err(io::Error::other("an I/O thread waits for the disk"));
         }
         let from = usize::try_from(position).unwrap();
         into.copy_from_slice(self.content.get(from..from + into.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
@@ -64,7 +64,7 @@ async fn serve(file: &Arc<OnDisk>) -> Server {
     Server::start(Wish { file: Some(range), ..Wish::default() }).await
 }
 
-/// Runs what waits for a reader's thread; how many that was.
+/// Runs the queued reader jobs; returns their number.
 fn run_jobs(server: &Server) -> usize {
     let jobs = std::mem::take(&mut *server.broker.jobs.lock());
     let count = jobs.len();
@@ -91,7 +91,7 @@ async fn a_response_from_the_disk_holds_up_nobody_else() {
     let mut behind = server.connect().await;
     send(&mut behind, b"f").await;
     job_waits(&server).await;
-    assert_eq!(behind.read_u8().await.unwrap(), b'<', "what is in memory goes out before");
+    assert_eq!(behind.read_u8().await.unwrap(), b'<', "data in memory is sent before");
     let mut other = server.connect().await;
     for _ in 0..3 {
         send(&mut other, b"e").await;
@@ -141,12 +141,12 @@ async fn a_peer_that_hangs_up_meanwhile_leaves_nothing_behind() {
     drop(client);
     until(|| server.shared.connections.is_empty()).await;
     assert_eq!(run_jobs(&server), 1);
-    assert_eq!(file.fetched(), 0, "no one is there who wants it");
+    assert_eq!(file.fetched(), 0, "the connection is closed");
     assert!(Arc::strong_count(&file) < held, "neither the response nor the job holds the file");
     assert_eq!(server.shared.output.bytes(), 0);
 }
 
-/// A full queue, a stop or a broken disk must not leave a response waiting: who sends it finds out what there is to find.
+/// A full queue, a stop or a broken disk must not leave a response waiting: the sender finds the error.
 #[tokio::test]
 async fn what_cannot_be_fetched_is_sent_all_the_same() {
     let file = OnDisk::new(pattern(2 * MIB), true);
@@ -173,7 +173,7 @@ async fn what_cannot_be_fetched_is_sent_all_the_same() {
     }
 }
 
-/// The time that the disk takes is not the client's.
+/// The disk's time is not charged to the client.
 #[tokio::test]
 async fn a_slow_disk_is_not_the_clients_fault() {
     let file = OnDisk::new(pattern(MIB / 4), false);
@@ -182,7 +182,7 @@ async fn a_slow_disk_is_not_the_clients_fault() {
     send(&mut client, b"f").await;
     job_waits(&server).await;
     server.broker.advance_ms(2 * super::WRITE_STALL_MS);
-    // Something comes in, so that the connection looks at the clock.
+    // Input arrives, so that the connection reads the clock.
     send(&mut client, b"e").await;
     let mut other = server.connect().await;
     send(&mut other, b"e").await;

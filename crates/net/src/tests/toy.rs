@@ -1,4 +1,4 @@
-//! A protocol made for tests: frames of a length and a body, whose first byte says what is wanted.
+//! A test protocol: frames of a length and a body, whose first byte is the command.
 
 use crate::listener::Accept;
 use crate::protocol::{Frame, NoFrame, Protocol, Room};
@@ -12,18 +12,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The largest frame.
 pub(super) const FRAME_BYTES_MAX: usize = 11 << 20;
-/// A list takes so many times its bytes when it is decoded, and so many while it waits.
+/// Memory of a list when decoded, and while it waits, in multiples of its size.
 pub(super) const LIST_FACTORS: (usize, usize) = (8, 2);
-/// Requests in work.
+/// Requests in progress.
 const SLOTS: usize = 4;
 const MIB: usize = 1 << 20;
 
-/// Makes sessions of the toy protocol.
+/// Creates sessions of the test protocol.
 #[derive(Clone, Debug)]
 pub(super) struct ToyAccept {
-    /// What `f` answers.
+    /// The file returned by `f`.
     pub(super) file: Option<FileRange>,
-    /// How often sessions were asked to rest.
+    /// How often sessions released their buffers.
     pub(super) rests: Arc<AtomicUsize>,
 }
 
@@ -49,14 +49,14 @@ impl Accept for ToyAccept {
 #[derive(Debug)]
 enum Slot {
     Waiting(Token),
-    /// For room for so many bytes.
+    /// For memory for a long response.
     Room(usize),
     /// For a worker thread.
     Worker,
     Done(Vec<Chunk>),
 }
 
-/// One connection.
+/// A session.
 #[derive(Debug)]
 pub(super) struct Toy {
     accept: ToyAccept,
@@ -67,7 +67,7 @@ pub(super) struct Toy {
     closing: Option<&'static str>,
 }
 
-/// A frame with this body.
+/// Encodes a frame with this body.
 pub(super) fn frame(body: &[u8]) -> Vec<u8> {
     let mut out = u32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
     out.extend_from_slice(body);
@@ -83,38 +83,38 @@ impl Toy {
 
     fn on_frame(&mut self, body: Bytes) {
         match body.first() {
-            // echo
+            // Echo.
             Some(b'e') => self.slots.push_back(Slot::Done(vec![Chunk::Bytes(frame(&body).into())])),
-            // log in, and echo
+            // Log in, and echo.
             Some(b'u') => {
                 self.user = Some(String::from_utf8(body.to_vec()).unwrap());
                 self.slots.push_back(Slot::Done(vec![Chunk::Bytes(frame(&body).into())]));
             }
-            // ask the broker
+            // Send a request to the broker.
             Some(b'a') => self.ask(Request::AllocateProducerId),
-            // ask the broker, with a list
+            // The same, with a list.
             Some(b'w') => self.ask(Request::AllocateProducerId),
-            // read from the broker
+            // Read from the broker.
             Some(b'r') => {
                 self.ask(Request::Read(ReadRequest { parts: Vec::new(), bytes_max: u32::MAX, at_least_one: true }))
             }
-            // so many MiB
+            // Answer with so many MiB.
             Some(b'm') => {
                 let count = usize::from(*body.get(1).unwrap());
                 let mib = Bytes::from(vec![b'm'; MIB]);
                 self.slots.push_back(Slot::Done(vec![Chunk::Bytes(mib); count]));
             }
-            // so many MiB, when there is room
+            // The same, when memory is granted.
             Some(b'l') => self.slots.push_back(Slot::Room(usize::from(*body.get(1).unwrap()) * MIB)),
-            // a part of a file, with something in front and behind
+            // A part of a file, with a byte before and after it.
             Some(b'f') => {
                 let file = Chunk::File(self.accept.file.clone().unwrap());
                 let edge = |text: &'static str| Chunk::Bytes(Bytes::from_static(text.as_bytes()));
                 self.slots.push_back(Slot::Done(vec![edge("<"), file, Chunk::Bytes(Bytes::new()), edge(">")]));
             }
-            // the name of a thread that may take its time
+            // The name of the worker thread.
             Some(b'k') => self.slots.push_back(Slot::Worker),
-            // no answer
+            // No response.
             Some(b's') => self.slots.push_back(Slot::Done(Vec::new())),
             _ => self.closing = Some("no such request"),
         }
@@ -210,7 +210,7 @@ impl Protocol for Toy {
 
     fn on_deadline(&mut self, _now: Now) {}
 
-    fn rest(&mut self) {
+    fn release_buffers(&mut self) {
         self.accept.rests.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -235,7 +235,7 @@ impl Protocol for Toy {
         0
     }
 
-    fn payer(&self) -> Option<&str> {
+    fn work_owner(&self) -> Option<&str> {
         None
     }
 

@@ -1,4 +1,4 @@
-//! Requests that wait, and who else has the memory meanwhile.
+//! Waiting requests, and the memory left to others.
 
 use super::bounds::in_time;
 use super::toy::{LIST_FACTORS, frame};
@@ -24,13 +24,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Connections of the attacker, and fetches on each.
+/// Connections of the attacker.
 const ATTACKERS: usize = 20;
 const FETCHES: usize = 16;
 /// Partitions of a fetch: about 4 KB of it.
 const PARTITIONS: i32 = 100;
 
-/// Kafka's sessions before a broker in which nothing ever comes.
+/// Kafka sessions with a broker in which no messages arrive.
 async fn kafka() -> (SocketAddr, Arc<Shared>, Arc<FakeBroker>, watch::Sender<bool>) {
     let broker = FakeBroker::new(|request| match request {
         Request::AllocateProducerId => Some(Reply::ProducerId(Ok(ProducerId(7)))),
@@ -92,8 +92,8 @@ fn long_poll() -> Vec<u8> {
     bytes_of(12, &fetch)
 }
 
-/// Each of them held 64 times its length until it was the oldest of its connection: 320 fetches of 4 KB, 1.3 MB in all, took all the memory for
-/// requests, and no client was answered.
+/// Regression test: each request held 64 times its size until it was the oldest of its connection: 320 fetches of 4 KB, 1.3 MB in all, took all the
+/// memory for requests, and no client was answered.
 #[tokio::test]
 async fn long_polls_of_twenty_connections_leave_the_memory_to_others() {
     let (at, shared, broker, _stop) = kafka().await;
@@ -106,7 +106,7 @@ async fn long_polls_of_twenty_connections_leave_the_memory_to_others() {
     }
     let (used, waiting) = shared.lanes.load();
     assert_eq!(waiting, 0, "requests wait for memory");
-    // What one fetch holds, and a buffer that was read into at once.
+    // The memory of one fetch, and a buffer that was read into at once.
     assert!(used <= ATTACKERS * ((32 << 10) + (64 << 10)), "a connection holds {} bytes", used / ATTACKERS);
     let mut victim = TcpStream::connect(at).await.unwrap();
     let request = InitProducerIdRequest { transactional_id: None, ..InitProducerIdRequest::default() };
@@ -114,7 +114,7 @@ async fn long_polls_of_twenty_connections_leave_the_memory_to_others() {
     assert!(victim.read_u32().await.unwrap() > 0, "others are answered");
 }
 
-/// What one user waited for could take all the memory for requests of everybody.
+/// Regression test: waiting requests of one user could take all the memory for requests.
 #[tokio::test]
 async fn what_a_user_waits_for_takes_a_share_and_no_other_users_memory() {
     in_time(a_user_waits()).await;
@@ -123,7 +123,7 @@ async fn what_a_user_waits_for_takes_a_share_and_no_other_users_memory() {
 async fn a_user_waits() {
     let server = Server::start(Wish { answers: false, ..Wish::default() }).await;
     let held_back = || server.shared.metrics.open("toy").requests_held_back.get();
-    // While it waits, twice its length: 200 KB of the 12 MiB for large requests, of which a user has three.
+    // While it waits, twice its size: 200 KB of the 12 MiB for large requests, of which a user has three.
     let list = [&b"w"[..], &[0; 100_000 - 1]].concat();
     let mut clients = Vec::new();
     while held_back() == 0 {

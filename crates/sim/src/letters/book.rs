@@ -13,7 +13,7 @@
 use super::history::{Death, Letter, read_letter};
 use super::{NAMES, is_grave, next_of};
 use bytes::Bytes;
-use polylogue_api::{DeadFate, DeadMessage, DeadReason, Delivery, Now, PublishMessage, SettleError};
+use polylogue_api::{DeadLetterResult, DeadMessage, DeadReason, Delivery, Now, PublishMessage, SettleError};
 use polylogue_types::PartitionId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -291,14 +291,14 @@ impl Book {
     }
 
     /// Records the mover's report about a message.
-    pub(super) fn answers(&mut self, queue: usize, offset: u64, how: DeadFate, now: u64) -> Result<(), Wrong> {
+    pub(super) fn answers(&mut self, queue: usize, offset: u64, how: DeadLetterResult, now: u64) -> Result<(), Wrong> {
         let moving = self.moving.entry((queue, offset)).or_default();
         match how {
-            DeadFate::Later(_) => moving.later += 1,
-            DeadFate::Moved if moving.arrived == 0 => {
+            DeadLetterResult::Later(_) => moving.later += 1,
+            DeadLetterResult::Moved if moving.arrived == 0 => {
                 return Err(format!("is said to be moved, and that is not confirmed: {moving:?}"));
             }
-            DeadFate::Moved => {
+            DeadLetterResult::Moved => {
                 moving.arrived -= 1;
                 if !self.writer_lost {
                     self.unsure.insert((queue, offset), now);

@@ -6,7 +6,7 @@
 use super::{Messages, Order, Session, message};
 use crate::oracle::Oracle;
 use polylogue_api::{
-    Ack, DeadFate, DeadMessage, DeadOutcome, DeadReason, PublishRequest, Reply, Request, Target, Token,
+    Ack, DeadLetterResult, DeadMessage, DeadOutcome, DeadReason, PublishRequest, Reply, Request, Target, Token,
 };
 use polylogue_broker::Broker;
 use polylogue_types::PartitionId;
@@ -68,7 +68,7 @@ impl Mover {
         for (_, token, reply) in session.replies() {
             let (Some(messages), Reply::Publish(results)) = (open.remove(&token), reply) else { continue };
             for ((DeadMessage { queue, offset, .. }, text), result) in messages.into_iter().zip(results) {
-                let how = if result.is_ok() { DeadFate::Moved } else { DeadFate::Later(5) };
+                let how = if result.is_ok() { DeadLetterResult::Moved } else { DeadLetterResult::Later(5) };
                 outcomes.push(DeadOutcome { queue, offset, how });
                 dead.get_mut(&text).into_iter().for_each(|known| known.confirmed |= result.is_ok());
             }

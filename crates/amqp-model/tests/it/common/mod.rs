@@ -165,11 +165,11 @@ impl Live {
 
     pub(crate) fn settings(&self, name: &str) -> QueueSettings {
         let queue = self.model.queue(HOST, name).unwrap();
-        self.model.world().effective(queue).settings
+        self.model.metadata().effective(queue).settings
     }
 
     pub(crate) fn permit(&mut self, user: &str, patterns: [&str; 3]) {
-        if self.model.world().user(user).is_none() {
+        if self.model.metadata().user(user).is_none() {
             self.run(Command::PutUser(put_user(user))).unwrap();
         }
         let patterns = patterns.map(ByteString::from);
@@ -193,7 +193,7 @@ pub(crate) fn same(a: &Model, b: &Model) -> bool {
         let routes = model.routes();
         (routes.vhosts(), routes.exchanges(), routes.queues(), routes.bindings())
     };
-    a.world() == b.world() && routes(a) == routes(b)
+    a.metadata() == b.metadata() && routes(a) == routes(b)
 }
 
 pub(crate) fn import(json: serde_json::Value) -> Command {
@@ -205,7 +205,7 @@ pub(crate) fn product() -> Product {
 }
 
 pub(crate) fn exported(live: &Live) -> serde_json::Value {
-    export(live.model.world(), live.model.routes(), None, &product())
+    export(live.model.metadata(), live.model.routes(), None, &product())
 }
 
 pub(crate) fn nothing() -> serde_json::Value {

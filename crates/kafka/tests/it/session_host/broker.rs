@@ -7,7 +7,7 @@ use polylogue_api::{
     FoundOffset, MachineId, MetadataLog, OffsetSpec, PartitionSize, PartitionSizes, ReadData, ReadError, ReadRequest,
     Reply, Request as Ask, Token, TopicRef, TrimPartition,
 };
-use polylogue_auth::{AclFilter, UsersAnswer, UsersAsk};
+use polylogue_auth::{AclFilter, UsersCommand, UsersReply};
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::{
     DeleteOffsetsReply, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand,
@@ -112,7 +112,7 @@ impl Broker {
                 Reply::DescribeMetadataLog(Ok(log))
             }
             Ask::Machine(MachineId::Amqp, command) => {
-                Reply::Machine(Ok(Box::new(users_answer(*command.downcast::<UsersAsk>().unwrap()))))
+                Reply::Machine(Ok(Box::new(users_answer(*command.downcast::<UsersCommand>().unwrap()))))
             }
             Ask::Machine(_, command) => {
                 Reply::Machine(Ok(Box::new(group_reply(*command.downcast::<GroupCommand>().unwrap()))))
@@ -208,14 +208,14 @@ fn create_topics(host: &mut Host, create: CreateTopics) -> Reply {
 }
 
 /// Accepts every request.
-fn users_answer(ask: UsersAsk) -> UsersAnswer {
+fn users_answer(ask: UsersCommand) -> UsersReply {
     match ask {
-        UsersAsk::AlterScram(parts) => UsersAnswer::Each(vec![Ok(()); parts.len()]),
-        UsersAsk::AlterQuotas(parts) => UsersAnswer::Each(vec![Ok(()); parts.len()]),
-        UsersAsk::CreateAcls(acls) => UsersAnswer::Each(vec![Ok(()); acls.len()]),
-        UsersAsk::DeleteAcls(filters) => {
+        UsersCommand::AlterScram(parts) => UsersReply::Each(vec![Ok(()); parts.len()]),
+        UsersCommand::AlterQuotas(parts) => UsersReply::Each(vec![Ok(()); parts.len()]),
+        UsersCommand::CreateAcls(acls) => UsersReply::Each(vec![Ok(()); acls.len()]),
+        UsersCommand::DeleteAcls(filters) => {
             let exactly = |filter: &AclFilter| Ok(filter.exactly().map(Arc::new).into_iter().collect());
-            UsersAnswer::Deleted(filters.iter().map(exactly).collect())
+            UsersReply::Deleted(filters.iter().map(exactly).collect())
         }
     }
 }

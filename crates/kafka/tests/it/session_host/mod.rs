@@ -210,8 +210,8 @@ impl Host {
     }
 
     /// Charges thread time. Nanoseconds.
-    pub fn spent(&mut self, ns: u64) {
-        self.call(|session, _, cx| session.spent(ns, cx));
+    pub fn charge_time(&mut self, ns: u64) {
+        self.call(|session, _, cx| session.charge_time(ns, cx));
     }
 
     pub fn deadline_in(&mut self) -> Option<u64> {
