@@ -154,7 +154,7 @@ fn whoever_is_wrong_is_told_so_after_a_while_and_no_more_than_that() {
     assert_eq!(asked.refused("user pencil"), text);
     let mut asked = Asked::new();
     handshake(&mut asked, 1, "SCRAM-SHA-512");
-    let text = "Authentication failed: there are no delegation tokens (SASL mechanism SCRAM-SHA-512)";
+    let text = "Authentication failed: delegation tokens are not supported (SASL mechanism SCRAM-SHA-512)";
     assert_eq!(asked.refused("n,,n=user,r=abc,tokenauth=true"), text);
 }
 

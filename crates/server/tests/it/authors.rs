@@ -59,7 +59,7 @@ fn a_shovel_reads_nothing_that_its_author_may_not() {
             assert!(matches!(set.0, 201 | 204), "{source}: {}", set.1);
             wait("it is refused", || broker.state("s")["state"] == "terminated");
             let reason = broker.state("s")["reason"].to_string();
-            assert!(reason.contains("guest of a broker on this machine"), "{source}: {reason}");
+            assert!(reason.contains("may log in as guest on this machine"), "{source}: {reason}");
             assert_eq!((kept(&broker), broker.count("loot")), (3, 0), "{source}");
             assert_eq!(mallory(&broker, "DELETE", "parameters/shovel/%2F/s", &json!({})).0, 204);
             wait("it is gone", || broker.metric("polylogue_shovels") == 0);
@@ -111,7 +111,7 @@ fn a_link_reads_nothing_that_its_author_may_not() {
     let guest = upstream(&format!("amqp://guest:guest@127.0.0.1:{port}/secret"));
     assert_eq!(mallory(&broker, "PUT", "parameters/federation-upstream/%2F/u", &guest).0, 201);
     wait("it is refused", || {
-        broker.get("federation-links")[0]["error"].to_string().contains("guest of a broker on this machine")
+        broker.get("federation-links")[0]["error"].to_string().contains("may log in as guest on this machine")
     });
     // The same value is an administrator's once one has set it.
     assert_eq!(broker.ask("PUT", "parameters/federation-upstream/%2F/u", Some(&guest)).0, 204);

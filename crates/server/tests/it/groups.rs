@@ -110,7 +110,7 @@ fn every_way_to_name_an_offset() {
     assert_eq!(first(&["--to-earliest"]), (json!(0), Value::Null));
     assert_eq!(first(&["--to-latest"]), (json!(6), Value::Null));
     assert_eq!(first(&["--to-time", "@0"]), (json!(0), Value::Null));
-    let late = "t-0 has no message at or after that time: its end is taken";
+    let late = "t-0 has no message at or after that time: the end of the partition is used";
     assert_eq!(first(&["--to-time", "2999-01-01T00:00:00Z"]), (json!(6), json!(late)));
     // the first message at or after the time of the fourth
     let lines = server.ok(&["consume", "t", "--from", "beginning", "--no-follow", "--json"]);

@@ -197,7 +197,7 @@ fn a_user_without_the_tag_is_no_administrator_and_may_do_what_it_was_allowed() {
     let nothing = by(&server, "admin", "admin", &["acl", "add", "ann", "read"]);
     assert!(nothing.code == Some(2) && nothing.err.contains("name a resource"), "{nothing:?}");
     let unknown = by(&server, "admin", "admin", &["acl", "add", "ann", "fly", "--topic", "t"]);
-    assert!(unknown.code == Some(1) && unknown.err.contains("there is no operation fly"), "{unknown:?}");
+    assert!(unknown.code == Some(1) && unknown.err.contains("unknown operation fly"), "{unknown:?}");
     let refused = by(&server, "ann", "wrong", &["consume", "t"]);
     assert!(refused.code == Some(1) && refused.err.contains("Invalid username or password"), "{}", refused.err);
     let metrics = ask(&server, "/metrics", Some(("admin", "admin"))).1;
@@ -270,7 +270,7 @@ fn quotas_are_managed_by_commands() {
         (&["set", "--produce", "1"][..], 2, "name the clients"),
         (&["set", "--of", "ann"], 1, "at least one limit is required"),
         (&["set", "--of", "ann", "--produce", "0"], 1, "must be greater than 0"),
-        (&["delete", "--of", "bob"], 1, "there is no such quota"),
+        (&["delete", "--of", "bob"], 1, "unknown quota"),
     ] {
         let reported = quota(args);
         assert!(reported.code == Some(code) && reported.err.contains(text), "{args:?}: {reported:?}");

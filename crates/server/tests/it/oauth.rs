@@ -143,7 +143,7 @@ fn a_shovel_that_a_token_has_set_stays_in_its_virtual_host() {
     assert_eq!(put("vhosts/other", &json!({})), 201);
     let shovel = |source: &str| json!({"value": {"src-uri": source, "src-queue": "a", "dest-uri": "amqp:///%2F", "dest-queue": "b"}});
     assert_eq!(put("parameters/shovel/%2F/s", &shovel("amqp:///other")), 201);
-    let why = "without a recorded author it reaches virtual host '/' only, not 'other'";
+    let why = "its author is not recorded: it may access virtual host '/' only, not 'other'";
     crate::common::broker::wait("it is refused", || state()["reason"].to_string().contains(why));
     assert_eq!(put("parameters/shovel/%2F/s", &shovel("amqp:///%2F")), 204);
     crate::common::broker::wait("it runs", || state()["state"] == "running");

@@ -121,7 +121,7 @@ fn queues_from_declaration_to_deletion() {
         (&["queue", "declare", "amq.mine"], 1, "amq.mine has the prefix of names that the broker generates"),
         (&["queue", "declare", "x", "-a", "x-expires=0"], 1, "invalid arg 'x-expires'"),
         (&["queue", "declare", "x", "-a", "novalue"], 2, "expected NAME=VALUE"),
-        (&["queue", "declare", "x", "-t", "quorum", "-a", "x-queue-type=classic"], 1, "are both there"),
+        (&["queue", "declare", "x", "-t", "quorum", "-a", "x-queue-type=classic"], 1, "are both set"),
         (&["queue", "delete", "orders", "--if-empty", "--vhost", "nope"], 1, "there is no virtual host nope"),
         (&["queue", "delete", "a b/c", "--if-empty"], 1, "not supported by quorum queues"),
     ] {
@@ -255,7 +255,7 @@ fn a_queue_is_moved_into_another() {
         (&["queue", "move", "from", "--to", "to", "--to-exchange", "x"], 2, "cannot be used with"),
         (&["queue", "move", "nope", "--to", "to"], 1, "there is no queue nope"),
         (&["queue", "move", "to", "--to", "nope"], 1, "there is no queue nope"),
-        (&["queue", "move", "to", "--to", "to"], 1, "to is the queue that the messages are in"),
+        (&["queue", "move", "to", "--to", "to"], 1, "to is the source queue"),
         (&["queue", "move", "to", "--to-exchange", "nope"], 1, "there is no exchange nope"),
     ] {
         let refused = done(&mut server.command(args));
@@ -301,7 +301,7 @@ fn a_queue_is_moved_to_an_exchange_as_far_as_that_goes() {
     let reported = json(&stay.out);
     assert_eq!(
         (stay.code, &reported["stay"], &reported["why"]),
-        (Some(1), &json!(1), &json!("a queue refuses it: it is full"))
+        (Some(1), &json!(1), &json!("a target queue is full and rejects it"))
     );
     assert_eq!((bodies(&server, "red"), bodies(&server, "small")), (vec!["4".into()], vec!["2".into()]));
 }
@@ -324,7 +324,7 @@ fn what_a_full_queue_refuses_stays_and_is_nowhere_else() {
     for to in [["--to", "full"], ["--to-exchange", "amq.fanout"]] {
         for _ in 0..2 {
             let args = [&["queue", "move", "from"][..], &to].concat();
-            refused(&server, &args, 1, "2 messages stay in queue from: a queue refuses it: it is full");
+            refused(&server, &args, 1, "2 messages stay in queue from: a target queue is full and rejects it");
         }
     }
     // What dies now comes behind whatever died before.
@@ -362,7 +362,7 @@ fn dead_letters_go_back_to_where_they_died() {
         &server,
         &["queue", "redrive", "dead"],
         1,
-        "2 messages stay in queue dead: the queue gone, in which it died, is not there any more",
+        "2 messages stay in queue dead: the queue gone, from which it was dead-lettered, does not exist",
     );
     assert_eq!((bodies(&server, "a"), bodies(&server, "b")), (vec!["a1".into(), "a2".into()], vec!["b1".into()]));
     assert_eq!(bodies(&server, "dead"), ["g1", "alive"]);
