@@ -397,7 +397,7 @@ mod tests {
         };
         assert_eq!(load(KEY), Ok(1));
         assert!(load("{}").unwrap_err().contains("\"keys\" is missing"));
-        assert!(load(&" ".repeat(KEY_SET_BYTES_MAX + 1)).unwrap_err().contains("are allowed"));
+        assert!(load(&" ".repeat(KEY_SET_BYTES_MAX + 1)).unwrap_err().contains("the maximum is"));
         let missing = OAuth::load(config(KeySource::File("/nowhere/keys".into())), &mut Registry::default());
         assert!(missing.unwrap_err().contains("cannot read /nowhere/keys"));
     }

@@ -275,7 +275,7 @@ mod tests {
             assert!(reported.contains(why), "{text}: {reported}");
         }
         let long = "x".repeat(RULES_BYTES_MAX + 1);
-        assert!(PrincipalRules::parse(&long).unwrap_err().contains("4096 are allowed"));
+        assert!(PrincipalRules::parse(&long).unwrap_err().contains("the maximum is 4096"));
     }
 
     /// A pattern that backtracks too much does not match, and grants nothing.
