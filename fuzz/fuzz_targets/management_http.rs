@@ -318,7 +318,7 @@ impl Server {
         let machine = AmqpMachine::new(Limits::default());
         let directory = machine.directory();
         let machine: Box<dyn StateMachine> = Box::new(machine);
-        let broker = Broker::open(env.clone(), config, BTreeMap::from([(MachineId::Amqp, machine)])).expect("it opens");
+        let broker = Broker::open(env.clone(), config, BTreeMap::from([(MachineId::AMQP, machine)])).expect("it opens");
         let broker = Stepped(broker);
         broker.drive();
         let broker: Arc<dyn BrokerHandle> = Arc::new(broker);

@@ -376,7 +376,7 @@ impl Connection {
         let who = ModelCaller { owner: owner(self.id), ..ModelCaller::broker() };
         let gone = AmqpAsk::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
         self.next_token += 1;
-        Some((self.next_token, Request::Machine(MachineId::Amqp, Box::new(gone))))
+        Some((self.next_token, Request::Machine(MachineId::AMQP, Box::new(gone))))
     }
 
     /// Processes requests of the session, and sends publishes to the broker.
@@ -416,7 +416,7 @@ impl Connection {
     }
 
     pub(crate) fn ask_machine(&mut self, ask: AmqpAsk, waits: Waits) {
-        self.ask(Request::Machine(MachineId::Amqp, Box::new(ask)), waits);
+        self.ask(Request::Machine(MachineId::AMQP, Box::new(ask)), waits);
     }
 
     /// Requests a change of the metadata.

@@ -120,7 +120,7 @@ impl IdleQueues {
                 self.stays(id, why, now);
             } else if why == DeletionCause::AutoDelete || !self.schedule(id, now) {
                 let remove = AmqpAsk::Do(ModelCaller::broker(), Box::new(Command::RemoveQueue(id, why)));
-                let token = self.request(Request::Machine(MachineId::Amqp, Box::new(remove)));
+                let token = self.request(Request::Machine(MachineId::AMQP, Box::new(remove)));
                 self.removing.insert(token, (id, why));
             }
         }
@@ -275,12 +275,12 @@ mod tests {
         assert!(counted(&mut idle, 1, at(1_950)).is_none(), "it has a consumer");
         assert_eq!(idle.next_deadline_ms(), Some(2_950));
         idle.on_deadline(at(2_950));
-        assert!(matches!(counted(&mut idle, 0, at(2_950)), Some((_, Request::Machine(MachineId::Amqp, _)))));
+        assert!(matches!(counted(&mut idle, 0, at(2_950)), Some((_, Request::Machine(MachineId::AMQP, _)))));
         // A broker that failed gets the request again.
         idle.on_reply(idle.next_token, Reply::Machine(Err(Unavailable::Busy)), at(2_960));
         assert_eq!(idle.next_deadline_ms(), Some(2_960 + AGAIN_MS));
         idle.on_deadline(at(4_000));
-        assert!(matches!(counted(&mut idle, 0, at(4_000)), Some((_, Request::Machine(MachineId::Amqp, _)))));
+        assert!(matches!(counted(&mut idle, 0, at(4_000)), Some((_, Request::Machine(MachineId::AMQP, _)))));
         world.act(Command::RemoveQueue(id, DeletionCause::Expired));
         idle.on_deadline(at(9_999));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));
@@ -299,7 +299,7 @@ mod tests {
             assert!(idle.poll_request().is_none(), "early");
             idle.on_deadline(at(503 + expires_ms));
             let asked = counted(&mut idle, 0, at(503 + expires_ms));
-            assert!(matches!(asked, Some((_, Request::Machine(MachineId::Amqp, _)))));
+            assert!(matches!(asked, Some((_, Request::Machine(MachineId::AMQP, _)))));
         }
     }
 
@@ -322,7 +322,7 @@ mod tests {
         idle.on_deadline(at(60_000));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (Some(61_000), true));
         idle.on_deadline(at(61_000));
-        assert!(matches!(counted(&mut idle, 0, at(61_000)), Some((_, Request::Machine(MachineId::Amqp, _)))));
+        assert!(matches!(counted(&mut idle, 0, at(61_000)), Some((_, Request::Machine(MachineId::AMQP, _)))));
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         idle.on_deadline(at(100 + CHECKS_MS[0]));
         assert!(counted(&mut idle, 1, at(110)).is_none(), "the broker does not know yet, or there is another consumer");
         idle.on_deadline(at(110 + CHECKS_MS[1]));
-        assert!(matches!(counted(&mut idle, 0, at(170)), Some((_, Request::Machine(MachineId::Amqp, _)))));
+        assert!(matches!(counted(&mut idle, 0, at(170)), Some((_, Request::Machine(MachineId::AMQP, _)))));
         world.act(Command::RemoveQueue(id, DeletionCause::AutoDelete));
         idle.on_reply(idle.next_token, Reply::Machine(Ok(Box::new(()))), at(170));
         assert_eq!((idle.next_deadline_ms(), idle.poll_request().is_none()), (None, true));

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   bytes <──> amqp::Session <── request::{Request, Reply, Event} ──> Connection ── api::{Request, Reply, Event} ──> broker
-//!                                                                       │   └── MachineId::Amqp: AmqpMachine (applied by records)
+//!                                                                       │   └── MachineId::AMQP: AmqpMachine (applied by records)
 //!                                                                       └── routes by Directory, without a request
 //! ```
 //!

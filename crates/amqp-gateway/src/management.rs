@@ -190,20 +190,20 @@ impl Principal {
 #[must_use]
 pub fn managed(command: Command) -> Request {
     let who = Caller::broker();
-    Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::Do(who, Box::new(command))))
+    Request::Machine(MachineId::AMQP, Box::new(AmqpAsk::Do(who, Box::new(command))))
 }
 
 /// The same, with a user of the user store as the recorded author.
 #[must_use]
 pub fn managed_by(author: ByteString, command: Command) -> Request {
     let who = Caller { user: Some(author), ..Caller::broker() };
-    Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::Do(who, Box::new(command))))
+    Request::Machine(MachineId::AMQP, Box::new(AmqpAsk::Do(who, Box::new(command))))
 }
 
 /// Requests a [`View`].
 #[must_use]
 pub fn view() -> Request {
-    Request::Machine(MachineId::Amqp, Box::new(AmqpAsk::View))
+    Request::Machine(MachineId::AMQP, Box::new(AmqpAsk::View))
 }
 
 impl Directory {

@@ -11,15 +11,66 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A machine's id, which also marks its records in the log and never changes.
+/// A machine's id, which also marks its records and chunks on the disk and never changes. A protocol's machine has an id that no other has; those of
+/// the machines of this repository are below.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum MachineId {
-    /// Topics, ids, settings.
-    Meta,
+pub struct MachineId(u8);
+
+impl MachineId {
+    /// Topics, ids, settings, shards.
+    pub const META: MachineId = MachineId(1);
     /// Kafka's group coordinator.
-    KafkaGroups,
+    pub const KAFKA_GROUPS: MachineId = MachineId(2);
     /// RabbitMQ's metadata: virtual hosts, users, queues, exchanges, bindings.
-    Amqp,
+    pub const AMQP: MachineId = MachineId(3);
+    /// The first id of those for which a partition is derived.
+    const FIRST_DERIVED: u8 = 16;
+    /// The partition of machine 0, were there one with a derived partition.
+    const PARTITION_BASE: u64 = 512;
+
+    /// The machine with this number, from 16 on. `None` below: those numbers are taken.
+    #[must_use]
+    pub const fn new(number: u8) -> Option<MachineId> {
+        if number < MachineId::FIRST_DERIVED { None } else { Some(MachineId(number)) }
+    }
+
+    /// The number that marks the machine's chunks in a checkpoint.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The machine of this number in a checkpoint.
+    #[must_use]
+    pub const fn from_number(number: u8) -> MachineId {
+        MachineId(number)
+    }
+
+    /// The partition of the machine's records, in each shard that has any.
+    #[must_use]
+    pub const fn partition(self) -> PartitionId {
+        match self {
+            MachineId::META => PartitionId(1),
+            MachineId::KAFKA_GROUPS => PartitionId(2),
+            MachineId::AMQP => PartitionId(4),
+            MachineId(number) => PartitionId(MachineId::PARTITION_BASE + number as u64),
+        }
+    }
+
+    /// The machine whose records are in this partition.
+    #[must_use]
+    pub fn of_partition(partition: PartitionId) -> Option<MachineId> {
+        let derived = || {
+            let number = u8::try_from(partition.0.checked_sub(MachineId::PARTITION_BASE)?).ok()?;
+            MachineId::new(number)
+        };
+        match partition.0 {
+            1 => Some(MachineId::META),
+            2 => Some(MachineId::KAFKA_GROUPS),
+            4 => Some(MachineId::AMQP),
+            _ => derived(),
+        }
+    }
 }
 
 /// A command, in the machine's own type.
@@ -100,6 +151,32 @@ pub struct Effects {
     pub replies: Vec<(Caller, Box<dyn Any + Send>)>,
 }
 
+/// Makes one reply of the replies to the parts of a command, in the order of the parts.
+pub type Join = Box<dyn FnOnce(Vec<MachineReply>) -> MachineReply + Send>;
+
+/// A command in parts, each with the number of its place.
+pub struct Split {
+    /// At least one.
+    pub parts: Vec<(usize, Command)>,
+    /// Not called for a single part, whose reply is that to the command.
+    pub join: Join,
+}
+
+impl Debug for Split {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Split").field("parts", &self.parts.len()).finish_non_exhaustive()
+    }
+}
+
+/// A machine that lives in slots: each of its keys (a group, a transactional id) hashes to one of 256, and a slot's shard is a record.
+pub trait Slots: Send + Sync + Debug {
+    /// An empty machine of this kind, for one more shard.
+    fn machine(&self) -> Box<dyn StateMachine>;
+
+    /// Splits a command by the places of the keys that it names. There are `places`, at least one; `place` says which one has a key.
+    fn split(&self, command: Command, places: usize, place: &dyn Fn(&[u8]) -> usize) -> Split;
+}
+
 /// A deterministic state machine that the broker hosts. Never run concurrently with itself.
 pub trait StateMachine: Send + Debug {
     /// A command from a session. Must not change applied state.
@@ -175,6 +252,12 @@ pub trait StateMachine: Send + Debug {
     /// # Errors
     /// What is wrong with it.
     fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String>;
+
+    /// How the machine is spread over shards, if it is: each shard has one of its own then, with the keys of that shard's slots. `None`: there is one
+    /// machine, in the metadata's shard.
+    fn slots(&self) -> Option<Arc<dyn Slots>> {
+        None
+    }
 
     /// The concrete machine, for admin listings.
     fn as_any(&self) -> &dyn Any;

@@ -267,7 +267,8 @@ impl Inner {
 
     pub(crate) fn next_tick_ms(&self) -> u64 {
         // Only the writer runs the deadlines of machines.
-        let deadline = self.machines.lock().next_deadline_ms().filter(|_| self.leads()).unwrap_or(u64::MAX);
+        let deadline_of = |shard: &Arc<Shard>| self.hosted(shard, |machines| machines.next_deadline_ms());
+        let deadline = self.hosts().iter().filter_map(deadline_of).min().filter(|_| self.leads()).unwrap_or(u64::MAX);
         let queues = self.next_queue_ms();
         let due = self.due.lock();
         deadline.min(queues).min(due.room_ms).min(due.retention_ms).min(due.producers_ms).min(due.reads_ms)
@@ -342,14 +343,21 @@ impl Inner {
     }
 
     fn run_machine_deadlines(&self) {
-        let Ok(shard) = self.shard_if_open(self.meta_shard) else { return };
-        for _ in 0..DEADLINES_PER_TICK_MAX {
-            let mut outbox = Outbox::new();
-            let context = self.context();
-            let did = self.machines.lock().run_deadlines(&context, &shard, &mut outbox);
-            self.send(outbox);
-            if !did {
-                return;
+        for shard in self.hosts() {
+            for _ in 0..DEADLINES_PER_TICK_MAX {
+                let mut outbox = Outbox::new();
+                let context = self.context();
+                let did = self.hosted(&shard, |machines| machines.run_deadlines(&context, &shard, &mut outbox));
+                if shard.id == self.meta_shard {
+                    let mut machines = self.machines.lock();
+                    machines.change_topics(&context, &shard, &mut outbox);
+                    machines.delete_dead_topics(&context, &shard, &mut outbox);
+                }
+                self.hosted(&shard, |machines| machines.answer_due(Vec::new(), &mut outbox));
+                self.send(outbox);
+                if !did {
+                    break;
+                }
             }
         }
     }
@@ -393,9 +401,14 @@ impl Inner {
             state.queues.take_writer(lease_ms(self.env.clock.now_ms()), self.env.rng.next_u64());
         }
         let context = self.context();
-        let lost = retaken.filter(|_| shard.id == self.meta_shard);
-        let effects = lost.as_ref().map(|_| machines.writer_lost(&context)).unwrap_or_default();
-        if lost.is_some() {
+        let lost = retaken.filter(|_| shard.hosts);
+        let is_meta = shard.id == self.meta_shard;
+        let effects = match &lost {
+            None => Vec::new(),
+            Some(_) if is_meta => machines.writer_lost(&context),
+            Some(_) => shard.slots.lock().writer_lost(&context),
+        };
+        if lost.is_some() && is_meta {
             self.open_queues();
         }
         {
@@ -411,7 +424,10 @@ impl Inner {
         }
         if let Some(outbox) = lost {
             for (id, effects) in effects {
-                machines.carry_out(id, effects, &context, shard, outbox);
+                match is_meta {
+                    true => machines.carry_out(id, effects, &context, shard, outbox),
+                    false => shard.slots.lock().carry_out(id, effects, &context, shard, outbox),
+                };
             }
         }
         self.show_topics_of(shard, &machines);

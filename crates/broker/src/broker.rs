@@ -6,6 +6,7 @@ use crate::backup::Backups;
 use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hosts::Places;
 use crate::machines::{Expects, Machines, Outbox};
 use crate::open::shard_of_class;
 use crate::pending::PendingAppend;
@@ -18,7 +19,7 @@ use crate::sink::{Origin, ReplySink, SessionId};
 use crate::status::Gauges;
 use crate::tuning::Tunables;
 use parking_lot::{Condvar, Mutex, RwLock};
-use polylogue_api::machine::Command;
+use polylogue_api::machine::Slots;
 use polylogue_api::{
     AppendEntry, AppendError, AppendRequest, Catalog, Context, CreateTopics, EpochEnd, EpochEndQuery, FollowRequest,
     MachineId, Now, ReadError, Reply, Request, Token, TopicError, Unavailable, WatchRequest,
@@ -53,7 +54,12 @@ pub(crate) struct Inner {
     pub(crate) shards: RwLock<BTreeMap<ShardId, Arc<Shard>>>,
     /// The shard that each partition is written to.
     pub(crate) routes: RwLock<Map<PartitionId, Arc<Shard>>>,
+    /// The machines of the metadata's shard.
     pub(crate) machines: Mutex<Machines>,
+    /// The machines that live in slots, of which other shards have some too.
+    pub(crate) slotted: BTreeMap<MachineId, Arc<dyn Slots>>,
+    /// Where their slots are.
+    pub(crate) places: RwLock<BTreeMap<MachineId, Arc<Places>>>,
     pub(crate) catalog: Arc<SharedCatalog>,
     pub(crate) readers: Readers,
     pub(crate) gauges: Gauges,
@@ -125,7 +131,7 @@ impl Broker {
             }
             Request::AllocateProducerId => {
                 self.inner.command(
-                    MachineId::Meta,
+                    MachineId::META,
                     origin,
                     Expects::Producer,
                     Box::new(MetaCommand::AllocateProducerId),
@@ -137,19 +143,19 @@ impl Broker {
                     return origin.reply(Reply::CreateTopics(refused));
                 }
                 let expects = Expects::CreatedTopics(command.topics.len());
-                self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::CreateTopics(command)));
+                self.inner.command(MachineId::META, origin, expects, Box::new(MetaCommand::CreateTopics(command)));
             }
             Request::DeleteTopics(command) => {
                 let expects = Expects::DeletedTopics(command.topics.len());
-                self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::DeleteTopics(command)));
+                self.inner.command(MachineId::META, origin, expects, Box::new(MetaCommand::DeleteTopics(command)));
             }
             Request::AlterTopics(command) => {
                 let expects = Expects::AlteredTopics(command.changes.len());
-                self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::AlterTopics(command)));
+                self.inner.command(MachineId::META, origin, expects, Box::new(MetaCommand::AlterTopics(command)));
             }
             Request::AlterSettings(command) => {
                 let expects = Expects::AlteredSettings(command.changes.len());
-                self.inner.command(MachineId::Meta, origin, expects, Box::new(MetaCommand::AlterSettings(command)));
+                self.inner.command(MachineId::META, origin, expects, Box::new(MetaCommand::AlterSettings(command)));
             }
             Request::TrimPartitions(trims) => self.inner.trim(origin, trims),
             Request::DescribePartitions(ids) => {
@@ -190,17 +196,11 @@ impl Broker {
             follows.remove_session(partitions, session.0);
         }
         let mut outbox = Outbox::new();
-        if let Ok(shard) = inner.shard(inner.meta_shard) {
-            let context = inner.context();
-            inner.machines.lock().session_gone(session.0, &context, &shard, &mut outbox);
+        let context = inner.context();
+        for shard in inner.hosts() {
+            inner.hosted(&shard, |machines| machines.session_gone(session.0, &context, &shard, &mut outbox));
         }
         inner.send(outbox);
-    }
-
-    /// Calls `look` with the state of a hosted machine, for admin listings.
-    pub fn with_machine<R>(&self, id: MachineId, look: impl FnOnce(&dyn std::any::Any) -> R) -> Option<R> {
-        let mut machines = self.inner.machines.lock();
-        machines.get_mut(id).map(|machine| look(machine.as_any()))
     }
 }
 
@@ -261,28 +261,6 @@ impl Inner {
     pub(crate) fn deadlines_changed(&self) {
         *self.timer.0.lock() = true;
         self.timer.1.notify_one();
-    }
-
-    fn command(&self, id: MachineId, origin: Origin, expects: Expects, command: Command) {
-        let mut outbox = Outbox::new();
-        if !self.leads() {
-            return origin.reply(crate::machines::unavailable(expects, Unavailable::NotCommitted));
-        }
-        match self.shard(self.meta_shard) {
-            Ok(shard) => {
-                let context = self.context();
-                let mut machines = self.machines.lock();
-                let before = machines.next_deadline_ms();
-                machines.command(id, &context, (origin, expects), command, &shard, &mut outbox);
-                let after = machines.next_deadline_ms();
-                drop(machines);
-                if after != before {
-                    self.deadlines_changed();
-                }
-            }
-            Err(_) => outbox.push((origin, crate::machines::unavailable(expects, Unavailable::Stopping))),
-        }
-        self.send(outbox);
     }
 
     fn append(&self, origin: Origin, request: AppendRequest) {

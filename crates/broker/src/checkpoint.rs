@@ -1,7 +1,7 @@
 //! Contents of a shard's checkpoint: chunks of the applied state of machines and partitions.
 //!
 //! ```text
-//! kind   'm'  id: u8 machine (1 metadata, 2 Kafka groups, 3 RabbitMQ's metadata), the machine's own chunk id
+//! kind   'm'  id: u8 machine (`MachineId::number`: 1 metadata, 2 Kafka groups, 3 RabbitMQ's metadata), the machine's own chunk id
 //!        'p'  id: u64 partition (big endian, so that keys sort by it)
 //!        'q'  id: u64 partition (big endian), the lease engine's own chunk id
 //!        'o'  id: 16 bytes topic, or none for the level of the shard's records
@@ -64,27 +64,10 @@ impl Captured {
     }
 }
 
-fn tag(machine: MachineId) -> u8 {
-    match machine {
-        MachineId::Meta => 1,
-        MachineId::KafkaGroups => 2,
-        MachineId::Amqp => 3,
-    }
-}
-
-fn machine(tag: u8) -> Option<MachineId> {
-    match tag {
-        1 => Some(MachineId::Meta),
-        2 => Some(MachineId::KafkaGroups),
-        3 => Some(MachineId::Amqp),
-        _ => None,
-    }
-}
-
 /// Returns the machine of a chunk, and the chunk's id there; `None` for other chunks.
 pub(crate) fn machine_chunk(key: &ChunkKey) -> Option<(MachineId, Bytes)> {
-    let machine = key.id.first().copied().and_then(machine).filter(|_| key.kind == MACHINE)?;
-    Some((machine, key.id.slice(1..)))
+    let number = key.id.first().copied().filter(|_| key.kind == MACHINE)?;
+    Some((MachineId::from_number(number), key.id.slice(1..)))
 }
 
 /// Returns the key of a chunk of the timers.
@@ -148,22 +131,21 @@ impl Inner {
         Captured { applied: state.applied, changed, all, timers }
     }
 
-    /// Captures the chunks of the machines if they are in this shard.
+    /// Captures the chunks of the machines of a shard.
     pub(crate) fn capture_machines(&self, shard: &Shard, all: bool, changed: &mut Changed) {
-        if shard.id == self.meta_shard {
-            let mut machines = self.machines.lock();
+        self.hosted(shard, |machines| {
             for id in machines.ids() {
                 let Some(hosted) = machines.get_mut(id) else { continue };
                 if all {
                     hosted.change_all_chunks();
                 }
                 for (chunk, bytes) in hosted.take_changed_chunks() {
-                    let mut key = vec![tag(id)];
+                    let mut key = vec![id.number()];
                     key.extend_from_slice(&chunk);
                     changed.push((ChunkKey { kind: MACHINE, id: Bytes::from(key) }, bytes));
                 }
             }
-        }
+        });
     }
 
     /// Writes a captured checkpoint and trims what it covers. Returns `false` if it must wait for a flush.

@@ -5,18 +5,18 @@
 
 use crate::broker::Inner;
 use crate::config::Witness;
-use crate::machines::{Outbox, machine_of};
+use crate::machines::Outbox;
+use crate::open::is_own;
 use crate::openings::{self, Gone};
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
 use crate::queues::lease_ms;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
+use crate::roles::Heads;
 use crate::shard::{Parked, Shard, ShardState};
 use crate::watch::{self, Fired};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use polylogue_api::{
-    AppendError, Caller, Effects, MachineId, MachineReply, PublishError, TopicInfo, TrimError, Unavailable,
-};
+use polylogue_api::{AppendError, Caller, MachineId, MachineReply, PublishError, TopicInfo, TrimError, Unavailable};
 use polylogue_log::frame::LostRange;
 use polylogue_log::journal::{CommitSink, Outcome};
 use polylogue_log::store::ShardStore;
@@ -80,7 +80,7 @@ impl Inner {
                 }
             }
             let mut state = shard.state.lock();
-            let before = state.heads();
+            let before = state.term;
             for frame in frames {
                 let applied = self.apply_frame(shard.id, &shard.store, &mut state, frame, &mut fired);
                 if let Err(broken) = applied {
@@ -93,7 +93,8 @@ impl Inner {
                 // No record is proposed any more that the ends could follow.
                 shard.record_ends(&mut state, gone.partition);
             }
-            let follows = (state.role != Role::Writer).then(|| state.heads() != before);
+            let opened = std::mem::take(&mut state.openings.opened);
+            let follows = (state.role != Role::Writer).then_some(Heads { term: state.term != before, opened });
             (settle(&mut state, outcomes), state.queues.has_work(), follows)
         };
         for Gone { queue, stream, .. } in gone {
@@ -116,13 +117,19 @@ impl Inner {
         }
         watch::deliver(fired);
         // Settlement records of queues, which are in nearly every frame of a busy shard, do not concern the machines.
-        let for_machines =
-            |frame: &Arc<Frame>| frame.entries.iter().any(|e| machine_of(e.envelope.partition).is_some());
-        let concerns_machines = || shard.id == self.meta_shard && frames.iter().any(for_machines);
-        if let Some(heads_changed) = heads {
-            self.follow_writer(shard, frames, concerns_machines(), heads_changed);
+        let for_machines = |frame: &Arc<Frame>| {
+            // Entries of a frame are ordered by partition.
+            let mut own = frame.entries.iter().map(|entry| entry.envelope.partition).take_while(|id| is_own(*id));
+            own.any(|id| MachineId::of_partition(id).is_some())
+        };
+        let concerns_machines = || shard.hosts && frames.iter().any(for_machines);
+        if let Some(heads) = heads {
+            self.follow_writer(shard, frames, concerns_machines(), &heads);
         } else if !due.machine.is_empty() || concerns_machines() {
-            self.apply_machines(shard, frames, due.machine, &mut outbox);
+            match shard.id == self.meta_shard {
+                true => self.apply_machines(shard, frames, due.machine, &mut outbox),
+                false => self.apply_slots(shard, frames, due.machine, &mut outbox),
+            }
         }
         self.machines_applied(shard, frames, &mut outbox);
         for (origin, reply) in outbox {
@@ -188,7 +195,7 @@ impl Inner {
     ) {
         let applied: Result<Vec<_>, String> = {
             let mut machines = self.machines.lock();
-            frames.iter().map(|frame| machines.apply(frame)).collect()
+            frames.iter().map(|frame| machines.apply_with_events(frame)).collect()
         };
         let events: Vec<_> = match applied {
             Ok(events) => events.into_iter().flatten().collect(),
@@ -197,6 +204,10 @@ impl Inner {
                 return;
             }
         };
+        if !self.recovered.load(Ordering::Acquire) {
+            // The start records its shards. What applied state asks for follows when all shards have their terms.
+            return;
+        }
         let settings_changed = events.iter().any(|event| matches!(event, MetaEvent::Settings(..)));
         if settings_changed {
             self.inherit();
@@ -204,34 +215,49 @@ impl Inner {
         // Without the machines' lock: a topic may need a shard of a new durability class.
         let deleted: Vec<_> = events.iter().filter_map(|event| self.topic_event(event)).collect();
         self.configure(&events);
-        let mut machines = self.machines.lock();
-        let context = self.context();
         if settings_changed {
             self.retune();
-            machines.tell(self.config.resolver.machine_commands(), &context, shard, outbox);
+            self.tell_settings(outbox);
         }
-        machines.delete_dead_topics(&context, shard, outbox);
-        machines.change_topics(&context, shard, outbox);
+        let context = self.context();
         if !deleted.is_empty() {
-            for id in machines.ids().into_iter().filter(|id| *id != MachineId::Meta) {
-                let mut effects = Effects::default();
-                if let Some(machine) = machines.get_mut(id) {
-                    machine.on_topics_deleted(&context, &deleted, &mut effects);
-                }
-                machines.carry_out(id, effects, &context, shard, outbox);
+            for of in self.hosts() {
+                self.hosted(&of, |machines| machines.topics_deleted(&deleted, &context, &of, outbox));
             }
         }
+        let mut machines = self.machines.lock();
+        machines.delete_dead_topics(&context, shard, outbox);
+        machines.change_topics(&context, shard, outbox);
         machines.answer_due(due, outbox);
         drop(machines);
         self.deadlines_changed();
     }
 
+    /// Applies the records of the machines whose slots are in a shard.
+    fn apply_slots(
+        &self,
+        shard: &Arc<Shard>,
+        frames: &[Arc<Frame>],
+        due: Vec<(Caller, MachineReply)>,
+        outbox: &mut Outbox,
+    ) {
+        {
+            let mut machines = shard.slots.lock();
+            if let Err(broken) = frames.iter().try_for_each(|frame| machines.apply(frame)) {
+                self.env.fatal.fatal(&broken);
+                return;
+            }
+            machines.answer_due(due, outbox);
+        }
+        self.deadlines_changed();
+    }
+
     /// All machine records in these frames are applied: runs the commands that waited for that.
     fn machines_applied(&self, shard: &Arc<Shard>, frames: &[Arc<Frame>], outbox: &mut Outbox) {
-        let Some(last) = frames.last().filter(|_| shard.id == self.meta_shard) else { return };
+        let Some(last) = frames.last().filter(|_| shard.hosts) else { return };
         shard.machines.applied.store(last.index.0, Ordering::SeqCst);
         if shard.machines.reads.load(Ordering::SeqCst) > 0 {
-            self.machines.lock().run_reads(&self.context(), shard, outbox);
+            self.hosted(shard, |machines| machines.run_reads(&self.context(), shard, outbox));
         }
     }
 
@@ -247,6 +273,8 @@ impl Inner {
                 self.catalog.publish_settings(scope, settings.clone());
                 None
             }
+            // A start records them, before it serves.
+            MetaEvent::Shards => None,
         }
     }
 

@@ -5,11 +5,12 @@
 //!   LOCK           held while a process serves, checks or repairs
 //!   IDENTITY       text, below, in two copies; written once
 //!   RESERVE        room that is given up when the disk has none
-//!   shard-0000/    one directory a journal shard: journal/, segments/, checkpoints, manifest
+//!   shard-0000/    one directory a journal shard: journal/, segments/, checkpoints, manifest. This one has the metadata
+//!   shard-0001/    partitions; as many of these as `log.sync_shards` says
 //!   shard-1000/    the shard of class `async`, from its first topic on
 //! ```
 //!
-//! `IDENTITY` has one `name = value` a line: `version` (of the layout, 1 to 3: a start raises it to 3), `cluster_id` (32 hex digits), `node_id`,
+//! `IDENTITY` has one `name = value` a line: `version` (of the layout, 1 to 4: a start raises it to 4), `cluster_id` (32 hex digits), `node_id`,
 //! `directory_id` (32 hex digits), and last `crc`, the CRC32C of everything before its line in hex. The text is padded with
 //! zeros to 4096 bytes and written twice, so that damage to one sector destroys one copy. Earlier versions wrote it once, without zeros, and read the
 //! first copy. The identity file also marks a directory as complete: a restore writes it last, and a directory without it is not opened, whatever its
@@ -25,7 +26,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The version of the layout that this build reads and writes.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 pub(crate) const IDENTITY: &str = "IDENTITY";
 const IDENTITY_NEW: &str = "IDENTITY.new";
 const LOCK: &str = "LOCK";
@@ -42,7 +43,8 @@ pub struct Identity {
     /// The id of this directory. Every journal file contains it, so that files of another directory are detected. A backup keeps it, because it is an
     /// earlier state of this directory.
     pub directory_id: [u8; 16],
-    /// The layout version. From 2 on each shard records its partitions, from 3 on their settings.
+    /// The layout version. From 2 on each shard records its partitions, from 3 on their settings, from 4 on the
+    /// metadata records the shards and where machines live, and its shard gets no more partitions.
     pub layout: u32,
 }
 

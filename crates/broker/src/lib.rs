@@ -24,6 +24,7 @@ mod config;
 mod datadir;
 mod error;
 mod follow;
+mod hosts;
 mod layers;
 mod machines;
 mod names;

@@ -1,41 +1,27 @@
-//! Hosted state machines: metadata, and those that protocols add.
+//! Hosted state machines of a shard. The metadata's shard has the metadata and the machines that protocols add; of machines that live in slots each
+//! shard with partitions has one.
 //!
-//! A machine proposes records under its own partition of shard 0 and receives them, in order, when they are committed. Its replies are parked with
+//! A machine proposes records under its own partition of its shard and receives them, in order, when they are committed. Its replies are parked with
 //! the records that they depend on.
 
-use crate::open::META_SHARD;
 use crate::shard::{Parked, Shard};
 use crate::sink::Origin;
 use bytes::Bytes;
 use polylogue_api::machine::Command;
 use polylogue_api::{
     AlterError, AlterTopics, Caller, Catalog, Context, DeleteTopics, Effects, MachineId, MachineReply, Reply,
-    StateMachine, TopicError, TopicRef, Unavailable,
+    StateMachine, TopicError, TopicInfo, TopicRef, Unavailable,
 };
 use polylogue_log::journal::Urgency;
 use polylogue_log::{ErrorKind as LogErrorKind, Frame};
-use polylogue_meta::{
-    AMQP_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, MetaCommand, MetaEvent, MetaMachine, MetaReply,
-};
+use polylogue_meta::{MetaCommand, MetaEvent, MetaMachine, MetaReply};
 use polylogue_replicate::ReadLevel;
-use polylogue_types::{Index, Map, PartitionId};
+use polylogue_types::{Index, Map};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-/// The partition of a machine's records. Part of the disk format.
-pub(crate) fn partition_of(machine: MachineId) -> PartitionId {
-    match machine {
-        MachineId::Meta => META_PARTITION,
-        MachineId::KafkaGroups => KAFKA_GROUPS_PARTITION,
-        MachineId::Amqp => AMQP_PARTITION,
-    }
-}
-
-/// Returns the machine whose records are in this partition.
-pub(crate) fn machine_of(partition: PartitionId) -> Option<MachineId> {
-    [MachineId::Meta, MachineId::KafkaGroups, MachineId::Amqp].into_iter().find(|m| partition_of(*m) == partition)
-}
 
 /// Commands that wait until earlier records are applied, at most; more are refused as busy.
 const READS_WAITING_MAX: usize = 65_536;
@@ -59,10 +45,30 @@ pub(crate) struct MachineProgress {
     pub(crate) reads: AtomicUsize,
 }
 
-/// The hosted machines and their callers.
+/// The machine that only the metadata's shard has, or none.
+pub(crate) trait Root: Send + Debug {
+    fn machine(&mut self) -> Option<&mut dyn StateMachine>;
+}
+
+impl Root for MetaMachine {
+    fn machine(&mut self) -> Option<&mut dyn StateMachine> {
+        Some(self)
+    }
+}
+
+/// Of a shard without metadata.
 #[derive(Debug)]
-pub(crate) struct Machines {
-    pub(crate) meta: MetaMachine,
+pub(crate) struct NoMeta;
+
+impl Root for NoMeta {
+    fn machine(&mut self) -> Option<&mut dyn StateMachine> {
+        None
+    }
+}
+
+/// The hosted machines of a shard and their callers.
+#[derive(Debug)]
+pub(crate) struct Machines<R: Root + ?Sized = MetaMachine> {
     pub(crate) others: BTreeMap<MachineId, Box<dyn StateMachine>>,
     callers: Map<u64, (Origin, Expects, MachineId)>,
     /// The same, ordered by session, to find the callers of one session.
@@ -70,26 +76,33 @@ pub(crate) struct Machines {
     next_caller: u64,
     /// Read-only commands, with the index that must be applied before.
     reads: VecDeque<(Index, MachineId, Caller, Command)>,
+    // Last, so that a reference to the whole can leave open which one it is.
+    pub(crate) meta: R,
 }
+
+/// The machines of any shard.
+pub(crate) type Hosted = Machines<dyn Root>;
 
 /// Replies to be sent when no lock is held.
 pub(crate) type Outbox = Vec<(Origin, Reply)>;
 
-impl Machines {
-    pub(crate) fn new(meta: MetaMachine, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Machines {
+impl<R: Root> Machines<R> {
+    pub(crate) fn new(meta: R, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Machines<R> {
         Machines {
-            meta,
             others,
             callers: Map::default(),
             callers_of: BTreeSet::new(),
             next_caller: 0,
             reads: VecDeque::new(),
+            meta,
         }
     }
+}
 
+impl<R: Root + ?Sized> Machines<R> {
     pub(crate) fn get_mut(&mut self, id: MachineId) -> Option<&mut dyn StateMachine> {
         match id {
-            MachineId::Meta => Some(&mut self.meta),
+            MachineId::META => self.meta.machine(),
             other => match self.others.get_mut(&other) {
                 Some(machine) => Some(machine.as_mut()),
                 None => None,
@@ -97,8 +110,35 @@ impl Machines {
         }
     }
 
-    pub(crate) fn ids(&self) -> Vec<MachineId> {
-        std::iter::once(MachineId::Meta).chain(self.others.keys().copied()).collect()
+    pub(crate) fn ids(&mut self) -> Vec<MachineId> {
+        let meta = self.meta.machine().map(|_| MachineId::META);
+        meta.into_iter().chain(self.others.keys().copied()).collect()
+    }
+
+    /// Soft state starts from applied state: replay is over.
+    pub(crate) fn ready(&mut self, context: &Context<'_>) {
+        for id in self.ids() {
+            if let Some(machine) = self.get_mut(id) {
+                machine.on_ready(context);
+            }
+        }
+    }
+
+    /// Notifies the machines, but not the metadata, of deleted topics.
+    pub(crate) fn topics_deleted(
+        &mut self,
+        deleted: &[Arc<TopicInfo>],
+        context: &Context<'_>,
+        shard: &Shard,
+        outbox: &mut Outbox,
+    ) {
+        for id in self.others.keys().copied().collect::<Vec<_>>() {
+            let mut effects = Effects::default();
+            if let Some(machine) = self.get_mut(id) {
+                machine.on_topics_deleted(context, deleted, &mut effects);
+            }
+            self.carry_out(id, effects, context, shard, outbox);
+        }
     }
 
     /// Runs a command.
@@ -161,33 +201,6 @@ impl Machines {
         shard.machines.reads.store(self.reads.len(), Ordering::SeqCst);
     }
 
-    /// Returns commands that delete the topics that machines no longer need.
-    fn take_dead_topics(&mut self) -> Vec<(MachineId, Command)> {
-        let topics: Vec<_> = self.others.values_mut().flat_map(|machine| machine.take_dead_topics()).collect();
-        if topics.is_empty() {
-            return Vec::new();
-        }
-        let delete = DeleteTopics { topics: topics.into_iter().map(TopicRef::Name).collect() };
-        vec![(MachineId::Meta, Box::new(MetaCommand::DeleteTopics(delete)))]
-    }
-
-    /// Returns the command that changes topics as machines request.
-    fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Option<(MachineId, Command)> {
-        let machines = self.others.values_mut();
-        let changes: Vec<_> = machines.flat_map(|machine| machine.take_topic_changes(catalog)).collect();
-        let alter = AlterTopics { changes, validate_only: false };
-        (!alter.changes.is_empty()).then(|| (MachineId::Meta, Box::new(MetaCommand::AlterTopics(alter)) as Command))
-    }
-
-    /// Changes topics as machines request, by their applied state.
-    pub(crate) fn change_topics(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
-        let Some((id, command)) = self.take_topic_changes(context.catalog) else { return };
-        let effects = self.handled(id, command, context);
-        if !self.carry_out(id, effects, context, shard, outbox) {
-            self.topics_refused(context);
-        }
-    }
-
     /// Sends the replies of committed records, and the replies that machines held back until the effects are in place.
     pub(crate) fn answer_due(&mut self, due: Vec<(Caller, MachineReply)>, outbox: &mut Outbox) {
         let mut committed: BTreeMap<MachineId, Vec<_>> = self.ids().into_iter().map(|id| (id, Vec::new())).collect();
@@ -202,19 +215,6 @@ impl Machines {
             let leaving = self.get_mut(id).map(|machine| machine.due_replies(replies)).unwrap_or_default();
             leaving.into_iter().for_each(|(caller, reply)| self.answer(caller, Ok(reply), outbox));
         }
-    }
-
-    /// Deletes the topics that machines no longer need.
-    pub(crate) fn delete_dead_topics(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
-        let dead = self.take_dead_topics();
-        if !self.tell(dead, context, shard, outbox) {
-            self.topics_refused(context);
-        }
-    }
-
-    /// Notifies the machines that their topic changes were refused.
-    fn topics_refused(&mut self, context: &Context<'_>) {
-        self.others.values_mut().for_each(|machine| machine.on_topics_refused(context));
     }
 
     /// Calls machines with commands whose replies have no waiter. Returns whether the log accepted all of their proposals.
@@ -268,7 +268,7 @@ impl Machines {
         }
         let refused = {
             let mut state = shard.state.lock();
-            match shard.propose_records(&mut state, partition_of(id), records.iter().cloned(), Urgency::Urgent) {
+            match shard.propose_records(&mut state, id.partition(), records.iter().cloned(), Urgency::Urgent) {
                 Ok(ticket) => {
                     if !replies.is_empty() {
                         Shard::park(&mut state, ticket, Parked::Machine(replies));
@@ -316,18 +316,18 @@ impl Machines {
         }
     }
 
-    /// Applies the machines' records of a committed frame. Returns the topic events. Errors: the record that cannot be decoded.
-    pub(crate) fn apply(&mut self, frame: &Frame) -> Result<Vec<MetaEvent>, String> {
+    /// Applies the machines' records of a committed frame. Errors: the record that cannot be decoded.
+    pub(crate) fn apply(&mut self, frame: &Frame) -> Result<(), String> {
         for entry in &frame.entries {
-            let Some(id) = machine_of(entry.envelope.partition) else { continue };
+            let Some(id) = MachineId::of_partition(entry.envelope.partition) else { continue };
             let record: Bytes = frame.native(entry);
             if let Some(machine) = self.get_mut(id) {
                 machine
                     .apply(&record, frame.time_ms)
-                    .map_err(|why| format!("index {} of shard {META_SHARD}: {why}", frame.index))?;
+                    .map_err(|why| format!("index {} of shard {}: {why}", frame.index, frame.shard))?;
             }
         }
-        Ok(self.meta.take_events())
+        Ok(())
     }
 
     /// Calls each machine whose deadline has passed once. A machine may leave some of its due work for the next call, so that a refusal affects a
@@ -345,9 +345,6 @@ impl Machines {
             did = true;
             self.carry_out(id, effects, context, shard, outbox);
         }
-        self.change_topics(context, shard, outbox);
-        self.delete_dead_topics(context, shard, outbox);
-        self.answer_due(Vec::new(), outbox);
         did
     }
 
@@ -370,6 +367,54 @@ impl Machines {
     }
 }
 
+impl Machines {
+    /// Returns commands that delete the topics that machines no longer need.
+    fn take_dead_topics(&mut self) -> Vec<(MachineId, Command)> {
+        let topics: Vec<_> = self.others.values_mut().flat_map(|machine| machine.take_dead_topics()).collect();
+        if topics.is_empty() {
+            return Vec::new();
+        }
+        let delete = DeleteTopics { topics: topics.into_iter().map(TopicRef::Name).collect() };
+        vec![(MachineId::META, Box::new(MetaCommand::DeleteTopics(delete)))]
+    }
+
+    /// Returns the command that changes topics as machines request.
+    fn take_topic_changes(&mut self, catalog: &dyn Catalog) -> Option<(MachineId, Command)> {
+        let machines = self.others.values_mut();
+        let changes: Vec<_> = machines.flat_map(|machine| machine.take_topic_changes(catalog)).collect();
+        let alter = AlterTopics { changes, validate_only: false };
+        (!alter.changes.is_empty()).then(|| (MachineId::META, Box::new(MetaCommand::AlterTopics(alter)) as Command))
+    }
+
+    /// Changes topics as machines request, by their applied state.
+    pub(crate) fn change_topics(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+        let Some((id, command)) = self.take_topic_changes(context.catalog) else { return };
+        let effects = self.handled(id, command, context);
+        if !self.carry_out(id, effects, context, shard, outbox) {
+            self.topics_refused(context);
+        }
+    }
+
+    /// Deletes the topics that machines no longer need.
+    pub(crate) fn delete_dead_topics(&mut self, context: &Context<'_>, shard: &Shard, outbox: &mut Outbox) {
+        let dead = self.take_dead_topics();
+        if !self.tell(dead, context, shard, outbox) {
+            self.topics_refused(context);
+        }
+    }
+
+    /// Notifies the machines that their topic changes were refused.
+    fn topics_refused(&mut self, context: &Context<'_>) {
+        self.others.values_mut().for_each(|machine| machine.on_topics_refused(context));
+    }
+
+    /// Applies the machines' records of a committed frame. Returns the topic events. Errors: the record that cannot be decoded.
+    pub(crate) fn apply_with_events(&mut self, frame: &Frame) -> Result<Vec<MetaEvent>, String> {
+        self.apply(frame)?;
+        Ok(self.meta.take_events())
+    }
+}
+
 /// Returns the index that must be applied before a new read-only command may run.
 fn barrier(shard: &Shard) -> Result<Option<Index>, Unavailable> {
     shard.log.barrier(ReadLevel::Quorum).map_err(|e| match e.kind {
@@ -388,7 +433,7 @@ fn convert(expects: Expects, reply: Box<dyn Any + Send>) -> Reply {
         Ok(MetaReply::AlteredTopics(results)) => Reply::AlterTopics(results),
         Ok(MetaReply::AlteredSettings(results)) => Reply::AlterSettings(results),
         Ok(MetaReply::Producer(id)) => Reply::ProducerId(Ok(id)),
-        Err(_) => unavailable(expects, Unavailable::Unknown),
+        Ok(MetaReply::Defined) | Err(_) => unavailable(expects, Unavailable::Unknown),
     }
 }
 

@@ -2,12 +2,11 @@
 
 use crate::checkpoint::machine_chunk;
 use crate::datadir::shard_dir;
-use crate::open::META_SHARD;
 use polylogue_api::{IdentityResolver, MachineId, StateMachine};
 use polylogue_env::Env;
 use polylogue_log::check;
 use polylogue_log::checkpoint::read_checkpoint;
-use polylogue_meta::{META_PARTITION, MetaMachine, MetaSettings};
+use polylogue_meta::{META_SHARD, MetaMachine, MetaSettings};
 use polylogue_types::{NodeId, PartitionId};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +26,7 @@ pub fn partition_names(env: &Env, data_dir: &Path) -> BTreeMap<PartitionId, (Str
         resolver: Arc::new(IdentityResolver),
     });
     let checkpoint = read_checkpoint(env, &dir, &mut |key, bytes| {
-        if let Some((MachineId::Meta, id)) = machine_chunk(&key) {
+        if let Some((MachineId::META, id)) = machine_chunk(&key) {
             drop(meta.load_chunk(&id, bytes));
         }
         Ok(())
@@ -35,7 +34,7 @@ pub fn partition_names(env: &Env, data_dir: &Path) -> BTreeMap<PartitionId, (Str
     let applied = checkpoint.ok().flatten();
     // `check` has reported unreadable data already, and the names are for its report.
     drop(check::frames(env, &dir, &mut |frame| {
-        for entry in frame.entries.iter().filter(|e| e.envelope.partition == META_PARTITION) {
+        for entry in frame.entries.iter().filter(|e| e.envelope.partition == MachineId::META.partition()) {
             if Some(frame.index) > applied {
                 drop(meta.apply(&frame.native(entry), frame.time_ms));
             }

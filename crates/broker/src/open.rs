@@ -15,7 +15,7 @@ use crate::commit::ShardSink;
 use crate::config::BrokerConfig;
 use crate::datadir::DataDir;
 use crate::error::{Error, ErrorKind, Result};
-use crate::machines::{Machines, Outbox};
+use crate::machines::{Hosted, Machines, NoMeta, Outbox};
 use crate::openings;
 use crate::partition::Partition;
 use crate::queues::Queues;
@@ -31,10 +31,7 @@ use polylogue_log::Frame;
 use polylogue_log::checkpoint::CheckpointStore;
 use polylogue_log::journal::{self, Journal, StartOfLife};
 use polylogue_log::store::{ShardStore, StoreConfig};
-use polylogue_meta::{
-    AMQP_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, MetaEvent, MetaMachine, MetaSettings, SharedCatalog,
-    TopicMeta,
-};
+use polylogue_meta::{META_SHARD, MetaEvent, MetaMachine, MetaSettings, SharedCatalog, TopicMeta};
 use polylogue_replicate::ShardLog;
 use polylogue_replicate::local::LocalLog;
 use polylogue_replicate::memory::MemoryLog;
@@ -44,12 +41,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// The shard of class `async`. Part of the disk format, as are all shard ids.
-const ASYNC_SHARD: ShardId = ShardId(1000);
+/// The shard of class `async`. Part of the disk format, as are all shard ids. Shards of class `sync` have lower ids.
+pub(crate) const ASYNC_SHARD: ShardId = ShardId(1000);
 /// The shard of class `memory`.
 pub(crate) const MEMORY_SHARD: ShardId = ShardId(2000);
-/// The shard that holds the machines' records.
-pub(crate) const META_SHARD: ShardId = ShardId(0);
 
 /// Returns the shard of a class that has a single shard, opened when a topic needs it.
 pub(crate) fn shard_of_class(class: Durability) -> Option<ShardId> {
@@ -66,25 +61,26 @@ impl Broker {
     /// # Errors
     /// One line that states the fault and the remedy; the directory is unchanged if it is locked, incompatible or damaged.
     pub fn open(env: Env, config: BrokerConfig, others: BTreeMap<MachineId, Box<dyn StateMachine>>) -> Result<Broker> {
-        let (inner, sync_shards) = Inner::unopened(env, config, others)?;
-        inner.recover(&sync_shards)?;
+        let inner = Inner::unopened(env, config, others)?;
+        inner.recover()?;
         Ok(Broker { inner })
     }
 }
 
 impl Inner {
-    /// Returns a broker that holds its directory and has read none of it, and the shards of class `sync`.
+    /// Returns a broker that holds its directory and has read none of it.
     pub(crate) fn unopened(
         env: Env,
         config: BrokerConfig,
         others: BTreeMap<MachineId, Box<dyn StateMachine>>,
-    ) -> Result<(Arc<Inner>, Vec<ShardId>)> {
+    ) -> Result<Arc<Inner>> {
         config.store.check().map_err(Error::from)?;
         let data = DataDir::open(&env, &config.data_dir, config.node)?;
         let reserve = Reserve::open(&env, &config.data_dir, config.disk_reserve_bytes);
-        let sync_shards: Vec<_> = (0..config.sync_shards.max(1)).map(ShardId).collect();
+        let slotted = others.iter().filter_map(|(id, machine)| Some((*id, machine.slots()?))).collect();
         let settings = MetaSettings {
-            sync_shards: sync_shards.clone(),
+            // They are recorded before any partition is placed.
+            sync_shards: Vec::new(),
             async_shard: ASYNC_SHARD,
             memory_shard: MEMORY_SHARD,
             partitions_max: config.partitions_max,
@@ -103,6 +99,8 @@ impl Inner {
             shards: RwLock::default(),
             routes: RwLock::new(Map::default()),
             machines: Mutex::new(Machines::new(MetaMachine::new(settings), others)),
+            slotted,
+            places: RwLock::default(),
             catalog: Arc::new(SharedCatalog::new(cluster, config.resolver.clone())),
             readers: Default::default(),
             gauges: Gauges::default(),
@@ -130,14 +128,12 @@ impl Inner {
             config,
             data,
         });
-        Ok((inner, sync_shards))
+        Ok(inner)
     }
 
-    pub(crate) fn recover(self: &Arc<Inner>, sync_shards: &[ShardId]) -> Result<()> {
-        for id in sync_shards {
-            self.open_shard(*id)?;
-        }
-        // Shards of other classes exist only after a topic needed them.
+    pub(crate) fn recover(self: &Arc<Inner>) -> Result<()> {
+        // The metadata says which others there are.
+        self.open_shard(META_SHARD)?;
         self.open_wanted()?;
         if self.leads() {
             return self.lead();
@@ -146,19 +142,20 @@ impl Inner {
         self.data.raise_layout(&self.env)?;
         let mut machines = self.machines.lock();
         machines.meta.take_events();
+        self.show_places(&machines.meta);
         self.all_shards().iter().for_each(|shard| self.show_topics_of(shard, &machines));
         Ok(())
     }
 
     /// Becomes the writer of shards whose logs are replayed and whose terms are acquired.
     pub(crate) fn lead(self: &Arc<Inner>) -> Result<()> {
+        self.define_shards()?;
+        let hosts = self.hosts();
+        let slots = hosts.iter().filter(|shard| shard.id != META_SHARD);
         let mut machines = self.machines.lock();
         let context = self.context();
-        for id in machines.ids() {
-            if let Some(machine) = machines.get_mut(id) {
-                machine.on_ready(&context);
-            }
-        }
+        machines.ready(&context);
+        slots.for_each(|shard| shard.slots.lock().ready(&context));
         // The effective state is known only now that all records are applied.
         machines.meta.take_events();
         for (scope, settings) in machines.meta.documents() {
@@ -170,8 +167,11 @@ impl Inner {
         for shard in self.all_shards() {
             self.reconcile(&shard, &machines.meta)?;
         }
-        let meta = self.shard(self.meta_shard)?;
-        meta.machines.applied.fetch_max(meta.state.lock().applied.0, std::sync::atomic::Ordering::SeqCst);
+        for shard in &hosts {
+            let applied = shard.state.lock().applied.0;
+            shard.machines.applied.fetch_max(applied, std::sync::atomic::Ordering::SeqCst);
+        }
+        self.show_places(&machines.meta);
         self.recovered.store(true, std::sync::atomic::Ordering::Release);
         let topics: Vec<_> = machines.meta.topics().cloned().collect();
         for topic in &topics {
@@ -179,10 +179,9 @@ impl Inner {
             self.catalog.publish(topic, &|shard| self.term_of(shard));
         }
         self.retune();
-        let mut outbox = Outbox::new();
-        let shard = self.shard(self.meta_shard)?;
-        machines.tell(self.config.resolver.machine_commands(), &context, &shard, &mut outbox);
         drop(machines);
+        let mut outbox = Outbox::new();
+        self.tell_settings(&mut outbox);
         self.send(outbox);
         Ok(())
     }
@@ -224,7 +223,7 @@ impl Inner {
         let term = self.term_of(self.meta_shard);
         let log = MemoryLog::new(env, MEMORY_SHARD, self.data.identity.node, term, sink.clone());
         let mut state = ShardState { queues: Queues::ruled(self.config.queue_rules), ..ShardState::default() };
-        add_own_partitions(&mut state, false);
+        add_own_partitions(&mut state, &[]);
         for topic in self.machines.lock().meta.topics() {
             add_partitions(MEMORY_SHARD, &mut state, topic, Term(term.0 + 1));
         }
@@ -248,6 +247,8 @@ impl Inner {
             journal: None,
             state: Mutex::new(state),
             machines: Default::default(),
+            slots: Mutex::new(self.slot_machines(MEMORY_SHARD)),
+            hosts: false,
             queue_deadline_ms: AtomicU64::new(u64::MAX),
             applying: Mutex::new(()),
         }))
@@ -260,13 +261,15 @@ impl Inner {
         let (store, opened) = ShardStore::open(self.env.clone(), &dir, self.config.store)?;
         self.gauges.segments_lost(id, opened.lost);
         let mut state = ShardState { queues: Queues::ruled(self.config.queue_rules), ..ShardState::default() };
-        add_own_partitions(&mut state, id == META_SHARD);
+        let mut slots = self.slot_machines(id);
+        let hosted = if id == META_SHARD { self.machines.lock().ids() } else { slots.ids() };
+        add_own_partitions(&mut state, &hosted);
         let checkpoints = store.checkpoints()?;
-        self.load_checkpoint(id, &checkpoints, &mut state)?;
+        self.load_checkpoint(id, &checkpoints, &mut state, &mut slots)?;
         let from = store.journal_from();
         let applied = checkpoints.applied();
         let shard_config = journal::Config { covered: applied, ..self.journal_config(id, class, dir) };
-        let mut replay = |frame: Frame| self.replay(id, &store, &mut state, Arc::new(frame), applied);
+        let mut replay = |frame: Frame| self.replay(id, &store, &mut state, &mut slots, Arc::new(frame), applied);
         let journal = Arc::new(Journal::open(&self.env, shard_config, from, &mut replay)?);
         journal.attach(sink.clone());
         for passed in &journal.recovery().passed {
@@ -292,6 +295,8 @@ impl Inner {
             journal: Some(journal),
             state: Mutex::new(state),
             machines: Default::default(),
+            slots: Mutex::new(slots),
+            hosts: !hosted.is_empty(),
             queue_deadline_ms: AtomicU64::new(u64::MAX),
             applying: Mutex::new(()),
         }))
@@ -334,6 +339,7 @@ impl Inner {
         id: ShardId,
         store: &ShardStore,
         state: &mut ShardState,
+        slots: &mut Machines<NoMeta>,
         frame: Arc<Frame>,
         applied: Option<Index>,
     ) -> polylogue_log::Result<()> {
@@ -345,25 +351,34 @@ impl Inner {
         let mut fired = crate::watch::Fired::new();
         self.apply_frame(id, store, state, &frame, &mut fired).map_err(broken)?;
         state.openings.gone.clear();
+        state.openings.opened.clear();
         if id == META_SHARD {
-            let events = self.machines.lock().apply(&frame).map_err(broken)?;
+            let events = self.machines.lock().apply_with_events(&frame).map_err(broken)?;
             // From level 1 on the shard's own records define its partitions.
             if state.openings.level == 0 {
                 events.iter().for_each(|event| apply_topic(id, store, state, event));
             }
+            return Ok(());
         }
-        Ok(())
+        slots.apply(&frame).map_err(broken)
     }
 
-    fn load_checkpoint(&self, id: ShardId, checkpoints: &CheckpointStore, state: &mut ShardState) -> Result<()> {
+    fn load_checkpoint(
+        &self,
+        id: ShardId,
+        checkpoints: &CheckpointStore,
+        state: &mut ShardState,
+        slots: &mut Machines<NoMeta>,
+    ) -> Result<()> {
         let chunks = checkpoint::load(checkpoints)?;
         let mut machines = self.machines.lock();
         let damaged = |what: &str, why: String| {
             Error::new(ErrorKind::Damaged, format!("checkpoint of shard {id}: {what}: {why}"))
         };
+        let hosted: &mut Hosted = if id == META_SHARD { &mut *machines } else { slots };
         for chunk in &chunks {
             if let Chunk::Machine { machine, id: chunk_id, bytes } = chunk
-                && let Some(hosted) = machines.get_mut(*machine)
+                && let Some(hosted) = hosted.get_mut(*machine)
             {
                 hosted.load_chunk(chunk_id, bytes.clone()).map_err(|why| damaged("state of a machine", why))?;
             }
@@ -380,6 +395,12 @@ impl Inner {
             }
         }
         for chunk in &chunks {
+            // A machine that this start does not host may have records here.
+            if let Chunk::Partition { partition, .. } = chunk
+                && MachineId::of_partition(*partition).is_some()
+            {
+                state.partitions.entry(*partition).or_insert_with(|| own_partition(*partition));
+            }
             if let Chunk::Partition { partition, bytes } = chunk
                 && let Some(known) = state.partitions.get_mut(partition)
             {
@@ -405,12 +426,15 @@ impl Inner {
 }
 
 /// The partitions of machines and of the broker itself.
-fn add_own_partitions(state: &mut ShardState, meta: bool) {
-    let machines = if meta { &[META_PARTITION, KAFKA_GROUPS_PARTITION, AMQP_PARTITION][..] } else { &[] };
-    for id in machines.iter().chain([&BROKER_PARTITION]) {
-        let own = Partition { opened: true, ..Partition::new(*id, Arc::default(), 0, Default::default()) };
-        state.partitions.insert(*id, own);
+fn add_own_partitions(state: &mut ShardState, machines: &[MachineId]) {
+    for id in machines.iter().map(|id| id.partition()).chain([BROKER_PARTITION]) {
+        state.partitions.insert(id, own_partition(id));
     }
+}
+
+/// A partition of a machine or of the broker, without records.
+pub(crate) fn own_partition(id: PartitionId) -> Partition {
+    Partition { opened: true, ..Partition::new(id, Arc::default(), 0, Default::default()) }
 }
 
 /// Adds a topic's partitions to a shard, without entries. `term` is the shard's.
@@ -428,7 +452,7 @@ fn apply_topic(shard: ShardId, store: &ShardStore, state: &mut ShardState, event
     match event {
         MetaEvent::Created(topic) | MetaEvent::Changed(topic) => add_partitions(shard, state, topic, Term(0)),
         // Effective settings are resolved after the replay.
-        MetaEvent::Settings(..) => {}
+        MetaEvent::Settings(..) | MetaEvent::Shards => {}
         MetaEvent::Deleted(topic) => {
             for (id, _) in topic.placement().filter(|(_, in_shard)| *in_shard == shard) {
                 state.partitions.remove(&id);

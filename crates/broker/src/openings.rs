@@ -17,17 +17,18 @@
 use crate::broker::Inner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layers::{self, Layers, decode_inherited, encode_inherited};
-use crate::open::{MEMORY_SHARD, is_own};
+use crate::open::{MEMORY_SHARD, is_own, own_partition};
 use crate::partition::{Change, Partition};
 use crate::queues::{QueueHost, StreamHost, lease_ms};
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use crate::watch::Fired;
 use bytes::Bytes;
-use polylogue_api::{TopicConfig, Unavailable};
+use polylogue_api::{MachineId, TopicConfig, Unavailable};
 use polylogue_log::Frame;
 use polylogue_log::store::ShardStore;
 use polylogue_meta::{FIRST_CLIENT_PARTITION, MetaMachine, TopicMeta, decode_topic_config, encode_topic_config};
+use polylogue_replicate::Role;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{Map, Offset, Ordinal, PartitionId, Set, TopicId};
 use std::collections::BTreeMap;
@@ -115,6 +116,8 @@ pub(crate) struct Openings {
     pub(crate) topics: Map<TopicId, OpenTopic>,
     /// Topics that have changed since the last checkpoint.
     pub(crate) changed: Set<TopicId>,
+    /// Topics with partitions that a follower has opened, and that the applying thread has not shown yet.
+    pub(crate) opened: Vec<TopicId>,
     pub(crate) gone: Vec<Gone>,
 }
 
@@ -234,7 +237,7 @@ pub(crate) fn open_first(state: &mut ShardState, frame: &Frame, loses: bool) -> 
 
 fn open(state: &mut ShardState, opened: Opened) {
     let Opened { topic, places, layer } = opened;
-    let ShardState { openings, partitions, queues, .. } = state;
+    let ShardState { openings, partitions, queues, role, .. } = state;
     let is_newest = openings.layers.arrived(topic);
     let begin = || OpenTopic { layer: layer.clone(), partitions: Vec::new() };
     let open = openings.topics.entry(topic).or_insert_with(begin);
@@ -259,6 +262,9 @@ fn open(state: &mut ShardState, opened: Opened) {
         }
     }
     openings.changed.insert(topic);
+    if *role != Role::Writer {
+        openings.opened.push(topic);
+    }
 }
 
 /// Checks that an entry's partition is open, and opens it if damage may have destroyed its opening. Returns whether the entry is to be applied:
@@ -271,6 +277,11 @@ pub(crate) fn is_open(
 ) -> std::result::Result<bool, String> {
     match state.partitions.get(&id) {
         Some(partition) if partition.opened || state.openings.level == 0 => Ok(true),
+        // The partition of a machine begins with its first record.
+        None if MachineId::of_partition(id).is_some() => {
+            state.partitions.insert(id, own_partition(id));
+            Ok(true)
+        }
         None if state.openings.level == 0 => {
             store.drop_partition(id);
             Ok(false)

@@ -16,13 +16,13 @@ use crate::config::BrokerConfig;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machines::Machines;
 use crate::open::MEMORY_SHARD;
-use crate::shard::{Shard, ShardState};
+use crate::shard::Shard;
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_env::Env;
 use polylogue_log::Frame;
-use polylogue_meta::MetaEvent;
+use polylogue_meta::{MetaEvent, TopicMeta};
 use polylogue_replicate::{LogView, Role};
-use polylogue_types::{Index, ShardId, Term};
+use polylogue_types::{Index, ShardId, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,9 +37,9 @@ impl Broker {
         config: BrokerConfig,
         others: BTreeMap<MachineId, Box<dyn StateMachine>>,
     ) -> Result<Broker> {
-        let (inner, sync_shards) = Inner::unopened(env, config, others)?;
+        let inner = Inner::unopened(env, config, others)?;
         inner.leads.store(false, Ordering::Release);
-        inner.recover(&sync_shards)?;
+        inner.recover()?;
         Ok(Broker { inner })
     }
 
@@ -103,11 +103,13 @@ impl Broker {
     }
 }
 
-impl ShardState {
-    /// Returns what the catalog shows of the shard: its term, and its number of partitions.
-    pub(crate) fn heads(&self) -> (Term, usize) {
-        (self.term, self.partitions.len())
-    }
+/// What has changed of a follower's shard that the catalog shows.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    /// It has a new term.
+    pub(crate) term: bool,
+    /// Topics of which partitions were opened.
+    pub(crate) opened: Vec<TopicId>,
 }
 
 impl Inner {
@@ -116,30 +118,38 @@ impl Inner {
         self.leads.load(Ordering::Acquire)
     }
 
-    /// A follower's work after frames were applied to a shard: machines, routes, the catalog. `heads_changed`: the shard has a new term, or other
-    /// partitions.
+    /// A follower's work after frames were applied to a shard: machines, routes, the catalog. The catalog shows the topics of partitions
+    /// that were opened; with a new term all of the shard.
     pub(crate) fn follow_writer(
         &self,
         shard: &Arc<Shard>,
         frames: &[Arc<Frame>],
         for_machines: bool,
-        heads_changed: bool,
+        heads: &Heads,
     ) {
         let mut machines = self.machines.lock();
         for frame in frames.iter().filter(|_| for_machines) {
-            match machines.apply(frame) {
-                Ok(events) => events.iter().for_each(|event| self.follow_topic(event)),
+            let applied = match shard.id == self.meta_shard {
+                true => machines.apply_with_events(frame),
+                false => shard.slots.lock().apply(frame).map(|()| Vec::new()),
+            };
+            match applied {
+                Ok(events) => events.iter().for_each(|event| self.follow_topic(event, &machines)),
                 Err(broken) => return self.env.fatal.fatal(&broken),
             }
         }
-        if heads_changed {
+        if heads.term {
             let term = shard.state.lock().term;
             machines.meta.set_term(shard.id, term);
             self.show_topics_of(shard, &machines);
+        } else {
+            // A topic whose own record is not applied yet is shown with that.
+            let opened = heads.opened.iter().filter_map(|id| machines.meta.topic(id));
+            opened.for_each(|topic| self.show_topic(topic, shard));
         }
     }
 
-    fn follow_topic(&self, event: &MetaEvent) {
+    fn follow_topic(&self, event: &MetaEvent, machines: &Machines) {
         match event {
             MetaEvent::Created(topic) | MetaEvent::Changed(topic) => {
                 self.route(topic);
@@ -155,23 +165,26 @@ impl Inner {
                 self.catalog.publish_settings(scope, settings.clone());
                 self.catalog.inherit();
             }
+            MetaEvent::Shards => self.show_places(&machines.meta),
         }
     }
 
     /// Updates the catalog's topics that have partitions in a shard.
     pub(crate) fn show_topics_of(&self, shard: &Arc<Shard>, machines: &Machines) {
-        let of = |topic: &&Arc<_>| polylogue_meta::TopicMeta::placement(topic).any(|(_, of)| of == shard.id);
-        for topic in machines.meta.topics().filter(of) {
-            if !self.leads() {
-                self.route(topic);
-            }
-            self.set_epochs(topic, Some(shard));
-            self.catalog.publish(topic, &|id| self.term_of(id));
+        let of = |topic: &&Arc<TopicMeta>| topic.placement().any(|(_, of)| of == shard.id);
+        machines.meta.topics().filter(of).for_each(|topic| self.show_topic(topic, shard));
+    }
+
+    fn show_topic(&self, topic: &Arc<TopicMeta>, shard: &Arc<Shard>) {
+        if !self.leads() {
+            self.route(topic);
         }
+        self.set_epochs(topic, Some(shard));
+        self.catalog.publish(topic, &|id| self.term_of(id));
     }
 
     /// Sets the leader epochs of a topic's partitions from the terms, in one shard or in all of them.
-    fn set_epochs(&self, topic: &polylogue_meta::TopicMeta, only: Option<&Arc<Shard>>) {
+    fn set_epochs(&self, topic: &TopicMeta, only: Option<&Arc<Shard>>) {
         let epochs = topic.leader_epochs(|id| self.term_of(id));
         for ((id, of), partition) in topic.placement().zip(epochs) {
             let shard = match only {
@@ -185,13 +198,14 @@ impl Inner {
         }
     }
 
-    /// Opens the shards of other classes that topics need. A follower has none of class `memory`: its content is lost with the writer, and its
+    /// Opens the shards that are recorded, and those of other classes that topics need. A follower has none of class `memory`: its content is lost with the writer, and its
     /// offsets start at the term that this node will acquire.
     pub(crate) fn open_wanted(self: &Arc<Inner>) -> Result<()> {
-        let wanted: std::collections::BTreeSet<ShardId> = {
+        let mut wanted: std::collections::BTreeSet<ShardId> = {
             let machines = self.machines.lock();
             machines.meta.topics().flat_map(|t| t.placement().map(|(_, shard)| shard).collect::<Vec<_>>()).collect()
         };
+        wanted.extend(self.sync_shards());
         let follows = !self.leads();
         for id in wanted.into_iter().filter(|id| !(follows && *id == MEMORY_SHARD)) {
             if !self.shards.read().contains_key(&id) {

@@ -4,7 +4,7 @@
 //! assigned in log order; it never blocks.
 
 use crate::follow::Follows;
-use crate::machines::MachineProgress;
+use crate::machines::{MachineProgress, Machines, NoMeta};
 use crate::openings::Openings;
 use crate::partition::Partition;
 use crate::pending::{PendingAppend, PendingPublish, PendingTrim};
@@ -47,6 +47,10 @@ pub(crate) struct Shard {
     pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) state: Mutex<ShardState>,
     pub(crate) machines: MachineProgress,
+    /// The machines of the slots that are here. Those of the metadata's shard are [`crate::broker::Inner::machines`].
+    pub(crate) slots: Mutex<Machines<NoMeta>>,
+    /// The shard has machines.
+    pub(crate) hosts: bool,
     /// The next deadline of a queue, as known to the timer. Wall time, milliseconds; `u64::MAX`: none.
     pub(crate) queue_deadline_ms: AtomicU64,
     /// Held while committed frames are applied, so that a checkpoint contains whole frames. Taken before any other lock.

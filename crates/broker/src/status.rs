@@ -51,6 +51,8 @@ pub struct ShardStatus {
     pub followed: usize,
     /// Proposals without an outcome.
     pub proposals_open: u64,
+    /// Read-only commands of machines that wait until what was acknowledged before them is applied.
+    pub commands_waiting: usize,
     /// The journal's counters; none for a memory shard.
     pub journal: Option<JournalStats>,
     /// The partition store's counters.
@@ -114,6 +116,12 @@ impl Broker {
         self.inner.data.identity.layout
     }
 
+    /// Returns the active feature level ([`polylogue_meta::FEATURE_LEVEL`] says which one this version knows).
+    #[must_use]
+    pub fn feature_level(&self) -> u32 {
+        self.inner.machines.lock().meta.shards().level
+    }
+
     /// Returns the status of a partition; `None` if there is no such partition.
     #[must_use]
     pub fn partition_status(&self, id: PartitionId) -> Option<PartitionStatus> {
@@ -152,6 +160,7 @@ impl Broker {
                 timers_late: timers.late,
                 followed: state.follows.len(),
                 proposals_open: state.next_ticket.saturating_sub(state.settled),
+                commands_waiting: shard.machines.reads.load(Ordering::Relaxed),
                 journal,
                 store,
             }

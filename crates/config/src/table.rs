@@ -366,8 +366,8 @@ pub(super) const SYNC_SHARDS: OptionDef = log(
     "sync_shards",
     OptionKind::Count { min: 1, max: 64 },
     "1",
-    "Journals of durability `sync` that flush in parallel. New topics are spread over them. More than one helps only \
-     on disks that flush in parallel.",
+    "Journals of durability `sync` that flush in parallel, beside that of the metadata. New topics are spread over them. \
+     More than one helps only on disks that flush in parallel. It can be raised at a restart; what is in a journal stays there.",
 );
 pub(super) const JOURNAL_FILE_BYTES: OptionDef = log(
     "journal_file_bytes",

@@ -215,6 +215,9 @@ impl Handle {
 
 impl RangeSource for Handle {
     fn read_exact_at(&self, into: &mut [u8], position: u64) -> io::Result<()> {
+        if into.is_empty() {
+            return Ok(());
+        }
         let content = self.file.content.lock();
         if position.checked_add(into.len() as u64).is_none_or(|end| end > content.len) {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -329,6 +332,9 @@ mod tests {
         assert!(file.punch(0, 5_000).unwrap());
         expected[..4_096].fill(0);
         assert_eq!(bytes(&*file), expected);
+        // As of a file of the system. `check` could not read an empty journal file, with which a start had no trouble.
+        file.read_exact_at(&mut [], 9_000).unwrap();
+        assert!(file.read_exact_at(&mut [0], 9_000).is_err());
         let new = dir.join("new");
         over.rename(old, &new).unwrap();
         over.open(&dir.join("other"), OpenMode::CreateNew).unwrap();

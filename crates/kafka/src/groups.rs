@@ -32,6 +32,7 @@ mod rebalance;
 mod record;
 mod refused;
 mod settings;
+mod slots;
 mod timers;
 mod turn;
 mod usage;
@@ -47,7 +48,7 @@ use command::{Heartbeat, JoinGroup, LeaveGroup, SyncGroup};
 use join::Join;
 use live::Live;
 use members::{leave_reply, validate_sync};
-use polylogue_api::machine::Command;
+use polylogue_api::machine::{Command, Slots};
 use polylogue_api::{Caller, Context, Effects, Now, StateMachine, TopicInfo};
 use polylogue_types::TimestampMs;
 use record::Record;
@@ -81,7 +82,10 @@ pub struct KafkaGroups {
     live_bytes: usize,
     /// The same of each owner's.
     live_bytes_of: BTreeMap<StrBytes, usize>,
+    /// Shared by the coordinators of all shards.
     usage: Arc<GroupUsage>,
+    /// What this one has added to `usage`. Bytes.
+    shown_bytes: usize,
     /// Replay is over and commands come.
     ready: bool,
 }
@@ -101,6 +105,7 @@ impl KafkaGroups {
             live_bytes: 0,
             live_bytes_of: BTreeMap::new(),
             usage: Arc::default(),
+            shown_bytes: 0,
             ready: false,
         }
     }
@@ -111,10 +116,21 @@ impl KafkaGroups {
         &self.settings
     }
 
-    /// What groups and offsets hold in memory, as an estimate. Bytes.
+    /// What groups and offsets hold in memory, those of other shards included, as an estimate. Bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
+        let others = self.usage.memory_bytes().saturating_sub(self.shown_bytes);
+        others + self.own_memory()
+    }
+
+    fn own_memory(&self) -> usize {
         self.live_bytes + self.applied.bytes()
+    }
+
+    fn show_usage(&mut self) {
+        let bytes = self.own_memory();
+        self.usage.change(self.shown_bytes, bytes);
+        self.shown_bytes = bytes;
     }
 
     /// What groups take, for metrics.
@@ -371,7 +387,7 @@ impl KafkaGroups {
         let before = effects.proposals.len();
         let result = call(self, effects);
         self.unapplied += (effects.proposals.len() - before) as u64;
-        self.usage.set(self.memory());
+        self.show_usage();
         result
     }
 }
@@ -410,7 +426,7 @@ impl StateMachine for KafkaGroups {
             _ => None,
         };
         self.applied.apply(record, time_ms);
-        self.usage.set(self.memory());
+        self.show_usage();
         self.unapplied = self.unapplied.saturating_sub(1);
         if let Some(group) = group
             && let Some(live) = self.live.get_mut(&group)
@@ -431,7 +447,7 @@ impl StateMachine for KafkaGroups {
 
     fn on_refused(&mut self, context: &Context<'_>, records: &[Bytes], effects: &mut Effects) {
         self.take_back(context.now, records, effects);
-        self.usage.set(self.memory());
+        self.show_usage();
     }
 
     fn on_writer_lost(&mut self, context: &Context<'_>, effects: &mut Effects) {
@@ -487,6 +503,10 @@ impl StateMachine for KafkaGroups {
 
     fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
         self.applied.load_chunk(id, &chunk).map_err(|malformed| malformed.0)
+    }
+
+    fn slots(&self) -> Option<Arc<dyn Slots>> {
+        Some(Arc::new(slots::GroupSlots { settings: self.settings.clone(), usage: self.usage.clone() }))
     }
 
     fn as_any(&self) -> &dyn Any {

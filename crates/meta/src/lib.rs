@@ -1,4 +1,4 @@
-//! Topics, settings, partition ids, producer ids: a state machine on the log.
+//! Topics, settings, shards, partition ids, producer ids: a state machine on the log.
 //!
 //! Layer 4. Nothing here does I/O: the broker hosts [`MetaMachine`] like any other machine, and publishes what it
 //! applied through [`SharedCatalog`].
@@ -11,11 +11,10 @@ mod catalog;
 mod machine;
 mod queue;
 mod record;
+mod shards;
 
 pub use alter::{DOCUMENT_BYTES_MAX, DOCUMENTS_MAX};
 pub use catalog::SharedCatalog;
 pub use machine::{MetaCommand, MetaEvent, MetaMachine, MetaReply, MetaSettings, TopicMeta};
-pub use record::{
-    AMQP_PARTITION, FIRST_CLIENT_PARTITION, KAFKA_GROUPS_PARTITION, META_PARTITION, decode_topic_config,
-    encode_topic_config,
-};
+pub use record::{FIRST_CLIENT_PARTITION, decode_topic_config, encode_topic_config};
+pub use shards::{FEATURE_LEVEL, META_SHARD, SLOTS, ShardUse, Shards, SlotMap, slot_of};

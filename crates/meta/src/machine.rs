@@ -5,6 +5,7 @@ use crate::record::{
     FIRST_CLIENT_PARTITION, MetaRecord, PartitionRecord, TopicRecord, decode_scope, decode_values, encode_scope,
     encode_values,
 };
+use crate::shards::{META_SHARD, ShardUse, Shards};
 use bytes::Bytes;
 use polylogue_api::machine::Command;
 use polylogue_api::{
@@ -22,8 +23,9 @@ use std::sync::Arc;
 const PRODUCER_ID_BLOCK: i64 = 1000;
 /// How many offsets (as a power of two) a partition of a memory shard may use up in one life of the process.
 const OFFSETS_PER_TERM_BITS: u32 = 40;
-/// Chunk ids: the counters, one a topic (`T` and the topic id), one a document of settings (`S` and the scope).
+/// Chunk ids: the counters, the shards, one a topic (`T` and the topic id), one a document of settings (`S` and the scope).
 const COUNTERS_CHUNK: &[u8] = b"C";
+const SHARDS_CHUNK: &[u8] = b"H";
 const TOPIC_CHUNK: u8 = b'T';
 const SETTINGS_CHUNK: u8 = b'S';
 
@@ -40,6 +42,8 @@ pub enum MetaCommand {
     AlterSettings(AlterSettings),
     /// Allocate a producer id; answered by [`MetaReply::Producer`].
     AllocateProducerId,
+    /// Add shards and the slots of machines; answered by [`MetaReply::Defined`].
+    DefineShards(Shards),
 }
 
 /// Replies of the machine.
@@ -55,6 +59,8 @@ pub enum MetaReply {
     AlteredSettings(Vec<Result<(), AlterError>>),
     /// A producer id that was never allocated before.
     Producer(ProducerId),
+    /// The shards are there.
+    Defined,
 }
 
 /// The effect of a committed record, for the broker to act upon.
@@ -68,12 +74,14 @@ pub enum MetaEvent {
     Changed(Arc<TopicMeta>),
     /// A scope has another document. Where topics inherit from it the resolver knows of it.
     Settings(SettingsScope, Arc<Settings>),
+    /// There are more shards, or slots of machines.
+    Shards,
 }
 
 /// Bounds and placement.
 #[derive(Clone, Debug)]
 pub struct MetaSettings {
-    /// Shards of class `sync`, in which partitions are spread.
+    /// Shards of class `sync`, in which partitions are spread as long as none is recorded.
     pub sync_shards: Vec<ShardId>,
     /// The shard of class `async`.
     pub async_shard: ShardId,
@@ -166,6 +174,9 @@ pub struct MetaMachine {
     pub(crate) topics: BTreeMap<String, Arc<TopicMeta>>,
     pub(crate) by_id: Map<TopicId, Arc<TopicMeta>>,
     pub(crate) documents: BTreeMap<SettingsScope, Arc<Settings>>,
+    shards: Shards,
+    /// The recorded shards of class `sync`.
+    sync_shards: Vec<ShardId>,
     next_partition: u64,
     producer_ids_end: i64,
     // tail: what was proposed beyond the applied state
@@ -198,6 +209,8 @@ impl MetaMachine {
             topics: BTreeMap::new(),
             by_id: Map::default(),
             documents: BTreeMap::new(),
+            shards: Shards::default(),
+            sync_shards: Vec::new(),
             next_partition: FIRST_CLIENT_PARTITION.0,
             producer_ids_end: 0,
             tail: Tail::default(),
@@ -225,9 +238,29 @@ impl MetaMachine {
         self.topics.values()
     }
 
+    /// The topic with this id.
+    #[must_use]
+    pub fn topic(&self, id: &TopicId) -> Option<&Arc<TopicMeta>> {
+        self.by_id.get(id)
+    }
+
     /// All documents of settings, by scope.
     pub fn documents(&self) -> impl Iterator<Item = (&SettingsScope, &Arc<Settings>)> {
         self.documents.iter()
+    }
+
+    /// The shards, and the slots of machines.
+    #[must_use]
+    pub fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    fn shards_defined(&mut self, more: Shards) -> Result<(), String> {
+        self.shards.add(more)?;
+        self.sync_shards = self.shards.of_use(ShardUse::Sync);
+        self.changed.insert(SHARDS_CHUNK.to_vec());
+        self.events.push(MetaEvent::Shards);
+        Ok(())
     }
 
     fn reset_tail(&mut self) {
@@ -246,7 +279,8 @@ impl MetaMachine {
     pub(crate) fn shard_for(&self, durability: Durability, partition: u64) -> ShardId {
         match durability {
             Durability::Sync => {
-                let shards = &self.settings.sync_shards;
+                let recorded = Some(&self.sync_shards).filter(|shards| !shards.is_empty());
+                let shards = recorded.unwrap_or(&self.settings.sync_shards);
                 shards.get((partition % shards.len().max(1) as u64) as usize).copied().unwrap_or_default()
             }
             Durability::Async => self.settings.async_shard,
@@ -257,7 +291,7 @@ impl MetaMachine {
     /// A shard's term; of the memory shard before its first use, the term it will start with.
     pub(crate) fn term_of(&self, shard: ShardId) -> Term {
         let known = self.terms.get(&shard).copied();
-        let meta = self.settings.sync_shards.first().and_then(|first| self.terms.get(first));
+        let meta = self.terms.get(&META_SHARD);
         match known {
             None if shard == self.settings.memory_shard => Term(meta.copied().unwrap_or_default().0 + 1),
             known => known.unwrap_or_default(),
@@ -365,7 +399,7 @@ impl MetaMachine {
                 }
             }
             // The next caller waits for a record of its own, because this block is not applied.
-            MetaRecord::ProducerIds { .. } => {}
+            MetaRecord::ProducerIds { .. } | MetaRecord::Shards(_) => {}
             MetaRecord::TopicConfigured(id, _) => self.topic_change_refused(id),
             MetaRecord::TopicsConfigured(ids, _) => ids.into_iter().for_each(|id| self.topic_change_refused(id)),
             MetaRecord::PartitionsAdded(id, partitions) => {
@@ -428,6 +462,10 @@ impl MetaMachine {
             return Some(self.counters());
         }
         let mut w = BinWriter::new();
+        if id == SHARDS_CHUNK {
+            self.shards.encode(&mut w);
+            return Some(Bytes::from(w.out));
+        }
         match id.split_first()? {
             (&SETTINGS_CHUNK, scope) => {
                 let scope = decode_scope(&mut BinReader::new(scope)).ok()?;
@@ -475,6 +513,9 @@ impl StateMachine for MetaMachine {
             MetaCommand::AlterTopics(command) => self.alter_topics(caller, &command, effects),
             MetaCommand::AlterSettings(command) => self.alter_settings(caller, &command, effects),
             MetaCommand::AllocateProducerId => self.allocate_producer(caller, effects),
+            MetaCommand::DefineShards(shards) => {
+                propose_all(effects, caller, &[MetaRecord::Shards(shards)], MetaReply::Defined);
+            }
         }
     }
 
@@ -498,6 +539,7 @@ impl StateMachine for MetaMachine {
             }
             MetaRecord::PartitionsAdded(id, partitions) => self.partitions_added(id, &partitions),
             MetaRecord::Settings(scope, settings) => self.settings_replaced(scope, settings),
+            MetaRecord::Shards(shards) => self.shards_defined(shards)?,
         }
         Ok(())
     }
@@ -536,6 +578,9 @@ impl StateMachine for MetaMachine {
         if self.next_partition > FIRST_CLIENT_PARTITION.0 || self.producer_ids_end > 0 {
             self.changed.insert(COUNTERS_CHUNK.to_vec());
         }
+        if !self.shards.is_empty() {
+            self.changed.insert(SHARDS_CHUNK.to_vec());
+        }
         let topics: Vec<TopicId> = self.topics.values().map(|topic| topic.id()).collect();
         topics.into_iter().for_each(|id| self.note_changed(id));
         let scopes: Vec<SettingsScope> = self.documents.keys().cloned().collect();
@@ -544,6 +589,12 @@ impl StateMachine for MetaMachine {
 
     fn load_chunk(&mut self, id: &[u8], chunk: Bytes) -> Result<(), String> {
         let mut r = BinReader::new(&chunk);
+        if id == SHARDS_CHUNK {
+            let shards = Shards::decode(&mut r).and_then(|shards| r.end("metadata chunk").map(|()| shards));
+            self.shards_defined(shards.map_err(|e| e.to_string())?)?;
+            self.changed.clear();
+            return Ok(());
+        }
         let mut load = || {
             match id.split_first() {
                 _ if id == COUNTERS_CHUNK => {

@@ -9,6 +9,7 @@
 //!   5 partitions added  16 bytes topic id, partitions; they follow those that the topic has
 //!   6 settings          scope, values: they replace the scope's document; none remove it
 //!   7 topics configured u32 count, count times 16 bytes topic id, config: the same for all of them
+//!   8 shards            see shards.rs: added to those that there are
 //!
 //! topic    str name, 16 bytes id, u8 internal, config, partitions
 //! partitions
@@ -32,17 +33,12 @@
 //! wherever a topic is looked at, because the settings that it inherits from may have changed since.
 
 use crate::queue::{decode_queue, encode_queue};
+use crate::shards::Shards;
 use polylogue_api::{Cleanup, Compression, Durability, Settings, SettingsScope, TimestampKind, TopicConfig};
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use polylogue_types::{NodeId, PartitionId, ShardId, Term, TopicId};
 use std::sync::Arc;
 
-/// The partition under which the metadata machine's records stand in the log.
-pub const META_PARTITION: PartitionId = PartitionId(1);
-/// The partition under which Kafka's group coordinator's records stand in the log.
-pub const KAFKA_GROUPS_PARTITION: PartitionId = PartitionId(2);
-/// The partition under which the records of RabbitMQ's metadata stand in the log.
-pub const AMQP_PARTITION: PartitionId = PartitionId(4);
 /// The version of a config without a queue.
 const TOPIC_VERSION: u8 = 1;
 /// That of one with a queue: who does not know queues must not serve it as a mere log.
@@ -79,6 +75,7 @@ pub(crate) enum MetaRecord {
     TopicsConfigured(Vec<TopicId>, TopicConfig),
     PartitionsAdded(TopicId, Vec<PartitionRecord>),
     Settings(SettingsScope, Settings),
+    Shards(Shards),
 }
 
 impl MetaRecord {
@@ -113,6 +110,10 @@ impl MetaRecord {
                 encode_scope(scope, &mut w);
                 encode_values(values, &mut w);
             }
+            MetaRecord::Shards(shards) => {
+                w.u8(8);
+                shards.encode(&mut w);
+            }
         }
         w.out
     }
@@ -131,6 +132,7 @@ impl MetaRecord {
                 let ids = (0..count).map(|_| topic_id(&mut r)).collect::<Result<_, _>>()?;
                 MetaRecord::TopicsConfigured(ids, decode_config(&mut r)?)
             }
+            8 => MetaRecord::Shards(Shards::decode(&mut r)?),
             _ => return Err(BinError { field: "metadata record tag" }),
         };
         r.end("metadata record")?;

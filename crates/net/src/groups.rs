@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use polylogue_amqp_gateway::{AmqpMachine, Directory, GuestRule, QueuesAsTopics};
 use polylogue_amqp_model::Limits;
-use polylogue_api::machine::Command;
+use polylogue_api::machine::{Command, Slots, Split};
 use polylogue_api::{Caller, Catalog, Context, Effects, MachineId, StateMachine, TopicChange, TopicInfo};
 use polylogue_kafka::groups::{GroupSettings, GroupUsage, KafkaGroups};
 use polylogue_types::TimestampMs;
@@ -26,33 +26,33 @@ pub fn machines(groups: GroupSettings, guest: GuestRule) -> (Machines, Arc<Direc
     let directory = declared.directory();
     let groups = KafkaGroups::new(groups);
     let usage = groups.usage();
-    let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(groups, directory.clone()));
+    let groups: Box<dyn StateMachine> = Box::new(SeesQueues::new(Box::new(groups), directory.clone()));
     let declared: Box<dyn StateMachine> = Box::new(declared);
-    (BTreeMap::from([(MachineId::KafkaGroups, groups), (MachineId::Amqp, declared)]), directory, usage)
+    (BTreeMap::from([(MachineId::KAFKA_GROUPS, groups), (MachineId::AMQP, declared)]), directory, usage)
 }
 
 /// A state machine that sees queues as topics, as its clients do: it commits by the names that they know.
 #[derive(Debug)]
-pub struct SeesQueues<M> {
-    machine: M,
+pub struct SeesQueues {
+    machine: Box<dyn StateMachine>,
     queues: Arc<Directory>,
 }
 
-impl<M: StateMachine> SeesQueues<M> {
+impl SeesQueues {
     /// Wraps a machine, with the queues of a directory.
     #[must_use]
-    pub fn new(machine: M, queues: Arc<Directory>) -> SeesQueues<M> {
+    pub fn new(machine: Box<dyn StateMachine>, queues: Arc<Directory>) -> SeesQueues {
         SeesQueues { machine, queues }
     }
 
     /// Calls the machine with a catalog that includes queues.
-    fn seeing<R>(&mut self, context: &Context<'_>, act: impl FnOnce(&mut M, &Context<'_>) -> R) -> R {
+    fn seeing<R>(&mut self, context: &Context<'_>, act: impl FnOnce(&mut dyn StateMachine, &Context<'_>) -> R) -> R {
         let catalog = QueuesAsTopics::new(context.catalog, self.queues.clone());
-        act(&mut self.machine, &Context { catalog: &catalog, ..*context })
+        act(self.machine.as_mut(), &Context { catalog: &catalog, ..*context })
     }
 }
 
-impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
+impl StateMachine for SeesQueues {
     fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
         self.seeing(context, |machine, context| machine.handle(context, caller, command, effects));
     }
@@ -70,7 +70,7 @@ impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
     }
 
     fn on_ready(&mut self, context: &Context<'_>) {
-        self.seeing(context, StateMachine::on_ready);
+        self.seeing(context, |machine, context| machine.on_ready(context));
     }
 
     fn on_refused(&mut self, context: &Context<'_>, records: &[Bytes], effects: &mut Effects) {
@@ -78,7 +78,7 @@ impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
     }
 
     fn on_topics_refused(&mut self, context: &Context<'_>) {
-        self.seeing(context, StateMachine::on_topics_refused);
+        self.seeing(context, |machine, context| machine.on_topics_refused(context));
     }
 
     fn on_writer_lost(&mut self, context: &Context<'_>, effects: &mut Effects) {
@@ -121,8 +121,29 @@ impl<M: StateMachine + 'static> StateMachine for SeesQueues<M> {
         self.machine.load_chunk(id, chunk)
     }
 
+    fn slots(&self) -> Option<Arc<dyn Slots>> {
+        Some(Arc::new(SlotsSeeQueues { slots: self.machine.slots()?, queues: self.queues.clone() }))
+    }
+
     fn as_any(&self) -> &dyn Any {
         self.machine.as_any()
+    }
+}
+
+/// Makes machines to which queues are topics.
+#[derive(Debug)]
+struct SlotsSeeQueues {
+    slots: Arc<dyn Slots>,
+    queues: Arc<Directory>,
+}
+
+impl Slots for SlotsSeeQueues {
+    fn machine(&self) -> Box<dyn StateMachine> {
+        Box::new(SeesQueues::new(self.slots.machine(), self.queues.clone()))
+    }
+
+    fn split(&self, command: Command, places: usize, place: &dyn Fn(&[u8]) -> usize) -> Split {
+        self.slots.split(command, places, place)
     }
 }
 

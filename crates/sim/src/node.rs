@@ -42,8 +42,8 @@ pub fn machines() -> (BTreeMap<MachineId, Box<dyn StateMachine>>, Arc<Directory>
     let declared = AmqpMachine::new(Limits::default());
     let directory = declared.directory();
     let machines: BTreeMap<MachineId, Box<dyn StateMachine>> = BTreeMap::from([
-        (MachineId::KafkaGroups, Box::new(groups) as Box<dyn StateMachine>),
-        (MachineId::Amqp, Box::new(declared)),
+        (MachineId::KAFKA_GROUPS, Box::new(groups) as Box<dyn StateMachine>),
+        (MachineId::AMQP, Box::new(declared)),
     ]);
     (machines, directory)
 }

@@ -28,7 +28,7 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<
 pub(super) async fn groups(app: &App, command: GroupCommand) -> Result<GroupReply, Failure> {
     in_time(async {
         let visit = Visit::new(&app.broker);
-        visit.submit(0, Request::Machine(MachineId::KafkaGroups, Box::new(command)));
+        visit.submit(0, Request::Machine(MachineId::KAFKA_GROUPS, Box::new(command)));
         loop {
             for mail in visit.mail().await {
                 if let Mail::Reply(_, Reply::Machine(reply)) = mail {

@@ -80,7 +80,7 @@ impl Place {
     pub(crate) fn open_for_queues(&self) -> Result<(Node, Arc<Directory>)> {
         let declared = AmqpMachine::new(Limits::default());
         let directory = declared.directory();
-        Ok((self.open_with(|_| (), BTreeMap::from([(MachineId::Amqp, Box::new(declared) as _)]))?, directory))
+        Ok((self.open_with(|_| (), BTreeMap::from([(MachineId::AMQP, Box::new(declared) as _)]))?, directory))
     }
 
     /// Opens the broker.
@@ -97,7 +97,7 @@ impl Place {
         config.disk_reserve_bytes = 0;
         config.store.tail_cache_bytes = TAIL_CACHE_BYTES;
         change(&mut config);
-        machines.insert(MachineId::KafkaGroups, Box::new(KafkaGroups::new(GroupSettings::default())));
+        machines.insert(MachineId::KAFKA_GROUPS, Box::new(KafkaGroups::new(GroupSettings::default())));
         let broker = Broker::open(self.env.clone(), config, machines)?;
         let catalog = broker.catalog();
         Ok(Node { broker, catalog, settings: KafkaSettings::default(), clock: self.clock.clone() })

@@ -171,7 +171,7 @@ fn what_the_cluster_sets_is_one_record_a_shard_and_looks_at_no_topic() {
         let state = shard.state.lock();
         state.partitions[&crate::record::BROKER_PARTITION].high_watermark
     };
-    let shards = [ShardId(0), ASYNC];
+    let shards = [ShardId(1), ASYNC];
     let (before, asked) = (shards.map(records), resolver.1.load(Ordering::Relaxed));
     node.ask(cluster(Settings::new(), named(1 << 20)));
     assert_eq!(resolver.1.load(Ordering::Relaxed), asked);

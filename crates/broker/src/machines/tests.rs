@@ -1,15 +1,29 @@
 use super::*;
 use crate::sink::testing::Recorder;
 use crate::{Broker, BrokerConfig, ReplySink};
+use polylogue_api::machine::{Slots, Split};
 use polylogue_api::{Request, TopicInfo};
 use polylogue_env::sim::SimWorld;
 use polylogue_replicate::Work;
-use polylogue_types::TimestampMs;
+use polylogue_types::{ShardId, TimestampMs};
 use std::sync::Arc;
 
 /// A machine that counts its records, and the replies sent before it applied the last one. An empty command is read-only.
 #[derive(Debug, Default)]
 struct Counter(u64, Arc<Recorder>, Arc<AtomicUsize>);
+
+/// Counters in the shard of the partitions.
+#[derive(Debug)]
+struct InSlots(Arc<Recorder>, Arc<AtomicUsize>);
+
+impl Slots for InSlots {
+    fn machine(&self) -> Box<dyn StateMachine> {
+        Box::new(Counter(0, self.0.clone(), self.1.clone()))
+    }
+    fn split(&self, command: Command, _: usize, _: &dyn Fn(&[u8]) -> usize) -> Split {
+        Split { parts: vec![(0, command)], join: Box::new(|mut replies| replies.pop().unwrap()) }
+    }
+}
 
 impl StateMachine for Counter {
     fn handle(&mut self, _: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
@@ -44,6 +58,9 @@ impl StateMachine for Counter {
     fn load_chunk(&mut self, _: &[u8], _: Bytes) -> Result<(), String> {
         Ok(())
     }
+    fn slots(&self) -> Option<Arc<dyn Slots>> {
+        Some(Arc::new(InSlots(self.1.clone(), self.2.clone())))
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -56,13 +73,13 @@ fn a_command_that_looks_waits_for_what_was_acknowledged_before() {
     let mut config = BrokerConfig::new("/data".into());
     config.disk_reserve_bytes = 0;
     let counter: Box<dyn StateMachine> = Box::<Counter>::default();
-    let broker = Broker::open(world.env(), config, BTreeMap::from([(MachineId::Amqp, counter)])).unwrap();
+    let broker = Broker::open(world.env(), config, BTreeMap::from([(MachineId::AMQP, counter)])).unwrap();
     let recorder = Arc::new(Recorder::default());
     let sink: Arc<dyn ReplySink> = recorder.clone();
     let session = broker.new_session();
     let ask = |token, record: &'static [u8]| {
         let command: Command = Box::new(Bytes::from_static(record));
-        broker.submit(&sink, session, token, Request::Machine(MachineId::Amqp, command));
+        broker.submit(&sink, session, token, Request::Machine(MachineId::AMQP, command));
     };
     let drive = || while broker.log_step(Work::Write) | broker.log_step(Work::Flush) {};
     let seen = || {
@@ -79,7 +96,7 @@ fn a_command_that_looks_waits_for_what_was_acknowledged_before() {
     drive();
     ask(2, b"");
     assert_eq!(seen(), [(1, 0), (2, 1)], "all is applied: it looks at once");
-    let shard = broker.inner.shard(broker.inner.meta_shard).unwrap();
+    let shard = broker.inner.shard(ShardId(1)).unwrap();
     shard.machines.applied.fetch_sub(1, Ordering::SeqCst);
     ask(3, b"");
     ask(4, b"b");
@@ -96,7 +113,7 @@ fn what_no_machine_decides_is_answered_before_the_machines_apply() {
     config.disk_reserve_bytes = 0;
     let (recorder, replies) = (Arc::new(Recorder::default()), Arc::new(AtomicUsize::new(0)));
     let counter: Box<dyn StateMachine> = Box::new(Counter(0, recorder.clone(), replies.clone()));
-    let broker = Broker::open(world.env(), config, BTreeMap::from([(MachineId::Amqp, counter)])).unwrap();
+    let broker = Broker::open(world.env(), config, BTreeMap::from([(MachineId::AMQP, counter)])).unwrap();
     let sink: Arc<dyn ReplySink> = recorder;
     let session = broker.new_session();
     let drive = || while broker.log_step(Work::Write) | broker.log_step(Work::Flush) {};
@@ -118,7 +135,7 @@ fn what_no_machine_decides_is_answered_before_the_machines_apply() {
         producer: None,
     };
     let append = polylogue_api::AppendRequest { entries: vec![entry], ack: polylogue_api::Ack::Committed };
-    broker.submit(&sink, session, 2, Request::Machine(MachineId::Amqp, Box::new(Bytes::from_static(b"a"))));
+    broker.submit(&sink, session, 2, Request::Machine(MachineId::AMQP, Box::new(Bytes::from_static(b"a"))));
     broker.submit(&sink, session, 3, Request::Append(append));
     drive();
     assert_eq!(replies.load(Ordering::SeqCst), 2, "the one to the topic, and the one to the append");

@@ -104,7 +104,7 @@ pub(crate) fn of_class(durability: Durability) -> TopicConfig {
 
 /// Returns the state that a shard applies from its own log, without other shards.
 pub(crate) fn alone(world: &SimWorld, id: ShardId) -> Changed {
-    let (inner, _) = Inner::unopened(world.env(), config(), BTreeMap::new()).unwrap();
+    let inner = Inner::unopened(world.env(), config(), BTreeMap::new()).unwrap();
     let shard = inner.disk_shard(id, &Arc::new(ShardSink::default())).unwrap();
     there(inner.capture(&shard, true).changed)
 }
@@ -235,7 +235,7 @@ fn an_entry_of_a_partition_that_is_not_open_is_refused_unless_damage_may_have_ta
     let world = SimWorld::new(3);
     let node = Node::open(&world);
     node.drive();
-    let shard = node.broker.inner.shard_if_open(ShardId(0)).unwrap();
+    let shard = node.broker.inner.shard_if_open(ShardId(1)).unwrap();
     let mut state = shard.state.lock();
     let unknown = PartitionId(5_000);
     assert_eq!(state.openings.level, LEVEL);
@@ -256,7 +256,7 @@ fn a_writer_that_has_made_good_what_damage_took_says_so() {
     let node = Node::open(&world);
     node.ask(Node::create("t", 1, TopicConfig::default()));
     let inner = &node.broker.inner;
-    let shard = inner.shard_if_open(ShardId(0)).unwrap();
+    let shard = inner.shard_if_open(ShardId(1)).unwrap();
     shard.state.lock().openings.damaged = true;
     inner.reconcile(&shard, &inner.machines.lock().meta).unwrap();
     assert!(shard.state.lock().openings.damaged, "not committed yet");

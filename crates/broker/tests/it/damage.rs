@@ -35,9 +35,9 @@ fn text(node: &mut Node, partition: PartitionId, offset: u64) -> Result<String, 
     Ok(String::from_utf8(bytes).unwrap())
 }
 
-/// The first shard's directory.
+/// A folder of the shard that holds the partitions.
 fn files(world: &SimWorld, folder: &str) -> Vec<PathBuf> {
-    let dir = Path::new("/data/shard-0000").join(folder);
+    let dir = Path::new("/data/shard-0001").join(folder);
     let names = world.disk.list(&dir).expect("lists");
     names.into_iter().map(|name| dir.join(name)).collect()
 }

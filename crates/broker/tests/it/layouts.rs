@@ -2,12 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::node::{Node, entry};
-use polylogue_api::AppendError;
+use polylogue_api::{AppendError, TopicConfig};
 use polylogue_broker::{LAYOUT_VERSION, read_identity};
 use polylogue_env::OpenMode;
 use polylogue_env::sim::SimWorld;
 use polylogue_replicate::Work;
-use polylogue_types::PartitionId;
+use polylogue_types::{PartitionId, ShardId};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -97,6 +97,15 @@ fn holds_everything(world: &SimWorld) {
     assert_eq!(read_identity(&world.env(), Path::new("/data")).unwrap().layout, LAYOUT_VERSION);
 }
 
+/// Partitions that were there stay in the metadata's shard, new ones are elsewhere.
+fn shards_are_apart(world: &SimWorld) {
+    let mut node = open(world);
+    let old = node.broker.catalog().topic("late-sync").unwrap().partitions[0].id;
+    let new = node.create("new", 1, TopicConfig::default()).partitions[0].id;
+    let shard = |id| node.broker.partition_status(id).unwrap().shard;
+    assert_eq!((shard(old), shard(new)), (ShardId(0), ShardId(1)));
+}
+
 /// Opens a directory as an earlier version left it, with a crash at any step.
 fn is_migrated(layout: u32) {
     let unpacked = Unpacked::new(&format!("layout-{layout}"));
@@ -104,6 +113,7 @@ fn is_migrated(layout: u32) {
     assert_eq!(read_identity(&first.env(), Path::new("/data")).unwrap().layout, layout);
     holds_everything(&first);
     holds_everything(&first);
+    shards_are_apart(&first);
     let mut steps = 0;
     loop {
         let world = unpacked.world(steps);
@@ -134,6 +144,11 @@ fn a_directory_of_layout_1_is_migrated_over_a_crash_at_any_step() {
 #[test]
 fn a_directory_of_layout_2_is_migrated_over_a_crash_at_any_step() {
     is_migrated(2);
+}
+
+#[test]
+fn a_directory_of_layout_3_is_migrated_over_a_crash_at_any_step() {
+    is_migrated(3);
 }
 
 /// If the start does not complete, the directory is unchanged: the earlier version can use it.

@@ -24,5 +24,6 @@ mod read_back;
 mod refused;
 mod room;
 mod short_times;
+mod slots;
 mod small_entries;
 mod streams;

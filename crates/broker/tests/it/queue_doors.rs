@@ -82,7 +82,7 @@ impl StateMachine for Owner {
 
 fn open(world: &SimWorld) -> Node {
     let owner: Box<dyn StateMachine> = Box::new(Owner::default());
-    Node::open_with(world, BTreeMap::from([(MachineId::Amqp, owner)]), |_| {})
+    Node::open_with(world, BTreeMap::from([(MachineId::AMQP, owner)]), |_| {})
 }
 
 fn queue(node: &mut Node, mode: ConsumerMode) -> PartitionId {
@@ -91,7 +91,7 @@ fn queue(node: &mut Node, mode: ConsumerMode) -> PartitionId {
 }
 
 fn machine(ask: Ask) -> Request {
-    Request::Machine(MachineId::Amqp, Box::new(ask))
+    Request::Machine(MachineId::AMQP, Box::new(ask))
 }
 
 /// Returns what the machine learned of a queue that it closed: consumers and ready messages.

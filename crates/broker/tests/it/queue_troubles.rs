@@ -229,11 +229,11 @@ fn references_count_in_what_goes_into_one_proposal() {
     let world = SimWorld::new(6);
     let mut node = Node::open(&world, |_| {});
     let queues: Vec<_> = (0..100).map(|i| queue(&mut node, &format!("q{i}"), QueueSettings::default())).collect();
-    let before = node.broker.shards()[0].proposals_open;
+    let before = node.broker.shards()[1].proposals_open;
     let messages = (0..200).map(|i| message(&queues, &format!("{i}"))).collect();
     let token = node.start(Request::Publish(PublishRequest { messages, ack: Ack::Committed, patient: false }));
     // At least 20,000 entries of 64 bytes.
-    let proposals = node.broker.shards()[0].proposals_open - before;
+    let proposals = node.broker.shards()[1].proposals_open - before;
     assert!((3..=5).contains(&proposals), "{proposals}");
     node.drive();
     let reply = node.client.replies.lock().remove(&token);
@@ -352,9 +352,9 @@ fn what_the_disk_does_not_give_is_read_again_after_a_while() {
     assert_eq!(texts(&delivered(&node)), ["x"]);
 }
 
-/// Returns the position of some bytes in the first shard's journal.
+/// Returns the position of some bytes in the journal of the shard that holds the partitions.
 fn find(world: &SimWorld, bytes: &[u8]) -> (PathBuf, u64) {
-    let dir = Path::new("/data/shard-0000/journal");
+    let dir = Path::new("/data/shard-0001/journal");
     for name in world.disk.list(dir).expect("lists") {
         let file = world.disk.open(&dir.join(&name), OpenMode::Read).expect("opens");
         let mut all = vec![0; file.size().expect("a size") as usize];
@@ -389,7 +389,7 @@ fn a_repaired_journal_may_tell_of_messages_that_are_lost() {
         for byte in at - before..at + 100 - before {
             world.disk.flip_bit(&path, byte, 3).unwrap();
         }
-        let report = repair(&world.env(), Path::new("/data/shard-0000"), true).expect("repairs");
+        let report = repair(&world.env(), Path::new("/data/shard-0001"), true).expect("repairs");
         assert_eq!(report.lost_frames, 1, "{report:?}");
         let mut node = Node::open(&world, |_| {});
         assert_eq!(counts(&mut node, queue).ready, 1, "{before} before");

@@ -130,8 +130,11 @@ fn after_a_crash_only_messages_that_were_handed_out_are_redelivered() {
         node.attach(queue, ConsumerSpec { prefetch: 1, ..ConsumerSpec::default() }).unwrap();
         assert_eq!(texts(&node.delivered()), ["high"]);
         // No request waits for the record of it.
-        world.clock.advance_ms(1_000);
-        node.drive();
+        for _ in 0..2 {
+            // It is written after a moment, and flushed after another one.
+            world.clock.advance_ms(1_000);
+            node.drive();
+        }
         if checkpoints {
             node.background();
         }

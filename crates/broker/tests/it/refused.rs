@@ -6,7 +6,7 @@ use crate::node;
 
 use bytes::Bytes;
 use node::{Node, entry};
-use polylogue_api::machine::Command;
+use polylogue_api::machine::{Command, Slots, Split};
 use polylogue_api::*;
 use polylogue_env::sim::SimWorld;
 use polylogue_replicate::Work;
@@ -25,7 +25,12 @@ struct Ledger {
     applied: u64,
     proposed: u64,
     lost: u64,
+    /// It lives in the shard of the partitions.
+    in_slots: bool,
 }
+
+/// The machine in slots.
+const OF_PARTITIONS: MachineId = MachineId::new(200).unwrap();
 
 impl StateMachine for Ledger {
     /// A command is the list of the sizes of its records.
@@ -65,18 +70,38 @@ impl StateMachine for Ledger {
     fn load_chunk(&mut self, _: &[u8], _: Bytes) -> Result<(), String> {
         Ok(())
     }
+    fn slots(&self) -> Option<Arc<dyn Slots>> {
+        self.in_slots.then(|| Arc::new(LedgerSlots) as Arc<dyn Slots>)
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }
 }
 
+#[derive(Debug)]
+struct LedgerSlots;
+
+impl Slots for LedgerSlots {
+    fn machine(&self) -> Box<dyn StateMachine> {
+        Box::new(Ledger { in_slots: true, ..Ledger::default() })
+    }
+    fn split(&self, command: Command, _: usize, _: &dyn Fn(&[u8]) -> usize) -> Split {
+        let join = |mut replies: Vec<MachineReply>| replies.pop().unwrap();
+        Split { parts: vec![(0, command)], join: Box::new(join) }
+    }
+}
+
 fn open(world: &SimWorld, change: impl FnOnce(&mut polylogue_broker::BrokerConfig)) -> Node {
     let ledger: Box<dyn StateMachine> = Box::new(Ledger::default());
-    Node::open_with(world, BTreeMap::from([(MachineId::Amqp, ledger)]), change)
+    Node::open_with(world, BTreeMap::from([(MachineId::AMQP, ledger), (OF_PARTITIONS, LedgerSlots.machine())]), change)
 }
 
 fn write(records: &[usize]) -> Request {
-    Request::Machine(MachineId::Amqp, Box::new(records.to_vec()))
+    write_to(MachineId::AMQP, records)
+}
+
+fn write_to(machine: MachineId, records: &[usize]) -> Request {
+    Request::Machine(machine, Box::new(records.to_vec()))
 }
 
 /// Returns the number of the record, and how often the writer was lost.
@@ -124,11 +149,11 @@ fn a_record_over_the_limit_is_refused_alone() {
 }
 
 /// Proposes until even a small record is refused. Returns the pending ones. Records of different sizes fill the last gap.
-fn fill_queue(node: &mut Node) -> Vec<Token> {
+fn fill_queue(node: &mut Node, machine: MachineId) -> Vec<Token> {
     let mut waiting = Vec::new();
     for bytes in [RECORD_BYTES, 1] {
         let refused = loop {
-            let token = node.start(write(&[bytes]));
+            let token = node.start(write_to(machine, &[bytes]));
             match node.client.replies.lock().remove(&token) {
                 None => waiting.push(token),
                 Some(reply) => break written(reply),
@@ -146,7 +171,7 @@ fn a_full_queue_refuses_what_comes_and_keeps_what_it_has() {
     let mut node = open(&world, |config| config.inflight_bytes_max = 128 << 10);
     let kept = node.create("kept", 1, TopicConfig::default());
     let before = term(&mut node);
-    let waiting = fill_queue(&mut node);
+    let waiting = fill_queue(&mut node, MachineId::AMQP);
     assert!(waiting.len() > 2);
     let create_refused = node.ask_now(create("new"));
     assert!(
@@ -179,7 +204,7 @@ fn an_opening_that_is_refused_is_proposed_again() {
     let deleted = node.start(Request::DeleteTopics(DeleteTopics { topics: vec![TopicRef::Name("doomed".into())] }));
     // Written and removed from the queue, but not committed.
     node.broker.log_step(Work::Write);
-    fill_queue(&mut node);
+    fill_queue(&mut node, OF_PARTITIONS);
     node.broker.log_step(Work::Flush);
     let created = node.client.replies.lock().remove(&created);
     assert!(matches!(&created, Some(Reply::CreateTopics(r)) if r[0].is_ok()), "{created:?}");

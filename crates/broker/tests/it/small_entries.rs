@@ -28,7 +28,7 @@ fn the_index_over_the_journal_keeps_its_bound_before_a_file_is_full() {
             panic!("no answer to an append")
         };
         assert!(results.iter().all(Result::is_ok), "{results:?}");
-        let store = node.broker.shards()[0].store;
+        let store = node.broker.shards()[1].store;
         (most, runs) = (most.max(store.journal_runs), runs.max(store.segment_runs));
         for _ in 0..50 {
             let did = node.broker.background_step();

@@ -98,7 +98,7 @@ impl ConfigResolver for LiveSettings {
 
     fn machine_commands(&self) -> Vec<(MachineId, Command)> {
         let settings = groups::GroupSettings::from(&self.current.load().settings.groups);
-        vec![(MachineId::KafkaGroups, Box::new(settings))]
+        vec![(MachineId::KAFKA_GROUPS, Box::new(settings))]
     }
 }
 

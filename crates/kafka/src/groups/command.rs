@@ -1,7 +1,7 @@
 //! Commands of a session to the group coordinator, and its replies.
 //!
 //! A session sends a [`GroupCommand`] in [`polylogue_api::Request::Machine`] under
-//! [`polylogue_api::MachineId::KafkaGroups`] and gets a [`GroupReply`] of the same name back. The fields are those of
+//! [`polylogue_api::MachineId::KAFKA_GROUPS`] and gets a [`GroupReply`] of the same name back. The fields are those of
 //! the newest version of each Kafka message; where an older version means something else, the command carries the
 //! version of the request, and the reply is already what that version can say.
 //!

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Numbers of the coordinator as they were after its last call.
+/// Numbers of the coordinators of all shards, as they were after the last call of each.
 #[derive(Debug, Default)]
 pub struct GroupUsage {
     memory_bytes: AtomicUsize,
@@ -22,8 +22,9 @@ impl GroupUsage {
         self.refused.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set(&self, memory_bytes: usize) {
-        self.memory_bytes.store(memory_bytes, Ordering::Relaxed);
+    /// One coordinator holds other bytes than before.
+    pub(super) fn change(&self, before: usize, now: usize) {
+        self.memory_bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
 
     pub(super) fn refuse(&self) {

@@ -139,7 +139,7 @@ pub(super) fn start_create(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
     if acls.is_empty() {
         return Ok(created(work, rows));
     }
-    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersCommand::CreateAcls(acls))));
+    let token = work.ask(Request::Machine(MachineId::AMQP, Box::new(UsersCommand::CreateAcls(acls))));
     Ok(Step::Wait(token, Box::new(Creating { rows })))
 }
 
@@ -220,7 +220,7 @@ pub(super) fn start_delete(work: &mut Work<'_>, body: &mut Reader) -> Result<Ste
     if filters.is_empty() {
         return Ok(deleted(work, rows));
     }
-    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersCommand::DeleteAcls(filters))));
+    let token = work.ask(Request::Machine(MachineId::AMQP, Box::new(UsersCommand::DeleteAcls(filters))));
     Ok(Step::Wait(token, Box::new(Deleting { rows })))
 }
 

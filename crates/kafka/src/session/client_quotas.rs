@@ -211,7 +211,7 @@ pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
     if alterations.is_empty() || request.validate_only {
         return Ok(altering.answer(work));
     }
-    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersCommand::AlterQuotas(alterations))));
+    let token = work.ask(Request::Machine(MachineId::AMQP, Box::new(UsersCommand::AlterQuotas(alterations))));
     Ok(Step::Wait(token, Box::new(altering)))
 }
 

@@ -16,7 +16,7 @@ use polylogue_auth::Operation;
 
 /// Sends a command to the coordinator.
 pub(super) fn command(work: &mut Work<'_>, command: GroupCommand) -> u64 {
-    work.ask(Request::Machine(MachineId::KafkaGroups, Box::new(command)))
+    work.ask(Request::Machine(MachineId::KAFKA_GROUPS, Box::new(command)))
 }
 
 /// Returns the coordinator's reply, or its error. `None` if the reply is of another kind.

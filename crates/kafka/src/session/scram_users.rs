@@ -137,7 +137,7 @@ pub(super) fn start_alter(work: &mut Work<'_>, body: &mut Reader) -> Result<Step
         return Ok(work.answer(&response));
     }
     let users = parts.iter().map(|part| part.user.as_str().into()).collect();
-    let token = work.ask(Request::Machine(MachineId::Amqp, Box::new(UsersCommand::AlterScram(parts))));
+    let token = work.ask(Request::Machine(MachineId::AMQP, Box::new(UsersCommand::AlterScram(parts))));
     Ok(Step::Wait(token, Box::new(Altering { response, users })))
 }
 

@@ -572,7 +572,7 @@ fn bindings_are_made_each_by_itself() {
         creation(|c| c.resource_name = text("b")),
     ];
     host.send(3, &CreateAclsRequest { creations });
-    let (token, Ask::Machine(MachineId::Amqp, command)) = host.asked_one() else { panic!("no command") };
+    let (token, Ask::Machine(MachineId::AMQP, command)) = host.asked_one() else { panic!("no command") };
     let UsersCommand::CreateAcls(acls) = *command.downcast::<UsersCommand>().unwrap() else {
         panic!("another command")
     };

@@ -24,7 +24,7 @@ use session_host::{Host, text, topic_id};
 
 fn command(host: &mut Host) -> (Token, GroupCommand) {
     match host.asked_one() {
-        (token, Ask::Machine(MachineId::KafkaGroups, command)) => (token, *command.downcast().unwrap()),
+        (token, Ask::Machine(MachineId::KAFKA_GROUPS, command)) => (token, *command.downcast().unwrap()),
         other => panic!("{other:?}"),
     }
 }

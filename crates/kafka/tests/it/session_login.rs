@@ -381,7 +381,7 @@ fn credentials_are_set_and_taken_away_each_by_itself() {
         ],
     };
     host.send(0, &request);
-    let (token, Ask::Machine(MachineId::Amqp, command)) = host.asked_one() else { panic!("no command") };
+    let (token, Ask::Machine(MachineId::AMQP, command)) = host.asked_one() else { panic!("no command") };
     let UsersCommand::AlterScram(parts) = *command.downcast::<UsersCommand>().unwrap() else {
         panic!("another command")
     };

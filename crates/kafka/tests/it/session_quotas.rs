@@ -281,7 +281,7 @@ fn quotas_are_set_each_entity_by_itself() {
         (entity(&[("client-id", None)]), vec![op("consumer_byte_rate", Some(7.0))]),
     ];
     host.send(1, &alter(entries));
-    let (token, Ask::Machine(MachineId::Amqp, command)) = host.asked_one() else { panic!("another request") };
+    let (token, Ask::Machine(MachineId::AMQP, command)) = host.asked_one() else { panic!("another request") };
     let UsersCommand::AlterQuotas(parts) = *command.downcast::<UsersCommand>().unwrap() else {
         panic!("another command")
     };

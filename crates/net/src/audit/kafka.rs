@@ -150,7 +150,7 @@ mod tests {
         let credential = ScramCredential::of(ScramMechanism::Sha256, b"secret", salt, 4_096).unwrap();
         let ask =
             UsersCommand::AlterScram(vec![AlterScram { user: "ann".into(), change: ScramChange::Set(credential) }]);
-        let text = what(&Request::Machine(MachineId::Amqp, Box::new(ask))).unwrap();
+        let text = what(&Request::Machine(MachineId::AMQP, Box::new(ask))).unwrap();
         assert_eq!(text, "alter credentials of ann (set SCRAM-SHA-256)");
     }
 

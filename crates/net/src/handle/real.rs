@@ -181,6 +181,7 @@ fn figures(broker: &Broker) -> Vec<Figure> {
     let mut all = Figures::default();
     let shards = broker.shards();
     all.gauge("shards", "Journals", shards.len() as u64);
+    all.gauge("feature_level", "The feature level of the data directory", u64::from(broker.feature_level()));
     disk_figures(broker, &mut all);
     let backups = broker.backups();
     all.gauge("backup_running", "Whether a backup is under way", u64::from(backups.running));
@@ -204,6 +205,8 @@ fn figures(broker: &Broker) -> Vec<Figure> {
             shard.followed as u64,
         );
         all.gauge("proposals_open", "Writes whose outcome is not known yet", shard.proposals_open);
+        let waiting = shard.commands_waiting as u64;
+        all.gauge("commands_waiting", "Requests for the state of groups and queues that wait until it is applied", waiting);
         all.gauge("writers_lost", "Journals whose writer was lost", u64::from(shard.writer_lost));
         if let Some(journal) = &shard.journal {
             journal_figures(journal, &mut all);

@@ -206,7 +206,7 @@ impl Server {
         let machine = AmqpMachine::new(Limits::default());
         let directory = machine.directory();
         let machine: Box<dyn StateMachine> = Box::new(machine);
-        let broker = Broker::open(env.clone(), config, BTreeMap::from([(MachineId::Amqp, machine)])).unwrap();
+        let broker = Broker::open(env.clone(), config, BTreeMap::from([(MachineId::AMQP, machine)])).unwrap();
         let stepped = Arc::new(Stepped(broker, Mutex::default()));
         // Creates the first user and virtual host.
         stepped.drive();

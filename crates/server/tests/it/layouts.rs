@@ -85,7 +85,7 @@ fn is_migrated(layout: u32) {
     let checked = done(polylogue().arg("check").arg(&data));
     assert_eq!(checked.code, Some(0), "{}{}", checked.out, checked.err);
     let identity = std::fs::read(data.join("IDENTITY")).unwrap();
-    assert!(identity.starts_with(b"version = 3\n"));
+    assert!(identity.starts_with(b"version = 4\n"));
 }
 
 #[test]
@@ -96,4 +96,9 @@ fn a_directory_of_layout_1_is_migrated_with_all_that_is_in_it() {
 #[test]
 fn a_directory_of_layout_2_is_migrated_with_all_that_is_in_it() {
     is_migrated(2);
+}
+
+#[test]
+fn a_directory_of_layout_3_is_migrated_with_all_that_is_in_it() {
+    is_migrated(3);
 }

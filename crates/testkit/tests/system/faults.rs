@@ -477,7 +477,7 @@ fn a_flipped_bit_in_a_segment_fences_its_range_only() {
     let place = Place::new("segment");
     let server = place.start(place.serve(SMALL_FILES)).unwrap();
     fill(&mut connect(&server));
-    let segments = place.data().join("shard-0000/segments");
+    let segments = place.data().join("shard-0001/segments");
     segment_with(&segments, b"<2:30>");
     server.terminate().unwrap();
     assert_eq!(flip(&segments, &value(2, 30)), 1);
@@ -506,7 +506,7 @@ fn a_segment_that_is_gone_is_told_at_the_start_and_takes_nothing_else_along() {
     let place = Place::new("gone");
     let server = place.start(place.serve(SMALL_FILES)).unwrap();
     fill(&mut connect(&server));
-    let file = segment_with(&place.data().join("shard-0000/segments"), b"<2:30>");
+    let file = segment_with(&place.data().join("shard-0001/segments"), b"<2:30>");
     server.terminate().unwrap();
     std::fs::remove_file(&file).unwrap();
 
@@ -530,7 +530,7 @@ fn a_flipped_bit_in_the_live_journal_refuses_the_start_until_it_is_fenced() {
     let server = place.start(place.serve(&[])).unwrap();
     fill(&mut connect(&server));
     server.kill().unwrap();
-    assert_eq!(flip(&place.data().join("shard-0000/journal"), &value(1, 50)), 1);
+    assert_eq!(flip(&place.data().join("shard-0001/journal"), &value(1, 50)), 1);
 
     let refused = place.start(place.serve(&[])).map(|_| ()).unwrap_err();
     let expected = ["is damaged at", "offsets 50 to 50", "polylogue repair"];

@@ -111,7 +111,7 @@ impl Broker {
                 let log = MetadataLog { term: Term(6), high_watermark: Index(41), end: Index(42), directory: [3; 16] };
                 Reply::DescribeMetadataLog(Ok(log))
             }
-            Ask::Machine(MachineId::Amqp, command) => {
+            Ask::Machine(MachineId::AMQP, command) => {
                 Reply::Machine(Ok(Box::new(users_answer(*command.downcast::<UsersCommand>().unwrap()))))
             }
             Ask::Machine(_, command) => {
