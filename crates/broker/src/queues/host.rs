@@ -220,17 +220,19 @@ impl QueueHost {
         self.lease.appended(entry)
     }
 
-    /// An entry is proposed: waiting consumers may receive it before its commit if early delivery is enabled.
-    pub(crate) fn proposed(&mut self, envelope: &Envelope, bytes: &Bytes, body: impl FnOnce() -> usize) -> bool {
-        if !self.settings.early || !self.lease.is_writer() {
-            return false;
-        }
-        let entry = self.entry(envelope, bytes.len(), body());
-        // An entry that does not follow the engine's tail waits for its commit. So does one with a delivery time: the engine parks it when it is
-        // committed.
-        let early = entry.deliver_at_ms.is_none() && self.lease.appended_unflushed(&entry).is_ok();
+    /// Converts an entry that waiting consumers may receive before its commit, once it is proposed. `None` if early delivery is not enabled. An entry
+    /// with a delivery time waits for its commit, because the engine parks it then.
+    pub(crate) fn early_entry(&self, envelope: &Envelope, bytes: usize, body: impl FnOnce() -> usize) -> Option<Entry> {
+        let early = self.settings.early && envelope.deliver_at.is_none() && self.lease.is_writer();
+        early.then(|| self.entry(envelope, bytes, body()))
+    }
+
+    /// An entry of [`QueueHost::early_entry`] is proposed. Returns whether it can be delivered: one that does not follow the engine's tail waits for its
+    /// commit.
+    pub(crate) fn proposed(&mut self, entry: &Entry, bytes: Bytes) -> bool {
+        let early = self.lease.appended_unflushed(entry).is_ok();
         if early {
-            self.early.push_back(EarlyBody { first: entry.first_offset, end: entry.end(), bytes: bytes.clone() });
+            self.early.push_back(EarlyBody { first: entry.first_offset, end: entry.end(), bytes });
         }
         early
     }

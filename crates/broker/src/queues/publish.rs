@@ -14,6 +14,7 @@ use polylogue_api::{
     Ack, Durability, Event, LogView, Overflow, PublishError, PublishMessage, PublishRequest, QueueSettings, Reply,
     Target, Token, Unavailable,
 };
+use polylogue_lease::Entry;
 use polylogue_log::journal::{self, Draft, Proposal, Urgency};
 use polylogue_record::crc;
 use polylogue_record::envelope::{Body, Envelope};
@@ -135,6 +136,9 @@ impl Inner {
         if parts.iter().any(|(shard, _)| shard.lacks_room()) {
             return Err(Box::new((origin, request)));
         }
+        // Before the lock: it takes by far the longest of what is done to a large message.
+        let sum = |message: &PublishMessage| if message.queues.is_empty() { 0 } else { crc::crc32c(&message.bytes) };
+        let sums: Vec<u32> = request.messages.iter().map(sum).collect();
         // Each shard's state stays locked until its part is parked, so that no part completes before the number of parts is known. The shards are
         // always locked in the same order.
         let mut states: Vec<_> = parts.iter().map(|(shard, _)| shard.state.lock()).collect();
@@ -147,7 +151,7 @@ impl Inner {
         for ((i, (shard, part)), state) in parts.iter().enumerate().zip(&mut states) {
             let goes = |targets: &&[(u32, Target)]| targets.iter().all(|(position, _)| !kept_out.contains(position));
             let messages = part.chunk_by(|one, other| one.0 == other.0).filter(goes);
-            let outcome = shard.publish(state, messages, &request);
+            let outcome = shard.publish(state, messages, &request, &sums);
             for (position, error) in outcome.errors {
                 note(&mut results, position, error);
             }
@@ -306,17 +310,18 @@ fn note(results: &mut [Result<(), PublishError>], position: u32, error: PublishE
 }
 
 impl Shard {
-    /// Assigns offsets to messages and proposes them. The caller parks `waits` under the same lock.
+    /// Assigns offsets to messages and proposes them. `sums`: the checksum of each message of the request. The caller parks `waits` under the same lock.
     fn publish<'a>(
         &self,
         state: &mut ShardState,
         messages: impl Iterator<Item = &'a [(u32, Target)]>,
         request: &PublishRequest,
+        sums: &[u32],
     ) -> PublishOutcome {
         let mut outcome = PublishOutcome::default();
         let mut planned = Planned::default();
         for targets in messages {
-            self.plan_message(state, targets, request, &mut planned, &mut outcome);
+            self.plan_message(state, targets, (request, sums), &mut planned, &mut outcome);
         }
         self.propose_messages(state, planned, request, &mut outcome);
         outcome.proposed.dedup();
@@ -332,7 +337,7 @@ impl Shard {
         &self,
         state: &mut ShardState,
         targets: &[(u32, Target)],
-        request: &PublishRequest,
+        (request, sums): (&PublishRequest, &[u32]),
         planned: &mut Planned,
         outcome: &mut PublishOutcome,
     ) {
@@ -384,7 +389,8 @@ impl Shard {
                 }
                 None => {
                     let len = message.bytes.len() as u32;
-                    envelope.body = Body::Inline { len, checksum: crc::crc32c(&message.bytes) };
+                    let checksum = sums.get(position as usize).copied().unwrap_or_default();
+                    envelope.body = Body::Inline { len, checksum };
                     body = Some(planned.drafts.len() as u32);
                     planned.bytes += message.bytes.len();
                     message.bytes.clone()
@@ -394,6 +400,21 @@ impl Shard {
             planned.drafts.push(Draft::new(envelope, bytes));
             planned.of.push(position);
         }
+    }
+
+    /// Returns what the queue of a draft may deliver before its commit.
+    fn early_entry(
+        &self,
+        state: &ShardState,
+        draft: &Draft,
+        request: &PublishRequest,
+        position: u32,
+    ) -> Option<(PartitionId, Entry, Bytes)> {
+        let message = request.messages.get(position as usize)?;
+        let host = state.queues.hosts.get(&draft.envelope.partition)?;
+        let body = || body_bytes(self.view.as_ref(), message.form, &message.bytes);
+        let entry = host.early_entry(&draft.envelope, message.bytes.len(), body)?;
+        Some((draft.envelope.partition, entry, message.bytes.clone()))
     }
 
     fn propose_messages(
@@ -418,19 +439,20 @@ impl Shard {
             _ => Urgency::Urgent,
         };
         let class = (self.class != Durability::Memory).then_some(class);
-        let entries: Vec<_> = drafts.iter().map(|draft| draft.envelope.clone()).collect();
+        let early: Vec<_> = match may_be_early {
+            true => drafts.iter().zip(&of).filter_map(|(draft, at)| self.early_entry(state, draft, request, *at)).collect(),
+            false => Vec::new(),
+        };
         match self.propose(state, Proposal { urgency, class, ..Proposal::data(state.term, 0, drafts) }) {
             Ok(ticket) => {
                 if request.ack.is_committed() {
                     outcome.waits = Some((ticket, Vec::new()));
                 }
                 outcome.proposed.extend_from_slice(&of);
-                for (envelope, position) in entries.iter().zip(of) {
-                    let Some(message) = request.messages.get(position as usize) else { continue };
-                    let Some(host) = state.queues.hosts.get_mut(&envelope.partition) else { continue };
-                    let body = || body_bytes(self.view.as_ref(), message.form, &message.bytes);
-                    if may_be_early && host.proposed(envelope, &message.bytes, body) {
-                        state.queues.touch(envelope.partition);
+                for (queue, entry, bytes) in early {
+                    let host = state.queues.hosts.get_mut(&queue);
+                    if host.is_some_and(|host| host.proposed(&entry, bytes)) {
+                        state.queues.touch(queue);
                         outcome.early = true;
                     }
                 }

@@ -3,7 +3,7 @@
 use crate::broker::Inner;
 use crate::queues::QueueHost;
 use crate::queues::credit::Granted;
-use crate::queues::host::{Recipient, Waiter};
+use crate::queues::host::Waiter;
 use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use crate::sink::ReplySink;
@@ -44,7 +44,9 @@ struct Ready {
 
 /// A granted message whose body is to be read.
 struct GrantedMessage {
-    recipient: Recipient,
+    sink: Arc<dyn ReplySink>,
+    /// See [`crate::queues::host::Recipient::settles`].
+    settles: bool,
     grant: Grant,
     offset: u64,
     life: u16,
@@ -271,8 +273,8 @@ impl DeliveryBatch {
             let Some(recipient) = host.recipients.get(&grant.consumer.0) else { continue };
             for offset in grant.first_offset..grant.first_offset + u64::from(grant.count) {
                 let early = host.early_body(offset);
-                let (recipient, life) = (recipient.clone(), host.life);
-                wanted.push_back(GrantedMessage { recipient, grant: *grant, offset, life, early });
+                let (sink, settles, life) = (recipient.sink.clone(), recipient.settles, host.life);
+                wanted.push_back(GrantedMessage { sink, settles, grant: *grant, offset, life, early });
             }
         }
         DeliveryBatch { queue, grants: wanted, ready: Vec::new() }
@@ -353,8 +355,7 @@ impl DeliveryBatch {
         let Some(wanted) = self.grants.pop_front() else { return };
         if let Some((entry, bytes)) = found {
             let delivery = wanted.delivery(self.queue, entry, bytes);
-            let settles = wanted.recipient.settles;
-            self.ready.push(Ready { sink: wanted.recipient.sink, delivery, settles });
+            self.ready.push(Ready { sink: wanted.sink, delivery, settles: wanted.settles });
         }
     }
 
