@@ -211,7 +211,7 @@ const cases = {
     await person.click("button", "Publish to shop");
     await person.write("Routing key", "order.eu");
     await person.click("button", "Publish", "dialog");
-    await person.sees("No queue takes it", "dialog");
+    await person.sees("routed to no queue", "dialog");
     await person.click("button", "Cancel", "dialog");
     await person.click("button", "Bind to shop");
     await person.find("textbox", "Name").fill("eu");
@@ -262,8 +262,8 @@ const cases = {
     await person.write("User", "alice");
     await person.click("button", "Save", "dialog");
     await person.gone();
-    await person.click("button", "Take away from alice");
-    await person.confirm("Take away");
+    await person.click("button", "Delete the permissions of alice");
+    await person.confirm("Delete");
     await person.misses("alice", "main table");
     await person.click("tab", "Access control lists");
     await person.click("button", "New entry");
@@ -272,9 +272,9 @@ const cases = {
     await person.click("button", "Add", "dialog");
     await person.gone();
     await person.sees("User:alice", "main table");
-    await person.click("button", "Take away from User:alice");
-    await person.confirm("Take away");
-    await person.sees("There are none");
+    await person.click("button", "Delete the ACL of User:alice");
+    await person.confirm("Delete");
+    await person.sees("No ACLs");
     await person.click("tab", "Quotas");
     await person.click("button", "Set a quota");
     await person.write("User * for all that have none of their own", "alice");
@@ -282,8 +282,8 @@ const cases = {
     await person.click("button", "Save", "dialog");
     await person.gone();
     await person.sees("1.00 MiB/s", "main table");
-    await person.click("button", "Take the quota away");
-    await person.confirm("Take away");
+    await person.click("button", "Delete the quota");
+    await person.confirm("Delete");
     await person.sees("There are no quotas.");
     await person.click("tab", "Users");
     await person.click("button", "Delete alice");
@@ -304,11 +304,11 @@ const cases = {
     const find = async () => (await ask("GET", "/settings/node")).value.settings.find((one) => one.name === "num.partitions");
     assert.deepEqual([(await find()).value, (await find()).source], ["4", "DYNAMIC_BROKER_CONFIG"]);
     await person.click("button", "Change num.partitions");
-    await person.find("checkbox", "Forget what was set here").click();
+    await person.find("checkbox", "Reset to the inherited value").click();
     await person.click("button", "Save", "dialog");
     await person.gone();
     assert.equal((await find()).value, "1");
-    await person.click("tab", "Options of the start");
+    await person.click("tab", "Startup options");
     await person.sees("server.http_connections_max");
   },
 
@@ -319,7 +319,7 @@ const cases = {
     await person.sees("orders");
     await page.keyboard.press("/");
     await page.keyboard.type("nothing like it");
-    await person.sees("No topic has that in its name.");
+    await person.sees("No topic matches.");
     await page.reload();
     await person.sees("orders");
     await page.keyboard.press("Tab");

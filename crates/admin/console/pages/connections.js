@@ -28,7 +28,7 @@ export function Connections() {
     <div class="bar"><${Search} value=${page.search} onChange=${page.setSearch} label="Search connections" /></div>
     <${Failed} error=${asked.error} />
     <${Table} label="Connections" columns=${columns} rows=${asked.data?.connections} of=${(one) => one.id}
-      empty=${page.search ? "No connection has that about it." : "No client is connected."} />
+      empty=${page.search ? "No connection matches." : "No client is connected."} />
     <${Pager} offset=${page.offset} total=${asked.data?.total ?? 0} onMove=${page.setOffset} />
     ${dialog.shown}`;
 }

@@ -17,7 +17,7 @@ function NewExchange({ vhost, onClose }) {
     <${Field} label="Name"><input name="name" required autocomplete="off" /><//>
     <${Field} label="Type"><select name="type">${options(TYPES)}</select><//>
     <${Field} label="Arguments, as JSON" hint=${html`<code>x-delayed-message</code> wants one: <code>{"x-delayed-type": "direct"}</code>`}><textarea name="args"></textarea><//>
-    <${Field} check label="Goes with a restart"><input name="transient" type="checkbox" /><//>
+    <${Field} check label="Transient"><input name="transient" type="checkbox" /><//>
     <${Field} check label="Only exchanges may publish to it"><input name="internal" type="checkbox" /><//>
   <//>`;
 }
@@ -47,10 +47,10 @@ export function Exchanges({ vhost }) {
     bindings.again();
   };
   const open = (view) => dialog.open((close) => view(changed(close)));
-  const destroy = (name) => (done) => html`<${Confirm} title=${`Delete ${name}?`} text="Its bindings go with it." action="Delete exchange" name=${name} onClose=${done}
-    work=${() => remove(`/vhosts/${part(vhost)}/exchanges/${part(name)}`).then(() => say(`Exchange ${name} is gone.`))} />`;
-  const unbind = (one) => (done) => html`<${Confirm} title="Take the binding away?" text=${`${one.destination} gets nothing more from ${one.source} by ${one.routing_key || "no key"}.`}
-    action="Unbind" onClose=${done} work=${() => post(`/vhosts/${part(vhost)}/bindings/delete`, one).then(() => say("The binding is gone."))} />`;
+  const destroy = (name) => (done) => html`<${Confirm} title=${`Delete ${name}?`} text="Its bindings are deleted too." action="Delete exchange" name=${name} onClose=${done}
+    work=${() => remove(`/vhosts/${part(vhost)}/exchanges/${part(name)}`).then(() => say(`Exchange ${name} deleted.`))} />`;
+  const unbind = (one) => (done) => html`<${Confirm} title="Delete the binding?" text=${`${one.destination} receives no more messages from ${one.source} by ${one.routing_key || "no key"}.`}
+    action="Unbind" onClose=${done} work=${() => post(`/vhosts/${part(vhost)}/bindings/delete`, one).then(() => say("Binding deleted."))} />`;
   const system = (one) => one.name.startsWith("amq.");
   return html`<${Head} title="Exchanges"><button class="main" onClick=${() => open((done) => html`<${NewExchange} vhost=${vhost} onClose=${done} />`)}>New exchange</button><//>
     <div class="bar"><span class="grow"></span><${Vhosts} vhost=${vhost} page="exchanges" /></div>
@@ -65,7 +65,7 @@ export function Exchanges({ vhost }) {
         <button class="danger" aria-label=${`Delete ${one.name}`} disabled=${system(one)} onClick=${() => open(destroy(one.name))}>Delete</button>` },
     ]} />
     <h2>Bindings</h2>
-    <${Table} label="Bindings" rows=${bindings.data?.bindings} of=${(one) => JSON.stringify(one)} empty="Nothing is bound but queues to the default exchange." columns=${[
+    <${Table} label="Bindings" rows=${bindings.data?.bindings} of=${(one) => JSON.stringify(one)} empty="No bindings but those of the default exchange." columns=${[
       { label: "From", kind: "name", cell: (one) => one.source },
       { label: "To", kind: "name", cell: (one) => (one.destination_type === "queue" ? html`<a href=${`#/queues/${part(vhost)}/${part(one.destination)}`}>${one.destination}</a>` : html`${one.destination} <${Badge}>exchange<//>`) },
       { label: "Routing key", cell: (one) => html`<code>${one.routing_key}</code>` },

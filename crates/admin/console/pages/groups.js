@@ -21,7 +21,7 @@ export function Groups() {
     <div class="bar"><${Search} value=${page.search} onChange=${page.setSearch} label="Search groups" /></div>
     <${Failed} error=${asked.error} />
     <${Table} label="Groups" columns=${columns} rows=${asked.data?.groups} of=${(group) => group.group}
-      empty=${page.search ? "No group has that in its name." : "There are no groups yet: they come with their consumers."} />
+      empty=${page.search ? "No group matches." : "There are no groups yet: a consumer creates its group."} />
     <${Pager} offset=${page.offset} total=${asked.data?.total ?? 0} onMove=${page.setOffset} />`;
 }
 
@@ -59,7 +59,7 @@ function Reset({ group, topics, onClose }) {
       </select><//>
       <${Field} label="Offset, number or time"><input name="value" autocomplete="off" /><//>
     </div>
-    ${seen && html`<${Table} label="What changes" rows=${seen.offsets} of=${(one) => `${one.topic}/${one.partition}`} columns=${[
+    ${seen && html`<${Table} label="Preview" rows=${seen.offsets} of=${(one) => `${one.topic}/${one.partition}`} columns=${[
       { label: "Topic", kind: "name", cell: (one) => one.topic },
       { label: "Partition", kind: "n", cell: (one) => one.partition },
       { label: "Now", kind: "n", cell: (one) => count(one.before) },
@@ -80,9 +80,9 @@ export function Group({ name }) {
     close();
     asked.again();
   };
-  const destroy = (close) => html`<${Confirm} title=${`Delete ${name}?`} text="Its committed offsets are gone: its consumers begin anew." action="Delete group" name=${name}
+  const destroy = (close) => html`<${Confirm} title=${`Delete ${name}?`} text="Its committed offsets are deleted: consumers start where auto.offset.reset says." action="Delete group" name=${name}
     onClose=${done(close)} work=${() => remove(`/groups/${part(name)}`).then(() => {
-      say(`Group ${name} is gone.`);
+      say(`Group ${name} deleted.`);
       location.hash = "#/groups";
     })} />`;
   const why = busy ? "Stop its members first." : undefined;
@@ -93,7 +93,7 @@ export function Group({ name }) {
     <${Failed} error=${asked.error} />
     <div class="bar"><${Badge} kind=${kind(group.state)}>${group.state}<//><span class="soft">${[group.protocol_type, group.protocol].filter(Boolean).join(", ")}</span></div>
     <h2>Offsets</h2>
-    <${Table} label="Offsets" rows=${group.offsets} of=${(one) => `${one.topic}/${one.partition}`} empty="Nothing is committed." columns=${[
+    <${Table} label="Offsets" rows=${group.offsets} of=${(one) => `${one.topic}/${one.partition}`} empty="No committed offsets." columns=${[
       { label: "Topic", kind: "name", cell: (one) => html`<a href=${`#/topics/${part(one.topic)}`}>${one.topic}</a>` },
       { label: "Partition", kind: "n", cell: (one) => one.partition },
       { label: "Offset", kind: "n", cell: (one) => count(one.offset) },

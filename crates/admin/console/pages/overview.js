@@ -65,7 +65,7 @@ const card = (label, value, href) => html`<div class="card">
 // Since the start. A backup is made by `polylogue backup`, not here.
 const backups = (figures) => {
   const { backup_running: running, backups_completed: completed, backups_failed: failed } = figures;
-  return `${running ? "one is under way, " : ""}${count(completed)} completed and ${count(failed)} failed since the start`;
+  return `${running ? "one in progress, " : ""}${count(completed)} completed, ${count(failed)} failed`;
 };
 
 export function Overview({ rates }) {
@@ -78,26 +78,26 @@ export function Overview({ rates }) {
   const chart = (title, series, format) => html`<${Lines} title=${title} series=${series} points=${POINTS} seconds=${SECONDS} format=${format} binary=${format === perSecond} />`;
   const ms = (value) => (Number.isFinite(value) ? `${value.toPrecision(3)} ms` : "–");
   return html`<${Head} title="Overview">
-      <${Badge} kind=${status.ready ? "good" : "warn"}>${status.ready ? "serves" : "not ready"}<//>
+      <${Badge} kind=${status.ready ? "good" : "warn"}>${status.ready ? "healthy" : "not ready"}<//>
     <//>
     <div class="cards">
       ${card("Topics", count(status.topics), "#/topics")} ${card("Partitions", count(status.partitions))}
-      ${card("Connections", count(status.connections), "#/connections")} ${card("In segments", bytes(status.figures.store_live_bytes))}
+      ${card("Connections", count(status.connections), "#/connections")} ${card("Stored", bytes(status.figures.store_live_bytes))}
       ${card("Memory", bytes(status.memory_bytes))} ${card("Free on disk", bytes(status.disk_free_bytes))} ${card("Running for", duration(status.uptime_ms))}
     </div>
     <div class="charts">
       ${chart("Requests per second", rate("requests"), short)}
-      ${chart("From clients", rate("received"), perSecond)}
-      ${chart("To clients", rate("sent"), perSecond)}
+      ${chart("Received, bytes per second", rate("received"), perSecond)}
+      ${chart("Sent, bytes per second", rate("sent"), perSecond)}
       ${chart("Written to the log", [{ label: "messages", values: of((p) => p.payload) }, { label: "all", values: of((p) => p.written) }], perSecond)}
-      ${chart("On a message's way, p99", STAGES.map(([name, label]) => ({ label, values: of((p) => p.tails[name] ?? NaN) })), ms)}
+      ${chart("Latency, p99", STAGES.map(([name, label]) => ({ label, values: of((p) => p.tails[name] ?? NaN) })), ms)}
       ${chart("Flushes per second", [{ label: "flushes", values: of((p) => p.flushes) }], short)}
     </div>
     <h2>Listeners</h2>
     <${Table} label="Listeners" rows=${status.listeners} of=${(one) => one.bound} columns=${[
       { label: "Protocol", cell: (one) => html`${one.protocol} ${one.tls && html`<${Badge} kind="good">TLS<//>`}` },
       { label: "Address", cell: (one) => html`<code>${one.bound}</code>` },
-      { label: "Advertised", cell: (one) => (one.advertised ? html`<code>${one.advertised}</code>` : html`<span class="soft">where they arrived</span>`) },
+      { label: "Advertised", cell: (one) => (one.advertised ? html`<code>${one.advertised}</code>` : html`<span class="soft">the address at which clients connect</span>`) },
     ]} />
     <h2>This node</h2>
     <dl class="facts card">

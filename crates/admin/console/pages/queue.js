@@ -12,7 +12,7 @@ export function Publish({ vhost, exchange, queue, onClose }) {
     const message = { exchange, routing_key: routing_key ?? queue, body, headers: object(headers, "Headers"), persistent: !transient };
     if (content_type) message.content_type = content_type;
     const { routed } = await post(`/vhosts/${part(vhost)}/publish`, message);
-    if (!routed) throw new Error("No queue takes it: nothing was kept.");
+    if (!routed) throw new Error("The message was routed to no queue and dropped.");
     say("Published.");
   };
   return html`<${Dialog} title=${`Publish to ${exchange || queue}`} action="Publish" onClose=${onClose} work=${work}>
@@ -20,7 +20,7 @@ export function Publish({ vhost, exchange, queue, onClose }) {
     <${Field} label="Body"><textarea name="body"></textarea><//>
     <${Field} label="Content type"><input name="content_type" placeholder="application/json" autocomplete="off" /><//>
     <${Field} label="Headers, as JSON"><textarea name="headers" style="min-height:3.5rem"></textarea><//>
-    <${Field} check label="Need not outlive a restart"><input name="transient" type="checkbox" /><//>
+    <${Field} check label="Transient"><input name="transient" type="checkbox" /><//>
   <//>`;
 }
 
@@ -32,7 +32,7 @@ function Move({ vhost, name, onClose }) {
     say(`${answer.moved} moved, ${answer.stay} stay${answer.why ? `: ${answer.why}` : ""}.`, answer.stay > 0);
   };
   return html`<${Dialog} title=${`Move messages of ${name}`} action="Move" onClose=${onClose} work=${work}>
-    <${Field} label="To the queue" hint="Without one, each goes back into the queue in which it died."><input name="to" autocomplete="off" /><//>
+    <${Field} label="To the queue" hint="If empty, each message goes back to the queue in which it was dead-lettered."><input name="to" autocomplete="off" /><//>
     <${Field} label="At most"><input name="limit" type="number" min="1" max="1000" defaultValue="1000" /><//>
   <//>`;
 }
@@ -52,11 +52,11 @@ export function Queue({ vhost, name, tab }) {
     setTurn(turn + 1);
   };
   const open = (view) => dialog.open((close) => view(changed(close)));
-  const purge = (done) => html`<${Confirm} title=${`Delete what is ready in ${name}?`} text="What consumers hold stays theirs." action="Delete messages" name=${name} onClose=${done}
-    work=${() => remove(`${path}/messages`).then((answer) => say(`${answer.purged} messages are gone.`))} />`;
-  const destroy = (done) => html`<${Confirm} title=${`Delete ${name}?`} text="The queue goes with its messages." action="Delete queue" name=${name} onClose=${done}
+  const purge = (done) => html`<${Confirm} title=${`Delete what is ready in ${name}?`} text="Unacknowledged messages stay with their consumers." action="Delete messages" name=${name} onClose=${done}
+    work=${() => remove(`${path}/messages`).then((answer) => say(`${answer.purged} messages deleted.`))} />`;
+  const destroy = (done) => html`<${Confirm} title=${`Delete ${name}?`} text="The queue and its messages are deleted." action="Delete queue" name=${name} onClose=${done}
     work=${() => remove(path).then(() => {
-      say(`Queue ${name} is gone.`);
+      say(`Queue ${name} deleted.`);
       location.hash = above.href;
     })} />`;
   const number = (label, value) => html`<div class="card"><div class="label">${label}</div><div class="value">${count(value)}</div></div>`;
@@ -79,7 +79,7 @@ export function Queue({ vhost, name, tab }) {
           <${Messages} topic=${queue.topic} partitions=${1} turn=${turn} />`
       : html`<p class="soft">An exclusive queue is looked into by its connection only.</p>`)}
     ${tab === "bindings" &&
-    html`<${Table} label="Bindings" rows=${bindings.data ? mine : null} of=${(one) => JSON.stringify(one)} empty="Nothing is bound to it but the default exchange." columns=${[
+    html`<${Table} label="Bindings" rows=${bindings.data ? mine : null} of=${(one) => JSON.stringify(one)} empty="No bindings but that of the default exchange." columns=${[
       { label: "From", kind: "name", cell: (one) => html`<a href=${`#/exchanges/${part(vhost)}`}>${one.source}</a>` },
       { label: "Routing key", cell: (one) => html`<code>${one.routing_key}</code>` },
       { label: "Arguments", cell: (one) => ofArguments(one.arguments) },

@@ -11,7 +11,7 @@ function NewVhost({ onClose }) {
   };
   return html`<${Dialog} title="New virtual host" action="Create" onClose=${onClose} work=${work}>
     <${Field} label="Name"><input name="name" required autocomplete="off" /><//>
-    <${Field} label="What it is for"><input name="description" /><//>
+    <${Field} label="Description"><input name="description" /><//>
   <//>`;
 }
 
@@ -24,9 +24,9 @@ export function Vhosts({ vhost, page }) {
     close();
     asked.again();
   };
-  const destroy = (close) => html`<${Confirm} title=${`Delete the virtual host ${vhost}?`} text="Everything in it goes: queues with their messages, exchanges, bindings, permissions."
+  const destroy = (close) => html`<${Confirm} title=${`Delete the virtual host ${vhost}?`} text="Everything in it is deleted: queues with their messages, exchanges, bindings, permissions."
     action="Delete virtual host" name=${vhost} onClose=${again(close)} work=${() => remove(`/vhosts/${part(vhost)}`).then(() => {
-      say(`The virtual host ${vhost} is gone.`);
+      say(`Virtual host ${vhost} deleted.`);
       go("/");
     })} />`;
   return html`<label>Virtual host <select value=${vhost} onChange=${(event) => go(event.target.value)}>
@@ -47,10 +47,10 @@ function NewQueue({ vhost, onClose }) {
   };
   return html`<${Dialog} title="New queue" action="Declare" onClose=${onClose} work=${work}>
     <${Field} label="Name"><input name="name" required autocomplete="off" /><//>
-    <${Field} label="Type"><select name="type"><option value="">as the virtual host has it</option>${options(["classic", "quorum", "stream"])}</select><//>
+    <${Field} label="Type"><select name="type"><option value="">default of the virtual host</option>${options(["classic", "quorum", "stream"])}</select><//>
     <${Field} label="Arguments, as JSON"><textarea name="args" placeholder=${'{"x-message-ttl": 60000}'}></textarea><//>
-    <${Field} check label="Goes with a restart"><input name="transient" type="checkbox" /><//>
-    <${Field} check label="Goes with its last consumer"><input name="auto_delete" type="checkbox" /><//>
+    <${Field} check label="Transient"><input name="transient" type="checkbox" /><//>
+    <${Field} check label="Auto-delete"><input name="auto_delete" type="checkbox" /><//>
   <//>`;
 }
 
@@ -74,7 +74,7 @@ export function Queues({ vhost }) {
     <div class="bar"><${Search} value=${page.search} onChange=${page.setSearch} label="Search queues" /><span class="grow"></span><${Vhosts} vhost=${vhost} page="queues" /></div>
     <${Failed} error=${asked.error} />
     <${Table} label="Queues" columns=${columns} rows=${asked.data?.queues} of=${(queue) => queue.name}
-      empty=${page.search ? "No queue has that in its name." : "There are no queues here."} />
+      empty=${page.search ? "No queue matches." : "There are no queues here."} />
     <${Pager} offset=${page.offset} total=${asked.data?.total ?? 0} onMove=${page.setOffset} />
     ${dialog.shown}`;
 }

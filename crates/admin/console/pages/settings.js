@@ -11,7 +11,7 @@ function Change({ scope, setting, onClose }) {
   return html`<${Dialog} title=${setting.name} action="Save" onClose=${onClose} work=${work}>
     <p class="soft">${setting.doc}</p>
     <${Field} label="Value"><input name="value" defaultValue=${setting.value ?? ""} autocomplete="off" /><//>
-    <${Field} check label="Forget what was set here"><input name="forget" type="checkbox" /><//>
+    <${Field} check label="Reset to the inherited value"><input name="forget" type="checkbox" /><//>
   <//>`;
 }
 
@@ -60,7 +60,7 @@ function Options({ search }) {
 export function Settings({ tab }) {
   const [search, setSearch] = useState("");
   return html`<${Head} title="Settings" />
-    <${Tabs} value=${tab} onChange=${(to) => (location.hash = `#/settings/${to}`)} tabs=${[["node", "This node"], ["cluster", "All nodes"], ["options", "Options of the start"]]} />
+    <${Tabs} value=${tab} onChange=${(to) => (location.hash = `#/settings/${to}`)} tabs=${[["node", "This node"], ["cluster", "All nodes"], ["options", "Startup options"]]} />
     <div class="bar"><${Search} value=${search} onChange=${setSearch} label="Search settings" /></div>
     ${tab === "options" ? html`<${Options} search=${search} />` : html`<${Scope} key=${tab} scope=${tab === "cluster" ? "cluster" : "node"} search=${search} />`}`;
 }

@@ -18,7 +18,7 @@ function Write({ topic, partitions, onClose }) {
     <${Field} label="Value"><textarea name="value"></textarea><//>
     <div class="pair">
       <${Field} label="Key"><input name="key" autocomplete="off" /><//>
-      <${Field} label="Partition" hint="By the key, or by chance, without one."><input name="partition" type="number" min="0" max=${partitions - 1} /><//>
+      <${Field} label="Partition" hint="If empty, chosen by the key, or at random without a key."><input name="partition" type="number" min="0" max=${partitions - 1} /><//>
     </div>
     <${Field} label="Headers, one a line: name=value"><textarea name="headers" style="min-height:3.5rem"></textarea><//>
     <${Field} check label="A tombstone: no value at all"><input name="tombstone" type="checkbox" /><//>
@@ -32,7 +32,7 @@ function Change({ topic, entry, onClose }) {
   };
   return html`<${Dialog} title=${entry.name} action="Save" onClose=${onClose} work=${work}>
     <${Field} label="Value"><input name="value" defaultValue=${entry.value} autocomplete="off" /><//>
-    ${entry.source === "topic" && html`<${Field} check label="As the broker has it"><input name="inherit" type="checkbox" /><//>`}
+    ${entry.source === "topic" && html`<${Field} check label="Inherit from the broker"><input name="inherit" type="checkbox" /><//>`}
   <//>`;
 }
 
@@ -62,11 +62,11 @@ export function Topic({ name, tab }) {
   const open = (view) => dialog.open((close) => view(changed(close)));
   const partitions = topic.partitions.length;
   const sum = (of) => topic.partitions.reduce((all, one) => all + (of(one) ?? 0), 0);
-  const purge = (done) => html`<${Confirm} title=${`Delete all messages of ${name}?`} text="They are gone for every reader. Offsets go on where they are."
-    action="Delete messages" name=${name} onClose=${done} work=${() => remove(`/topics/${part(name)}/messages`).then(() => say("The messages are gone."))} />`;
-  const destroy = (done) => html`<${Confirm} title=${`Delete ${name}?`} text="The topic goes with all its messages." action="Delete topic" name=${name}
+  const purge = (done) => html`<${Confirm} title=${`Delete all messages of ${name}?`} text="They are deleted for every consumer. Offsets do not restart."
+    action="Delete messages" name=${name} onClose=${done} work=${() => remove(`/topics/${part(name)}/messages`).then(() => say("Messages deleted."))} />`;
+  const destroy = (done) => html`<${Confirm} title=${`Delete ${name}?`} text="The topic and all its messages are deleted." action="Delete topic" name=${name}
     onClose=${done} work=${() => remove(`/topics/${part(name)}`).then(() => {
-      say(`Topic ${name} is gone.`);
+      say(`Topic ${name} deleted.`);
       location.hash = "#/topics";
     })} />`;
   return html`<${Head} title=${name} above=${above}>

@@ -34,7 +34,7 @@ export function Topics() {
     <div class="bar"><${Search} value=${page.search} onChange=${page.setSearch} label="Search topics" /></div>
     <${Failed} error=${asked.error} />
     <${Table} label="Topics" columns=${columns} rows=${asked.data?.topics} of=${(topic) => topic.name}
-      empty=${page.search ? "No topic has that in its name." : "There are no topics yet."} />
+      empty=${page.search ? "No topic matches." : "There are no topics yet."} />
     <${Pager} offset=${page.offset} total=${asked.data?.total ?? 0} onMove=${page.setOffset} />
     ${dialog.shown}`;
 }

@@ -16,7 +16,7 @@ function PutUser({ user, onClose }) {
   };
   return html`<${Dialog} title=${user ? `Change ${user.name}` : "New user"} action="Save" onClose=${onClose} work=${work}>
     ${!user && html`<${Field} label="Name"><input name="name" required autocomplete="off" /><//>`}
-    <${Field} label="Password" hint=${user ? "It stays as it is without one." : undefined}><input name="password" type="password" autocomplete="new-password" required=${!user} /><//>
+    <${Field} label="Password" hint=${user ? "Unchanged if left empty." : undefined}><input name="password" type="password" autocomplete="new-password" required=${!user} /><//>
     <${Field} label="Tags" hint="administrator, monitoring, policymaker, management"><input name="tags" defaultValue=${user?.tags.join(" ") ?? ""} autocomplete="off" /><//>
   <//>`;
 }
@@ -28,7 +28,7 @@ function UsersTab({ dialog }) {
     asked.again();
   }));
   const destroy = (user) => (done) => html`<${Confirm} title=${`Delete ${user.name}?`} text="Permissions go with the user; access control lists stay." action="Delete user" name=${user.name}
-    onClose=${done} work=${() => remove(`/users/${part(user.name)}`).then(() => say(`User ${user.name} is gone.`))} />`;
+    onClose=${done} work=${() => remove(`/users/${part(user.name)}`).then(() => say(`User ${user.name} deleted.`))} />`;
   return html`<div class="bar"><span class="grow"></span><button class="main" onClick=${() => open((done) => html`<${PutUser} onClose=${done} />`)}>New user</button></div>
     <${Failed} error=${asked.error} />
     <${Table} label="Users" rows=${asked.data?.users} of=${(user) => user.name} columns=${[
@@ -64,8 +64,8 @@ function PermissionsTab({ dialog }) {
     close();
     asked.again();
   }));
-  const take = (one) => (done) => html`<${Confirm} title="Take the permissions away?" text=${`${one.user} cannot use the virtual host ${one.vhost} any more.`} action="Take away" onClose=${done}
-    work=${() => remove(`/vhosts/${part(one.vhost)}/permissions/${part(one.user)}`).then(() => say("The permissions are gone."))} />`;
+  const take = (one) => (done) => html`<${Confirm} title="Delete the permissions?" text=${`${one.user} cannot use the virtual host ${one.vhost} any more.`} action="Delete" onClose=${done}
+    work=${() => remove(`/vhosts/${part(one.vhost)}/permissions/${part(one.user)}`).then(() => say("Permissions deleted."))} />`;
   const code = (text) => html`<code>${text}</code>`;
   return html`<div class="bar"><span class="soft">For clients of RabbitMQ's protocols.</span><span class="grow"></span><button class="main" onClick=${() => open((done) => html`<${PutPermission} onClose=${done} />`)}>Set permissions</button></div>
     <${Failed} error=${asked.error} />
@@ -75,14 +75,14 @@ function PermissionsTab({ dialog }) {
       { label: "Declare", cell: (one) => code(one.configure) },
       { label: "Publish", cell: (one) => code(one.write) },
       { label: "Consume", cell: (one) => code(one.read) },
-      { label: "", kind: "act", cell: (one) => html`<button class="danger" aria-label=${`Take away from ${one.user}`} onClick=${() => open(take(one))}>Take away</button>` },
+      { label: "", kind: "act", cell: (one) => html`<button class="danger" aria-label=${`Delete the permissions of ${one.user}`} onClick=${() => open(take(one))}>Delete</button>` },
     ]} />`;
 }
 
 function NewAcl({ onClose }) {
   const work = async (fields) => {
     await post("/acls", { acls: [{ ...fields, host: fields.host || "*" }] });
-    say("The list has it.");
+    say("ACL added.");
   };
   return html`<${Dialog} title="New entry" action="Add" onClose=${onClose} work=${work}>
     <div class="pair">
@@ -91,7 +91,7 @@ function NewAcl({ onClose }) {
       <${Field} label="What"><select name="permission">${options(["allow", "deny"])}</select><//>
       <${Field} label="Operation"><select name="operation">${options(OPERATIONS)}</select><//>
       <${Field} label="On"><select name="resource">${options(RESOURCES)}</select><//>
-      <${Field} label="Whose name"><select name="pattern">${options(["literal", "prefixed"])}</select><//>
+      <${Field} label="Pattern"><select name="pattern">${options(["literal", "prefixed"])}</select><//>
     </div>
     <${Field} label="Name" hint="* for all; kafka-cluster for the cluster"><input name="name" required autocomplete="off" /><//>
   <//>`;
@@ -103,16 +103,16 @@ function AclsTab({ dialog }) {
     close();
     asked.again();
   }));
-  const take = (one) => (done) => html`<${Confirm} title="Take the entry away?" text=${`${one.principal}: ${one.permission} ${one.operation} on ${one.resource} ${one.name}`} action="Take away" onClose=${done}
-    work=${() => post("/acls/delete", { acls: [one] }).then(() => say("The entry is gone."))} />`;
+  const take = (one) => (done) => html`<${Confirm} title="Delete the ACL?" text=${`${one.principal}: ${one.permission} ${one.operation} on ${one.resource} ${one.name}`} action="Delete" onClose=${done}
+    work=${() => post("/acls/delete", { acls: [one] }).then(() => say("ACL deleted."))} />`;
   return html`<div class="bar"><span class="soft">For clients of Kafka's protocol that log in.</span><span class="grow"></span><button class="main" onClick=${() => open((done) => html`<${NewAcl} onClose=${done} />`)}>New entry</button></div>
     <${Failed} error=${asked.error} />
-    <${Table} label="Access control lists" rows=${asked.data?.acls} of=${(one) => JSON.stringify(one)} empty="There are none: only administrators may do anything." columns=${[
+    <${Table} label="Access control lists" rows=${asked.data?.acls} of=${(one) => JSON.stringify(one)} empty="No ACLs: only administrators have access." columns=${[
       { label: "Who", kind: "name", cell: (one) => one.principal },
       { label: "What", cell: (one) => html`<${Badge} kind=${one.permission === "deny" ? "bad" : "good"}>${one.permission}<//> ${one.operation}` },
       { label: "On", kind: "name", cell: (one) => html`${one.resource} <code>${one.name}${one.pattern === "prefixed" ? "*" : ""}</code>` },
       { label: "From", cell: (one) => html`<code>${one.host}</code>` },
-      { label: "", kind: "act", cell: (one) => html`<button class="danger" aria-label=${`Take away from ${one.principal}`} onClick=${() => open(take(one))}>Take away</button>` },
+      { label: "", kind: "act", cell: (one) => html`<button class="danger" aria-label=${`Delete the ACL of ${one.principal}`} onClick=${() => open(take(one))}>Delete</button>` },
     ]} />`;
 }
 
@@ -129,7 +129,7 @@ function PutQuota({ onClose }) {
     set("fetch_bytes_per_second", fetch);
     set("request_percent", request);
     await put("/quotas", quota);
-    say("The quota is set.");
+    say("Quota set.");
   };
   return html`<${Dialog} title="Quota" action="Save" onClose=${onClose} work=${work}>
     <div class="pair">
@@ -138,7 +138,7 @@ function PutQuota({ onClose }) {
     </div>
     <${Field} label="Written, bytes per second"><input name="produce" type="number" min="0" step="any" /><//>
     <${Field} label="Read, bytes per second"><input name="fetch" type="number" min="0" step="any" /><//>
-    <${Field} label="Time of threads, percent of one"><input name="request" type="number" min="0" step="any" /><//>
+    <${Field} label="CPU, percent of one core"><input name="request" type="number" min="0" step="any" /><//>
   <//>`;
 }
 
@@ -150,8 +150,8 @@ function QuotasTab({ dialog }) {
   }));
   const name = (value, others) => (others ? html`<span class="soft">all others</span>` : (value ?? html`<span class="soft">any</span>`));
   const rate = (value) => (value === undefined || value === null ? "–" : `${bytes(value)}/s`);
-  const take = (one) => (done) => html`<${Confirm} title="Take the quota away?" text="It no longer limits its users and clients." action="Take away" onClose=${done}
-    work=${() => post("/quotas/delete", one.of).then(() => say("The quota is gone."))} />`;
+  const take = (one) => (done) => html`<${Confirm} title="Delete the quota?" text="It no longer limits its users and clients." action="Delete" onClose=${done}
+    work=${() => post("/quotas/delete", one.of).then(() => say("Quota deleted."))} />`;
   return html`<div class="bar"><span class="grow"></span><button class="main" onClick=${() => open((done) => html`<${PutQuota} onClose=${done} />`)}>Set a quota</button></div>
     <${Failed} error=${asked.error} />
     <${Table} label="Quotas" rows=${asked.data?.quotas} of=${(one) => JSON.stringify(one.of)} empty="There are no quotas." columns=${[
@@ -160,7 +160,7 @@ function QuotasTab({ dialog }) {
       { label: "Written", kind: "n", cell: (one) => rate(one.produce_bytes_per_second) },
       { label: "Read", kind: "n", cell: (one) => rate(one.fetch_bytes_per_second) },
       { label: "Threads", kind: "n", cell: (one) => (one.request_percent ?? null) === null ? "–" : `${one.request_percent} %` },
-      { label: "", kind: "act", cell: (one) => html`<button class="danger" aria-label="Take the quota away" onClick=${() => open(take(one))}>Take away</button>` },
+      { label: "", kind: "act", cell: (one) => html`<button class="danger" aria-label="Delete the quota" onClick=${() => open(take(one))}>Delete</button>` },
     ]} />`;
 }
 
