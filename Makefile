@@ -32,7 +32,7 @@ build: ## Build the release binaries: what is measured and packaged
 run: ## Build and start the broker, ready to use (data in DATA=.data)
 	@tests/install.sh build
 	$(CARGO) build --profile quick --locked -p polylogue-server
-	exec target/quick/polylogue serve --data $(DATA)
+	exec target/quick/polylogue serve --listen all --data $(DATA)
 
 demo: build ## Stream a real data set through the broker into two consumer groups
 	demo/run.sh

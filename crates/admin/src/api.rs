@@ -53,9 +53,9 @@ pub struct Status {
     pub uptime_ms: u64,
     /// Open client connections.
     pub connections: usize,
-    /// Number of topics.
+    /// Number of topics, without internal ones: those that the list of topics has by default.
     pub topics: usize,
-    /// Number of partitions of all topics.
+    /// Number of partitions of all topics, internal ones included.
     pub partitions: usize,
     /// The listeners.
     pub listeners: Vec<ListenerStatus>,
@@ -312,6 +312,22 @@ pub struct Group {
     pub members: Vec<Member>,
     /// The committed offsets.
     pub offsets: Vec<GroupOffset>,
+    /// Partitions that are assigned to a member and have no committed offset.
+    #[serde(default)]
+    pub uncommitted: Vec<UncommittedOffset>,
+}
+
+/// A partition that is assigned to a member of a group that has committed no offset of it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct UncommittedOffset {
+    /// The topic's name.
+    pub topic: String,
+    /// The partition number.
+    pub partition: i32,
+    /// The high watermark; null if the partition does not exist.
+    pub high_watermark: Option<u64>,
+    /// Messages in the partition, all of which a consumer that starts at the earliest offset has before it.
+    pub lag: Option<u64>,
 }
 
 /// One member of a group.

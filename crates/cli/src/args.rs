@@ -16,7 +16,7 @@ pub(super) use groups::{GroupCommand, ResetArgs};
 pub(super) use permissions::{DeletePermissionArgs, PermissionCommand, SetPermissionArgs};
 pub(super) use queues::{
     BindingArgs, BindingCommand, CreateVhostArgs, DeclareExchangeArgs, DeclareQueueArgs, DeleteExchangesArgs,
-    DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, QueueCommand, RedriveArgs,
+    DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, PublishArgs, QueueCommand, RedriveArgs,
     VhostArgs, VhostCommand,
 };
 pub(super) use quotas::{QuotaCommand, QuotaOfArgs, SetQuotaArgs};
@@ -29,7 +29,7 @@ use crate::client::{ClientError, Login};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use polylogue_config::{BOOTSTRAP_VARIABLE, CA_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE, USER_VARIABLE};
 use polylogue_net::Trust;
-use polylogue_net::address::{HostPort, ProtocolAddress};
+use polylogue_net::address::{EVERY_PROTOCOL, HostPort, ProtocolAddress};
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -94,6 +94,8 @@ pub(super) enum Command {
     Repair(RepairArgs),
     /// Show every option, or show and change settings of a running server
     Config(ConfigArgs),
+    /// Show a running server's health, listeners, rates and slowest consumer groups
+    Status(ServerArgs),
     /// Look for common problems, and write a report for a bug report
     Doctor(DoctorArgs),
     /// Write a completion script for bash, zsh or fish
@@ -110,10 +112,10 @@ pub(super) struct ServeArgs {
     /// The data directory [default: ./polylogue-data] [env: POLYLOGUE_DATA]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// Listen address; may be repeated [default: kafka=127.0.0.1:9092 and http=127.0.0.1:9600]
-    /// [env: POLYLOGUE_LISTEN]
-    #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = ProtocolAddress::parse)]
-    listen: Vec<ProtocolAddress>,
+    /// Listen address, or `all` for a listener of each protocol on 127.0.0.1; may be repeated [default: kafka=127.0.0.1:9092 and
+    /// http=127.0.0.1:9600] [env: POLYLOGUE_LISTEN]
+    #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = listen)]
+    listen: Vec<String>,
     /// Address advertised to clients, one per listener of the protocol [env: POLYLOGUE_ADVERTISE]
     #[arg(long, value_name = "PROTOCOL=HOST:PORT", value_parser = ProtocolAddress::parse)]
     advertise: Vec<ProtocolAddress>,
@@ -131,7 +133,7 @@ impl ServeArgs {
             given.push(("server.data".to_owned(), data.clone()));
         }
         if !self.listen.is_empty() {
-            given.push(("server.listen".to_owned(), list(&self.listen)));
+            given.push(("server.listen".to_owned(), self.listen.join(",")));
         }
         if !self.advertise.is_empty() {
             given.push(("server.advertise".to_owned(), list(&self.advertise)));
@@ -190,14 +192,23 @@ impl LoginArgs {
 pub(super) enum TopicCommand {
     /// Create a topic
     Create(CreateArgs),
-    /// List all topics
-    List(ServerArgs),
+    /// List topics with their messages and sizes
+    List(ListTopicsArgs),
     /// Show a topic with its partitions and configs
     Describe(NameArgs),
     /// Change a topic's configs, or add partitions
     Alter(AlterArgs),
     /// Delete topics with all their messages
     Delete(NamesArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ListTopicsArgs {
+    /// Internal topics too, those of queues among them
+    #[arg(long)]
+    pub(super) all: bool,
+    #[command(flatten)]
+    pub(super) at: ServerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -208,7 +219,7 @@ pub(super) struct CreateArgs {
     #[arg(long, short, value_name = "COUNT")]
     pub(super) partitions: Option<u32>,
     /// A topic config; may be repeated
-    #[arg(long, short, value_name = "NAME=VALUE")]
+    #[arg(long, short, visible_alias = "set", value_name = "NAME=VALUE")]
     pub(super) config: Vec<String>,
     /// Only validate the request
     #[arg(long)]
@@ -263,6 +274,13 @@ impl BootstrapArgs {
     }
 }
 
+fn listen(text: &str) -> Result<String, String> {
+    match text {
+        EVERY_PROTOCOL => Ok(text.to_owned()),
+        one => ProtocolAddress::parse(one).map(|one| one.to_string()),
+    }
+}
+
 fn address(text: &str) -> Result<String, String> {
     match HostPort::parse(text) {
         Some(_) => Ok(text.to_owned()),
@@ -293,6 +311,15 @@ pub(super) enum CodecArg {
     Zstd,
 }
 
+/// The input format of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum InputFormat {
+    /// The value, one line per message
+    Text,
+    /// A JSON object per line, as `consume --json` writes them: key, value, headers and timestamp are taken
+    Json,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct ProduceArgs {
     /// The topic
@@ -300,6 +327,12 @@ pub(super) struct ProduceArgs {
     /// Read lines from a file instead of standard input
     #[arg(long, short, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
+    /// Write the whole file as one message
+    #[arg(long, requires = "file", conflicts_with_all = ["key_separator", "format"])]
+    pub(super) whole_file: bool,
+    /// Input format
+    #[arg(long, value_enum, default_value_t = InputFormat::Text)]
+    pub(super) format: InputFormat,
     /// Separator between key and value in each line
     #[arg(long, value_name = "TEXT", conflicts_with = "key")]
     pub(super) key_separator: Option<String>,
@@ -342,9 +375,9 @@ pub(super) enum Format {
 pub(super) struct ConsumeArgs {
     /// The topic
     pub(super) topic: String,
-    /// Where to start: `beginning`, `end`, an offset, or a time as 2026-01-31T12:00:00Z, 2026-01-31T14:00:00+02:00 or
-    /// @MILLISECONDS since 1970
-    #[arg(long, value_name = "WHERE", default_value = "end")]
+    /// Where to start: `beginning`, `end`, an offset, -N for the last N messages of each partition, a duration ago such as 1h or
+    /// 30m, or a time as 2026-01-31T12:00:00Z, 2026-01-31T14:00:00+02:00 or @MILLISECONDS since 1970
+    #[arg(long, value_name = "WHERE", default_value = "end", allow_hyphen_values = true)]
     pub(super) from: String,
     /// Read only this partition; may be repeated
     #[arg(long, short, value_name = "NUMBER")]
@@ -355,6 +388,9 @@ pub(super) struct ConsumeArgs {
     /// Stop at the current end instead of waiting for more
     #[arg(long)]
     pub(super) no_follow: bool,
+    /// Stop before this offset or time in each partition, or at its current `end`; written as for --from
+    #[arg(long, value_name = "WHERE", conflicts_with = "no_follow")]
+    pub(super) until: Option<String>,
     /// Output format; with --json it is json
     #[arg(long, short = 'o', value_enum, default_value_t = Format::Text)]
     pub(super) format: Format,

@@ -20,6 +20,9 @@ impl fmt::Debug for Login {
     }
 }
 
+/// The code of an error without a response.
+pub(crate) const UNREACHABLE: &str = "unreachable";
+
 /// An error of a request to a server, in one line that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientError {
@@ -34,10 +37,16 @@ impl ClientError {
         ClientError { code: code.to_owned(), message: message.into() }
     }
 
+    /// Whether the server did not respond, or no longer.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.code == UNREACHABLE
+    }
+
     /// Makes the error for no response from `at`.
     pub(crate) fn unreachable(at: &str, why: &dyn fmt::Display) -> ClientError {
         let text = format!("cannot reach {at}: {why}; is the broker running? (`polylogue serve` starts one)");
-        ClientError::new("unreachable", text)
+        ClientError::new(UNREACHABLE, text)
     }
 }
 

@@ -3,54 +3,71 @@
 use super::Failure;
 use super::args::{ConsumeArgs, Format};
 use super::output::Out;
-use super::time::parse_time_ms;
+use super::time::{parse_time_ms, seconds_note};
+use crate::client::ClientError;
 use crate::client::kafka::{Fetched, KafkaClient, Topic, error_text};
 use bytes::Bytes;
+use polylogue_env::Env;
 use polylogue_kafka::codec::ErrorCode;
 use polylogue_record::kafka::{BatchIter, Record, records};
 use polylogue_types::{TimestampMs, limits};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// The maximum wait of a fetch. Milliseconds.
 const WAIT_MS: i32 = 500;
 /// Delay before another attempt after an offset was out of range.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
+/// The wait between attempts to connect again, and how long they go on.
+const RECONNECT_WAIT: Duration = Duration::from_millis(500);
+const RECONNECT_PATIENCE: Duration = Duration::from_secs(600);
+/// What stands for the value of a tombstone beside the other columns.
+const TOMBSTONE: &str = "(tombstone)";
 /// Kafka's names for the ends of a partition.
 const END: i64 = -1;
 const BEGINNING: i64 = -2;
 
-/// The start position.
+/// A position in each partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum From {
+enum Place {
     Offset(i64),
+    /// This many messages before the end.
+    Last(i64),
     /// Milliseconds, or one of Kafka's special timestamps.
     Time(i64),
 }
 
-/// Parses `beginning`, `end`, an offset, `@` and milliseconds, or an RFC 3339 time.
-fn parse_from(text: &str) -> Result<From, Failure> {
+/// Parses `beginning`, `end`, an offset, `-` and a number, a duration before `now_ms`, `@` and milliseconds, or an RFC 3339 time.
+fn parse_place(option: &str, text: &str, now_ms: TimestampMs) -> Result<Place, Failure> {
     let wrong = || {
-        let text = format!(
-            "--from {text}: expected beginning, end, an offset, a time such as 2026-01-31T12:00:00Z or 2026-01-31T14:00:00+02:00, or @MILLISECONDS"
-        );
-        Failure::Usage(text)
+        Failure::Usage(format!(
+            "{option} {text}: expected beginning, end, an offset, -N for the last N messages, a duration ago such as 1h, a time such as \
+             2026-01-31T12:00:00Z or 2026-01-31T14:00:00+02:00, or @MILLISECONDS{}",
+            seconds_note(text)
+        ))
     };
     match text {
-        "beginning" => Ok(From::Time(BEGINNING)),
-        "end" => Ok(From::Time(END)),
-        _ => match text.parse::<i64>() {
-            Ok(offset) if offset >= 0 => Ok(From::Offset(offset)),
-            Ok(_) => Err(wrong()),
-            Err(_) => parse_time_ms(text).map(From::Time).ok_or_else(wrong),
-        },
+        "beginning" => return Ok(Place::Time(BEGINNING)),
+        "end" => return Ok(Place::Time(END)),
+        _ => {}
     }
+    if let Ok(number) = text.parse::<i64>() {
+        return Ok(if text.starts_with('-') { Place::Last(number.saturating_neg()) } else { Place::Offset(number) });
+    }
+    if let Some(ms) = parse_time_ms(text) {
+        return Ok(Place::Time(ms));
+    }
+    let ago = humantime::parse_duration(text).ok().and_then(|ago| i64::try_from(ago.as_millis()).ok());
+    ago.map(|ago_ms| Place::Time(now_ms.saturating_sub(ago_ms).max(0))).ok_or_else(wrong)
 }
 
 pub(super) fn run(args: &ConsumeArgs, out: &Out) -> Result<(), Failure> {
-    let from = parse_from(&args.from)?;
+    let now_ms = Env::real().clock.now_ms();
+    let from = parse_place("--from", &args.from, now_ms)?;
+    let until = args.until.as_deref().map(|until| parse_place("--until", until, now_ms)).transpose()?;
+    let until = until.or(args.no_follow.then_some(Place::Time(END)));
     let mut client = args.at.connect()?;
     let topic = client.topic(&args.topic, false)?;
     let partitions: Vec<i32> = match args.partition.as_slice() {
@@ -70,8 +87,27 @@ pub(super) fn run(args: &ConsumeArgs, out: &Out) -> Result<(), Failure> {
         out: BufWriter::new(io::stdout().lock()),
         topic,
     };
-    consumer.begin(&mut client, &partitions, from, args.no_follow)?;
-    consumer.go_on(&mut client)
+    consumer.begin(&mut client, &partitions, from, until)?;
+    consumer.go_on(client, || args.at.connect())
+}
+
+/// Why a step did not succeed.
+enum Step {
+    /// The connection is lost.
+    Lost(ClientError),
+    Failed(Failure),
+}
+
+impl From<ClientError> for Step {
+    fn from(error: ClientError) -> Step {
+        if error.is_lost() { Step::Lost(error) } else { Step::Failed(error.into()) }
+    }
+}
+
+impl From<Failure> for Step {
+    fn from(failure: Failure) -> Step {
+        Step::Failed(failure)
+    }
 }
 
 struct Consumer {
@@ -91,48 +127,95 @@ impl Consumer {
         &mut self,
         client: &mut KafkaClient,
         partitions: &[i32],
-        from: From,
-        no_follow: bool,
+        from: Place,
+        until: Option<Place>,
     ) -> Result<(), Failure> {
         for partition in partitions {
             let end = client.offset_at(&self.topic, *partition, END)?.unwrap_or(0);
             let start = match from {
-                From::Offset(offset) => self.within(client, *partition, offset)?,
+                Place::Offset(offset) => self.within(client, *partition, offset)?,
+                Place::Last(count) => {
+                    let first = client.offset_at(&self.topic, *partition, BEGINNING)?.unwrap_or(0);
+                    end.saturating_sub(count).max(first)
+                }
                 // No message has a timestamp that late: read new messages.
-                From::Time(time) => client.offset_at(&self.topic, *partition, time)?.unwrap_or(end),
+                Place::Time(time) => client.offset_at(&self.topic, *partition, time)?.unwrap_or(end),
             };
-            if no_follow {
-                self.ends.insert(*partition, end);
+            let until = match until {
+                None => None,
+                Some(Place::Offset(offset)) => Some(offset),
+                Some(Place::Last(count)) => Some(end.saturating_sub(count)),
+                Some(Place::Time(time)) => Some(client.offset_at(&self.topic, *partition, time)?.unwrap_or(end)),
+            };
+            if let Some(until) = until {
+                self.ends.insert(*partition, until);
             }
-            if !no_follow || start < end {
+            if until.is_none_or(|until| start < until) {
                 self.next.insert(*partition, start);
             }
         }
         Ok(())
     }
 
-    fn go_on(&mut self, client: &mut KafkaClient) -> Result<(), Failure> {
+    /// Reads until the end, or for ever. `connect` connects again: over a restart of the broker this goes on where it was.
+    fn go_on(
+        &mut self,
+        mut client: KafkaClient,
+        connect: impl Fn() -> Result<KafkaClient, ClientError>,
+    ) -> Result<(), Failure> {
         while self.left > 0 && !self.next.is_empty() {
-            let wanted: Vec<(i32, i64)> = self.next.iter().map(|(p, offset)| (*p, *offset)).collect();
-            let mut lost = Vec::new();
-            for fetched in client.fetch(&self.topic, &wanted, WAIT_MS)? {
-                // The offsets in a partition with an error are not set.
-                if fetched.error == ErrorCode::OffsetOutOfRange.code() {
-                    lost.push(fetched.partition);
-                } else {
-                    self.take(&fetched)?;
-                }
-            }
-            self.out.flush()?;
-            if !lost.is_empty() {
-                self.find_again(client, &lost)?;
+            match self.step(&mut client) {
+                Err(Step::Lost(error)) => client = self.reconnect(error, &connect)?,
+                Err(Step::Failed(failure)) => return Err(failure),
+                Ok(()) => {}
             }
         }
         Ok(self.out.flush()?)
     }
 
+    fn step(&mut self, client: &mut KafkaClient) -> Result<(), Step> {
+        let wanted: Vec<(i32, i64)> = self.next.iter().map(|(p, offset)| (*p, *offset)).collect();
+        let mut lost = Vec::new();
+        for fetched in client.fetch(&self.topic, &wanted, WAIT_MS)? {
+            // The offsets in a partition with an error are not set.
+            if fetched.error == ErrorCode::OffsetOutOfRange.code() {
+                lost.push(fetched.partition);
+            } else {
+                self.take(&fetched)?;
+            }
+        }
+        self.out.flush().map_err(Failure::from)?;
+        if lost.is_empty() { Ok(()) } else { self.find_again(client, &lost) }
+    }
+
+    /// Waits for the broker to be there again, with the same topic.
+    fn reconnect(
+        &mut self,
+        error: ClientError,
+        connect: &impl Fn() -> Result<KafkaClient, ClientError>,
+    ) -> Result<KafkaClient, Failure> {
+        self.out.flush()?;
+        eprintln!("polylogue: {error}; connecting again");
+        let begun = Instant::now();
+        loop {
+            // No thread unparks this one, so that this is a plain wait.
+            std::thread::park_timeout(RECONNECT_WAIT);
+            let connected = connect().and_then(|mut client| Ok((client.topic(&self.topic.name, false)?, client)));
+            match connected {
+                Ok((topic, _)) if topic.id != self.topic.id => {
+                    let text = format!("topic {} was deleted, and created anew, meanwhile", topic.name);
+                    return Err(Failure::Other(text));
+                }
+                Ok((_, client)) => return Ok(client),
+                Err(error) if !error.is_lost() => return Err(error.into()),
+                Err(error) if begun.elapsed() > RECONNECT_PATIENCE => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+    }
+
     /// Clamps an offset to the partition: messages may have been deleted, or not written yet.
-    fn within(&mut self, client: &mut KafkaClient, partition: i32, offset: i64) -> Result<i64, Failure> {
+    fn within(&mut self, client: &mut KafkaClient, partition: i32, offset: i64) -> Result<i64, ClientError> {
         let start = client.offset_at(&self.topic, partition, BEGINNING)?.unwrap_or(0);
         let end = client.offset_at(&self.topic, partition, END)?.unwrap_or(start);
         let at = offset.clamp(start, end.max(start));
@@ -148,7 +231,7 @@ impl Consumer {
     }
 
     /// Finds new offsets for partitions that are out of range. Waits first: with concurrent deletions it may happen again at once.
-    fn find_again(&mut self, client: &mut KafkaClient, lost: &[i32]) -> Result<(), Failure> {
+    fn find_again(&mut self, client: &mut KafkaClient, lost: &[i32]) -> Result<(), Step> {
         for partition in lost {
             if let Some(next) = self.next.get(partition).copied() {
                 let at = self.within(client, *partition, next)?;
@@ -205,6 +288,8 @@ impl Consumer {
             }
         }
         match self.format {
+            // In a line of its own an empty value would look the same.
+            Format::Text if self.verbose && record.value.is_none() => writeln!(self.out, "{TOMBSTONE}")?,
             Format::Raw => self.out.write_all(value)?,
             Format::Hex => writeln!(self.out, "{}", hex(value))?,
             Format::Text | Format::Json => {
@@ -267,20 +352,25 @@ mod tests {
 
     #[test]
     fn starts_are_read() {
-        for (given, from) in [
-            ("beginning", From::Time(BEGINNING)),
-            ("end", From::Time(END)),
-            ("0", From::Offset(0)),
-            ("1700000000000", From::Offset(1_700_000_000_000)),
-            ("@1700000000000", From::Time(1_700_000_000_000)),
-            ("2026-01-31T12:00:00Z", From::Time(1_769_860_800_000)),
-            ("2026-01-31 12:00:00", From::Time(1_769_860_800_000)),
-            ("2026-01-31T14:00:00+02:00", From::Time(1_769_860_800_000)),
+        let now_ms = 1_769_860_800_000;
+        for (given, place) in [
+            ("beginning", Place::Time(BEGINNING)),
+            ("end", Place::Time(END)),
+            ("0", Place::Offset(0)),
+            ("-10", Place::Last(10)),
+            ("1700000000000", Place::Offset(1_700_000_000_000)),
+            ("@1700000000000", Place::Time(1_700_000_000_000)),
+            ("1h", Place::Time(now_ms - 3_600_000)),
+            ("1m 30s", Place::Time(now_ms - 90_000)),
+            ("100years", Place::Time(0)),
+            ("2026-01-31T12:00:00Z", Place::Time(1_769_860_800_000)),
+            ("2026-01-31 12:00:00", Place::Time(1_769_860_800_000)),
+            ("2026-01-31T14:00:00+02:00", Place::Time(1_769_860_800_000)),
         ] {
-            assert_eq!(parse_from(given).unwrap(), from, "{given}");
+            assert_eq!(parse_place("--from", given, now_ms).unwrap(), place, "{given}");
         }
-        for given in ["", "-1", "@", "@-5", "yesterday", "1960-01-01T00:00:00Z"] {
-            assert!(matches!(parse_from(given), Err(Failure::Usage(_))), "{given}");
+        for given in ["", "-", "-x", "@", "@-5", "yesterday", "1960-01-01T00:00:00Z", "@1795862029"] {
+            assert!(matches!(parse_place("--from", given, now_ms), Err(Failure::Usage(_))), "{given}");
         }
     }
 

@@ -12,9 +12,17 @@ use polylogue_amqp_gateway::{ADMINISTRATOR, FIRST_USER};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// The name of a report without its number and `.json`.
+const REPORT: &str = "polylogue-doctor";
+/// Reports in one directory at most.
+const REPORTS_MAX: u32 = 1_000;
+/// The name of standard output.
+const STANDARD_OUTPUT: &str = "-";
 
 /// Free disk space below which a warning is reported. Bytes.
 const DISK_FREE_BYTES_MIN: u64 = 10 << 30;
@@ -67,15 +75,16 @@ pub(super) fn run(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
         "server": server,
         "findings": findings,
     });
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&args.out)
-        .map_err(|e| Failure::Other(format!("{}: {e}; choose another file with --out", args.out.display())))?;
-    writeln!(file, "{report:#}")?;
     let is_bad = findings.iter().any(|finding| finding.level == Level::Bad);
+    let ending = if is_bad { Err(Failure::Reported) } else { Ok(()) };
+    if args.out.as_deref() == Some(Path::new(STANDARD_OUTPUT)) {
+        out.line(&format!("{report:#}"))?;
+        return ending;
+    }
+    let (mut file, path) = report_file(args.out.as_deref())?;
+    writeln!(file, "{report:#}")?;
     if out.json {
-        out.value(&json!({ "report": args.out.display().to_string(), "findings": findings }))?;
+        out.value(&json!({ "report": path.display().to_string(), "findings": findings }))?;
     } else {
         for Finding { level, text, advice } in &findings {
             let level = match level {
@@ -87,9 +96,32 @@ pub(super) fn run(args: &DoctorArgs, out: &Out) -> Result<(), Failure> {
         if findings.is_empty() {
             out.line("no problems found")?;
         }
-        out.line(&format!("the report is in {}: read it before you share it", args.out.display()))?;
+        out.line(&format!("the report is in {}: read it before you share it", path.display()))?;
     }
-    if is_bad { Err(Failure::Reported) } else { Ok(()) }
+    ending
+}
+
+/// Creates the file for the report: the given one, or one with a free name.
+fn report_file(given: Option<&Path>) -> Result<(File, PathBuf), Failure> {
+    let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+    let failed = |path: &Path, e: std::io::Error| {
+        Failure::Other(format!("{}: {e}; choose another file with --out", path.display()))
+    };
+    if let Some(path) = given {
+        return create(path).map(|file| (file, path.to_owned())).map_err(|e| failed(path, e));
+    }
+    for number in 1..=REPORTS_MAX {
+        let path = match number {
+            1 => PathBuf::from(format!("{REPORT}.json")),
+            more => PathBuf::from(format!("{REPORT}-{more}.json")),
+        };
+        match create(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < REPORTS_MAX => {}
+            Err(e) => return Err(failed(&path, e)),
+        }
+    }
+    Err(Failure::Other(format!("there are {REPORTS_MAX} reports here: choose another file with --out")))
 }
 
 /// Collects the server's status. Names are included only on request: they may be confidential.
@@ -149,6 +181,12 @@ fn field_of_limits(limits: &str) -> Option<String> {
 }
 
 /// Returns the problems that the status shows.
+/// Returns what does not work as it should, each with what to do.
+pub(super) fn problems(status: &Status) -> Vec<(String, String)> {
+    let bad = findings_of(status).into_iter().filter(|finding| finding.level == Level::Bad);
+    bad.map(|Finding { text, advice, .. }| (text, advice)).collect()
+}
+
 fn findings_of(status: &Status) -> Vec<Finding> {
     let mut all = Vec::new();
     let figure = |name: &str| status.figures.get(name).copied().unwrap_or(0);

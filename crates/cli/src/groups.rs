@@ -3,15 +3,19 @@
 use super::Failure;
 use super::args::{NameArgs, NamesArgs, ResetArgs, ServerArgs};
 use super::output::Out;
-use super::time::parse_time_ms;
+use super::time::{parse_time_ms, seconds_note};
 use crate::client::http::segment;
 use polylogue_admin::api::{Assignment, Group, GroupReset, Groups, ResetGroup, ResetOffset, ResetTo};
+use std::collections::BTreeMap;
 
 pub(super) fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
     let groups: Groups = at.client().get("/groups")?;
-    let row = |g: &polylogue_admin::api::GroupSummary| vec![g.group.clone(), g.state.clone(), g.protocol_type.clone()];
+    let row = |g: &polylogue_admin::api::GroupSummary| {
+        let (members, lag) = (g.members.to_string(), g.lag.to_string());
+        vec![g.group.clone(), g.state.clone(), g.protocol_type.clone(), members, lag]
+    };
     let rows: Vec<_> = groups.groups.iter().map(row).collect();
-    out.listing(&groups, "no groups", &["GROUP", "STATE", "TYPE"], &rows)
+    out.listing(&groups, "no groups", &["GROUP", "STATE", "TYPE", "MEMBERS", "LAG"], &rows)
 }
 
 pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {
@@ -33,21 +37,29 @@ pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {
             .collect();
         out.table(&["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"], &rows)?;
     }
-    if !group.offsets.is_empty() {
+    let rows = offset_rows(&group);
+    if !rows.is_empty() {
         out.line("")?;
-        let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
-        let seconds = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{} s", ms / 1_000));
-        let rows: Vec<_> = group
-            .offsets
-            .iter()
-            .map(|o| {
-                let (partition, offset) = (o.partition.to_string(), o.offset.to_string());
-                vec![o.topic.clone(), partition, offset, number(o.high_watermark), number(o.lag), seconds(o.lag_ms)]
-            })
-            .collect();
         out.table(&["TOPIC", "PARTITION", "OFFSET", "END", "LAG", "BEHIND"], &rows)?;
     }
     Ok(())
+}
+
+/// Rows of all partitions with a committed offset or assigned to a member, by topic and number.
+fn offset_rows(group: &Group) -> Vec<Vec<String>> {
+    let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    let seconds = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{} s", ms / 1_000));
+    let committed = group.offsets.iter().map(|o| {
+        let (partition, offset) = (o.partition.to_string(), o.offset.to_string());
+        let row = vec![o.topic.clone(), partition, offset, number(o.high_watermark), number(o.lag), seconds(o.lag_ms)];
+        ((&o.topic, o.partition), row)
+    });
+    let uncommitted = group.uncommitted.iter().map(|o| {
+        let none = || "-".to_owned();
+        let row = vec![o.topic.clone(), o.partition.to_string(), none(), number(o.high_watermark), number(o.lag), none()];
+        ((&o.topic, o.partition), row)
+    });
+    committed.chain(uncommitted).collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 fn assigned(assignment: &[Assignment]) -> String {
@@ -86,7 +98,8 @@ fn target(args: &ResetArgs) -> Result<ResetTo, Failure> {
     if let Some(text) = &to.to_time {
         return parse_time_ms(text).map(ResetTo::TimeMs).ok_or_else(|| {
             Failure::Usage(format!(
-                "--to-time {text}: expected a time such as 2026-01-31T12:00:00Z or 2026-01-31T14:00:00+02:00, or @MILLISECONDS since 1970"
+                "--to-time {text}: expected a time such as 2026-01-31T12:00:00Z or 2026-01-31T14:00:00+02:00, or @MILLISECONDS since 1970{}",
+                seconds_note(text)
             ))
         });
     }

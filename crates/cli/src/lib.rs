@@ -24,6 +24,7 @@ mod queues;
 mod quotas;
 mod routing;
 mod settings;
+mod status;
 mod time;
 mod topics;
 mod users;
@@ -158,6 +159,7 @@ fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
         Command::Restore(args) => backup::restore(&args, &out),
         Command::Check(args) => check::check(&args, &out),
         Command::Repair(args) => check::repair(&args, &out),
+        Command::Status(at) => status::run(&at, &out),
         Command::Doctor(args) => doctor::run(&args, &out),
         Command::Completions(args) => completions::run(&args),
         Command::Version => version(&out),

@@ -1,18 +1,30 @@
 //! `polylogue queue`.
 
 use super::Failure;
-use super::args::{DeclareQueueArgs, DeleteQueuesArgs, GetMessagesArgs, InVhostArgs, QueueCommand, VhostArgs};
+use super::args::{
+    DeclareQueueArgs, DeleteQueuesArgs, GetMessagesArgs, InVhostArgs, PublishArgs, QueueCommand, VhostArgs,
+};
 use super::moving;
 use super::output::Out;
 use super::pairs::arguments;
 use crate::client::http::segment;
-use polylogue_admin::api::queues::{GetMessages, Message, Messages, NewQueue, Purged, Queue, Queues};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use polylogue_admin::api::queues::{
+    GetMessages, Message, Messages, NewPublish, NewQueue, Published, Purged, Queue, Queues,
+};
 use serde_json::{Value, json};
+use std::io::{self, Read as _};
+
+/// The longest body that is read. Bytes.
+const BODY_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) fn run(command: &QueueCommand, out: &Out) -> Result<(), Failure> {
     match command {
         QueueCommand::List(within) => list(within, out),
         QueueCommand::Declare(args) => declare(args, out),
+        QueueCommand::Describe(args) => describe(args, out),
+        QueueCommand::Publish(args) => publish(args, out),
         QueueCommand::Get(args) => get(args, out),
         QueueCommand::Purge(args) => purge(args, out),
         QueueCommand::Move(args) => moving::queue(args, out),
@@ -67,6 +79,77 @@ fn declare(args: &DeclareQueueArgs, out: &Out) -> Result<(), Failure> {
         return out.value(&queue);
     }
     out.line(&format!("declared {} queue {}", queue.kind, queue.name))
+}
+
+fn describe(args: &InVhostArgs, out: &Out) -> Result<(), Failure> {
+    let client = args.within.at.client();
+    let mut all = Vec::new();
+    for name in &args.names {
+        let queue: Queue = client.get(&format!("{}/{}", path(&args.within, "queues"), segment(name)))?;
+        if out.json {
+            all.push(json!(queue));
+            continue;
+        }
+        let flags = [
+            Some(if queue.durable { "durable" } else { "transient" }),
+            queue.auto_delete.then_some("auto-delete"),
+            queue.exclusive.then_some("exclusive"),
+        ];
+        let flags = flags.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        out.line(&format!("{} is a {} queue, {flags}", out.bold(&queue.name), queue.kind))?;
+        let counts = [queue.ready, queue.unsettled, queue.delayed, queue.consumers].map(|count| count.to_string());
+        out.table(&["READY", "UNSETTLED", "DELAYED", "CONSUMERS"], &[counts.to_vec()])?;
+        if !queue.arguments.is_empty() {
+            out.line(&format!("arguments: {}", shown(&queue.arguments)))?;
+        }
+        if let Some(topic) = &queue.topic {
+            out.line(&format!("Kafka clients read it as the topic {topic}"))?;
+        }
+    }
+    if out.json { out.value(&json!({ "queues": all })) } else { Ok(()) }
+}
+
+fn publish(args: &PublishArgs, out: &Out) -> Result<(), Failure> {
+    let body = match &args.body {
+        Some(body) => body.clone().into_bytes(),
+        None => {
+            let mut body = Vec::new();
+            io::stdin().lock().take(BODY_BYTES_MAX + 1).read_to_end(&mut body)?;
+            body
+        }
+    };
+    if body.len() as u64 > BODY_BYTES_MAX {
+        return Err(Failure::Usage(format!("the body is longer than {BODY_BYTES_MAX} bytes")));
+    }
+    let (body, encoding) = match String::from_utf8(body) {
+        Ok(text) => (text, None),
+        Err(e) => (BASE64.encode(e.as_bytes()), Some("base64".to_owned())),
+    };
+    let wanted = NewPublish {
+        exchange: args.exchange.clone().unwrap_or_default(),
+        routing_key: args.name.clone(),
+        body,
+        encoding,
+        persistent: !args.transient,
+        content_type: args.content_type.clone(),
+        correlation_id: None,
+        message_id: None,
+        reply_to: None,
+        headers: arguments(&args.header)?,
+    };
+    let published: Published = args.within.at.client().post(&path(&args.within, "publish"), &wanted)?;
+    if out.json {
+        return out.value(&published);
+    }
+    match (&args.exchange, published.routed) {
+        (None, true) => out.line(&format!("published to queue {}", args.name)),
+        (Some(exchange), true) => out.line(&format!("published to exchange {exchange}")),
+        (None, false) => Err(Failure::Other(format!("there is no queue {}: the message was dropped", args.name))),
+        (Some(exchange), false) => {
+            let text = format!("exchange {exchange} routes {} to no queue: the message was dropped", args.name);
+            Err(Failure::Other(text))
+        }
+    }
 }
 
 fn get(args: &GetMessagesArgs, out: &Out) -> Result<(), Failure> {

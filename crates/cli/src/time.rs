@@ -6,16 +6,28 @@ use std::time::UNIX_EPOCH;
 /// Length of `+02:00`.
 const OFFSET_CHARS: usize = 6;
 
+/// Digits of a time of these days in seconds. In milliseconds it has three more.
+const DIGITS_OF_SECONDS: usize = 10;
+
 /// Parses `@` and milliseconds, or an RFC 3339 time; returns milliseconds since 1970. Without an offset the time is UTC. `None` for
-/// anything else, and for times before 1970.
+/// anything else, for times before 1970, and for what looks like seconds ([`seconds_note`]).
 pub(super) fn parse_time_ms(text: &str) -> Option<i64> {
     if let Some(ms) = text.strip_prefix('@') {
+        let ms = Some(ms).filter(|ms| ms.len() != DIGITS_OF_SECONDS)?;
         return ms.parse::<i64>().ok().filter(|ms| *ms >= 0);
     }
     let (local, ahead_ms) = split_offset(text)?;
     let time = humantime::parse_rfc3339_weak(local).ok()?;
     let ms = i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?;
     ms.checked_sub(ahead_ms).filter(|ms| *ms >= 0)
+}
+
+/// A note for `@` and seconds, which would be a day in January 1970; empty for anything else.
+pub(super) fn seconds_note(text: &str) -> String {
+    let seconds = text.strip_prefix('@').filter(|digits| {
+        digits.len() == DIGITS_OF_SECONDS && digits.bytes().all(|digit| digit.is_ascii_digit())
+    });
+    seconds.map_or_else(String::new, |seconds| format!("; @ takes milliseconds: @{seconds}000?"))
 }
 
 /// Splits `2026-01-31T14:00:00+02:00` into the local time and its offset from UTC. Milliseconds; 0 without an offset.
@@ -60,6 +72,7 @@ mod tests {
             ("2026-01-31T12:00:00++2:00", None),
             ("1970-01-01T01:00:00+02:00", None),
             ("+02:00", None),
+            ("@1795862029", None),
             ("@-1", None),
             ("@", None),
             ("1960-01-01T00:00:00Z", None),
@@ -67,5 +80,12 @@ mod tests {
         ] {
             assert_eq!(parse_time_ms(text), ms, "{text}");
         }
+    }
+
+    /// `--from @1795862029` meant 1970.
+    #[test]
+    fn seconds_are_no_milliseconds() {
+        assert_eq!(seconds_note("@1795862029"), "; @ takes milliseconds: @1795862029000?");
+        assert_eq!((seconds_note("@179586202x"), seconds_note("@1795862029000")), (String::new(), String::new()));
     }
 }

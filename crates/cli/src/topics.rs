@@ -1,7 +1,7 @@
 //! `polylogue topic`.
 
 use super::Failure;
-use super::args::{AlterArgs, CreateArgs, NameArgs, NamesArgs, ServerArgs};
+use super::args::{AlterArgs, CreateArgs, ListTopicsArgs, NameArgs, NamesArgs};
 use super::output::{Out, bytes};
 use super::pairs::pairs;
 use crate::client::http::segment;
@@ -23,12 +23,15 @@ pub(super) fn create(args: &CreateArgs, out: &Out) -> Result<(), Failure> {
     out.line(&format!("created topic {} with {count} {noun}", topic.name))
 }
 
-pub(super) fn list(at: &ServerArgs, out: &Out) -> Result<(), Failure> {
-    let topics: Topics = at.client().get("/topics")?;
-    let row =
-        |t: &polylogue_admin::api::TopicSummary| vec![t.name.clone(), t.partitions.to_string(), t.durability.clone()];
+pub(super) fn list(args: &ListTopicsArgs, out: &Out) -> Result<(), Failure> {
+    let path = if args.all { "/topics" } else { "/topics?internal=false" };
+    let topics: Topics = args.at.client().get(path)?;
+    let row = |t: &polylogue_admin::api::TopicSummary| {
+        let (partitions, messages) = (t.partitions.to_string(), t.messages.to_string());
+        vec![t.name.clone(), partitions, messages, bytes(t.bytes), t.durability.clone()]
+    };
     let rows: Vec<_> = topics.topics.iter().map(row).collect();
-    out.listing(&topics, "no topics", &["TOPIC", "PARTITIONS", "DURABILITY"], &rows)
+    out.listing(&topics, "no topics", &["TOPIC", "PARTITIONS", "MESSAGES", "SIZE", "DURABILITY"], &rows)
 }
 
 pub(super) fn describe(args: &NameArgs, out: &Out) -> Result<(), Failure> {

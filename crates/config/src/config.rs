@@ -458,8 +458,10 @@ fn listeners(r: &Resolved) -> Result<Vec<ListenerConfig>, OptionError> {
     for ProtocolAddress { protocol, tls, address } in list(&t::LISTEN)? {
         let first = advertised.iter().position(|a| (a.protocol, a.tls) == (protocol, tls));
         let advertise = first.map(|i| advertised.remove(i).address);
-        if listeners.iter().any(|l: &ListenerConfig| l.bind == address && address.port != 0) {
-            return Err(OptionError(format!("server.listen: {address} is given twice")));
+        let taken = listeners.iter().find(|l: &&ListenerConfig| l.bind == address && address.port != 0);
+        if let Some(taken) = taken {
+            let (one, other) = (taken.protocol.name(), protocol.name());
+            return Err(OptionError(format!("server.listen: {address} is given twice: to {one}, and to {other}")));
         }
         listeners.push(ListenerConfig { protocol, tls, bind: address, advertise });
     }

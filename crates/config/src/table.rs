@@ -100,7 +100,8 @@ pub(super) const LISTEN: OptionDef = server(
     "kafka=127.0.0.1:9092,http=127.0.0.1:9600",
     "Where each protocol listens: PROTOCOL=HOST:PORT, several with commas between or as a list. Protocols are kafka, http, amqp (RabbitMQ's AMQP \
      0-9-1), rabbitmq-http (its management API) and rabbitmq-metrics (its metrics for Prometheus); with +tls behind the name the listener speaks \
-     TLS. Port 0 takes a free port and prints it. On the command line it replaces the whole list.",
+     TLS. Port 0 takes a free port and prints it. `all` is a listener of each protocol that the list does not name, on 127.0.0.1 at the protocol's \
+     port: kafka 9092, amqp 5672, http 9600, rabbitmq-http 15672, rabbitmq-metrics 15692. On the command line it replaces the whole list.",
 );
 pub(super) const ADVERTISE: OptionDef = server(
     "advertise",

@@ -33,6 +33,18 @@ impl Protocol {
             Protocol::RabbitmqMetrics => "rabbitmq-metrics",
         }
     }
+
+    /// Its default port.
+    #[must_use]
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Protocol::Kafka => 9092,
+            Protocol::Amqp => 5672,
+            Protocol::Http => 9600,
+            Protocol::RabbitmqHttp => 15672,
+            Protocol::RabbitmqMetrics => 15692,
+        }
+    }
 }
 
 /// A host and a port, as written; names are not resolved. IPv6 addresses have no brackets.
@@ -68,8 +80,13 @@ impl fmt::Display for HostPort {
     }
 }
 
+/// The host of a listener by default.
+const LOOPBACK: &str = "127.0.0.1";
 /// Suffix of a protocol's name for TLS.
 const TLS_SUFFIX: &str = "+tls";
+
+/// Stands for a listener of each protocol, at its default port on the loopback address.
+pub const EVERY_PROTOCOL: &str = "all";
 
 /// A protocol with an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,12 +123,23 @@ impl ProtocolAddress {
         Ok(ProtocolAddress { protocol, tls, address })
     }
 
-    /// Parses a list, separated by commas.
+    /// Reads any number of them with commas between. [`EVERY_PROTOCOL`] is one of each protocol that the others do not name.
     ///
     /// # Errors
     /// As [`ProtocolAddress::parse`].
     pub fn parse_list(text: &str) -> Result<Vec<ProtocolAddress>, String> {
-        text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(ProtocolAddress::parse).collect()
+        let items: Vec<_> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
+        let named = items.iter().filter(|item| **item != EVERY_PROTOCOL);
+        let mut list = named.map(|item| ProtocolAddress::parse(item)).collect::<Result<Vec<_>, _>>()?;
+        if items.contains(&EVERY_PROTOCOL) {
+            let lacks = |protocol: &Protocol| list.iter().all(|one| one.protocol != *protocol);
+            let missing: Vec<_> = Protocol::ALL.into_iter().filter(lacks).collect();
+            list.extend(missing.into_iter().map(|protocol| {
+                let address = HostPort { host: LOOPBACK.to_owned(), port: protocol.default_port() };
+                ProtocolAddress { protocol, tls: false, address }
+            }));
+        }
+        Ok(list)
     }
 }
 
@@ -139,6 +167,14 @@ mod tests {
             assert_eq!((parsed.to_string().as_str(), parsed.tls), (text, text.contains("+tls")));
         }
         assert_eq!(ProtocolAddress::parse_list(" kafka=a:1 , http=b:2,").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn all_is_one_of_each_protocol_that_is_not_named() {
+        let list = ProtocolAddress::parse_list("all,kafka=0.0.0.0:9095").unwrap();
+        let list: Vec<_> = list.iter().map(ToString::to_string).collect();
+        let rest = ["amqp=127.0.0.1:5672", "http=127.0.0.1:9600", "rabbitmq-http=127.0.0.1:15672"];
+        assert_eq!(list, [&["kafka=0.0.0.0:9095"][..], &rest, &["rabbitmq-metrics=127.0.0.1:15692"]].concat());
     }
 
     #[test]

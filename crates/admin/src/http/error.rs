@@ -89,6 +89,16 @@ impl Failure {
         Failure::new(StatusCode::UNAUTHORIZED, "not_logged_in", text.to_owned())
     }
 
+    pub(super) fn wrong_login() -> Failure {
+        let text = "the name or the password is wrong";
+        Failure::new(StatusCode::UNAUTHORIZED, "not_logged_in", text.to_owned())
+    }
+
+    pub(super) fn wrong_token() -> Failure {
+        let text = "the token is not accepted: it has expired, or is not for this server; the server's log says why";
+        Failure::new(StatusCode::UNAUTHORIZED, "not_logged_in", text.to_owned())
+    }
+
     pub(super) fn no_administrator(name: &str) -> Failure {
         let text = format!(
             "{name} is not an administrator: the user needs the tag \"administrator\", a token oauth.administrator_scope"
@@ -137,6 +147,14 @@ impl Failure {
             _ => (StatusCode::BAD_REQUEST, "invalid_request"),
         };
         Failure::new(status, name, text.to_owned())
+    }
+
+    /// Maps a Kafka error code of a request about a topic to a response, which names the topic if it is unknown. `None` for no error.
+    pub(super) fn of_topic(name: &str, code: i16, message: Option<&str>) -> Option<Failure> {
+        match ErrorCode::from_code(code) {
+            Some(ErrorCode::UnknownTopicOrPartition) => Some(Failure::unknown_topic(name)),
+            _ => Failure::of_kafka(code, message),
+        }
     }
 
     /// Maps a Kafka error code to a response. `None` for no error.

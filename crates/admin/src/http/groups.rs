@@ -9,12 +9,14 @@ use super::ask;
 use super::error::Failure;
 use super::lag;
 use super::page::Page;
-use crate::api::{Assignment, Group, GroupOffset, GroupSummary, Groups, Member};
+use crate::api::{Assignment, Group, GroupOffset, GroupSummary, Groups, Member, UncommittedOffset};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
+use polylogue_amqp_gateway::QueuesAsTopics;
+use polylogue_api::Catalog as _;
 use polylogue_kafka::codec::consumer_protocol_assignment::ConsumerProtocolAssignment;
 use polylogue_kafka::codec::{ErrorCode, Message, Reader, StrBytes};
 use polylogue_kafka::groups::command::{
@@ -23,7 +25,7 @@ use polylogue_kafka::groups::command::{
 };
 use polylogue_types::{Offset, PartitionId};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The versions of the Kafka requests that are sent: the newest.
@@ -156,14 +158,39 @@ pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<Strin
     if let Some(failure) = Failure::of_kafka(group.error.code(), group.error_message.as_deref()) {
         return Err(failure);
     }
+    let members: Vec<_> = group.members.iter().map(|m| member(m, &group.protocol_type)).collect();
+    let offsets = offsets_of(&app, group.group_id.clone()).await?;
     Ok(Json(Group {
         group: name,
         state: group.state.name().to_owned(),
         protocol_type: group.protocol_type.to_string(),
         protocol: group.protocol_name.to_string(),
-        members: group.members.iter().map(|m| member(m, &group.protocol_type)).collect(),
-        offsets: offsets_of(&app, group.group_id.clone()).await?,
+        uncommitted: uncommitted(&app, &members, &offsets),
+        members,
+        offsets,
     }))
+}
+
+/// Returns the assigned partitions without a committed offset, by topic and number.
+fn uncommitted(app: &App, members: &[Member], offsets: &[GroupOffset]) -> Vec<UncommittedOffset> {
+    let committed: BTreeSet<(&str, i32)> = offsets.iter().map(|one| (one.topic.as_str(), one.partition)).collect();
+    // Queues are topics to consumers.
+    let catalog = QueuesAsTopics::new(app.broker.catalog(), app.directory.clone());
+    let mut found = BTreeSet::new();
+    for assigned in members.iter().flat_map(|member| &member.assignment) {
+        let topic = catalog.topic(&assigned.topic);
+        for partition in assigned.partitions.iter().filter(|at| !committed.contains(&(assigned.topic.as_str(), **at))) {
+            let info = usize::try_from(*partition).ok().and_then(|at| topic.as_ref()?.partitions.get(at));
+            let status = info.and_then(|info| app.broker.partition_status(info.id));
+            found.insert(UncommittedOffset {
+                topic: assigned.topic.clone(),
+                partition: *partition,
+                high_watermark: status.map(|s| s.high_watermark.0),
+                lag: status.map(|s| s.high_watermark.0.saturating_sub(s.log_start.0)),
+            });
+        }
+    }
+    found.into_iter().collect()
 }
 
 fn member(member: &DescribedMember, protocol_type: &str) -> Member {

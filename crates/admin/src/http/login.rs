@@ -116,7 +116,7 @@ async fn is_administrator(app: &App, name: &str, password: &[u8], address: IpAdd
     if !app.users.is_password(&claim, password) {
         let delay_ms = app.users.failed(&claim, Mechanism::Plain, "the name or the password is wrong");
         tokio::time::sleep(Duration::from_millis(delay_ms)).await;
-        return Err(Failure::not_logged_in());
+        return Err(Failure::wrong_login());
     }
     app.users.right(&claim);
     if app.users.is_administrator(name) { Ok(()) } else { Err(Failure::no_administrator(name)) }
@@ -130,7 +130,7 @@ async fn by_token(app: &App, token: &str, address: IpAddr) -> Result<String, Fai
         Err(error) => {
             let delay_ms = app.users.failed(&Claim { name: "", address }, Mechanism::Bearer, &error.text);
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
-            Err(Failure::not_logged_in())
+            Err(Failure::wrong_token())
         }
     }
 }

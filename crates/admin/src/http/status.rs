@@ -55,7 +55,7 @@ pub(super) async fn status(State(app): State<Arc<App>>) -> Json<Status> {
         refuses_writes: broker.health.refuses_writes,
         uptime_ms: app.broker.now().monotonic_ms,
         connections: app.net.connections.len(),
-        topics: topics.len(),
+        topics: topics.iter().filter(|topic| !topic.internal).count(),
         partitions: topics.iter().map(|topic| topic.partitions.len()).sum(),
         listeners: app.listeners.clone(),
         protocols: app.net.metrics.counts().into_iter().map(protocol).collect(),

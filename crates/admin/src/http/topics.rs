@@ -9,7 +9,8 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use polylogue_api::{Durability, TopicInfo};
+use polylogue_amqp_gateway::QueuesAsTopics;
+use polylogue_api::{Catalog as _, Durability, TopicInfo};
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
 use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use polylogue_kafka::config::{Effect, Source, topic_config_values};
@@ -51,7 +52,9 @@ pub(super) async fn list(
 }
 
 pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Topic>, Failure> {
-    let topic = app.broker.catalog().topic(&name).ok_or_else(|| Failure::unknown_topic(&name))?;
+    // By the name that clients know: a queue is a topic to them, too.
+    let catalog = QueuesAsTopics::new(app.broker.catalog(), app.directory.clone());
+    let topic = catalog.topic(&name).ok_or_else(|| Failure::unknown_topic(&name))?;
     Ok(Json(in_full(&app, &topic)))
 }
 
@@ -107,7 +110,7 @@ pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>
     let response = ask::kafka(&app, DELETE_TOPICS_VERSION, &request).await?;
     let result = response.responses.first();
     let result = result.ok_or_else(|| Failure::internal("the broker returned no topic".to_owned()))?;
-    match Failure::of_kafka(result.error_code, result.error_message.as_deref()) {
+    match Failure::of_topic(&name, result.error_code, result.error_message.as_deref()) {
         Some(failure) => Err(failure),
         None => Ok(StatusCode::NO_CONTENT),
     }

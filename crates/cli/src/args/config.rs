@@ -79,7 +79,7 @@ pub(crate) struct AlterArgs {
     /// Name of the topic
     pub(crate) name: String,
     /// A topic config to set; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", required_unless_present_any = ["delete", "partitions"])]
+    #[arg(long, visible_alias = "config", value_name = "NAME=VALUE", required_unless_present_any = ["delete", "partitions"])]
     pub(crate) set: Vec<String>,
     /// A topic config to delete; may be repeated
     #[arg(long, value_name = "NAME")]

@@ -19,6 +19,10 @@ pub(crate) enum QueueCommand {
     List(VhostArgs),
     /// Declare a queue
     Declare(DeclareQueueArgs),
+    /// Show a queue with its counts and arguments
+    Describe(InVhostArgs),
+    /// Publish a message to a queue, or to an exchange
+    Publish(PublishArgs),
     /// Show messages of a queue, without removing them by default
     #[command(after_help = "A body that is not UTF-8 is printed in base64, after the word base64.")]
     Get(GetArgs),
@@ -75,6 +79,28 @@ pub(crate) struct InVhostArgs {
     /// Names
     #[arg(required = true)]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) within: VhostArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PublishArgs {
+    /// The queue; with --exchange the routing key
+    pub(crate) name: String,
+    /// The body; by default it is read from standard input
+    pub(crate) body: Option<String>,
+    /// Publish to this exchange instead of to a queue
+    #[arg(long, value_name = "NAME")]
+    pub(crate) exchange: Option<String>,
+    /// Header of the message; may be repeated
+    #[arg(long, short = 'H', value_name = "NAME=VALUE")]
+    pub(crate) header: Vec<String>,
+    /// Content type of the body
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) content_type: Option<String>,
+    /// Do not keep the message across a restart
+    #[arg(long)]
+    pub(crate) transient: bool,
     #[command(flatten)]
     pub(crate) within: VhostArgs,
 }

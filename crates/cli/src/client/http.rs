@@ -1,6 +1,6 @@
 //! A client of polylogue's HTTP API.
 
-use super::{ClientError, Login};
+use super::{ClientError, Login, UNREACHABLE};
 use polylogue_admin::api::{ErrorBody, PREFIX};
 use polylogue_admin::basic::header_of;
 use polylogue_net::trust;
@@ -88,7 +88,7 @@ impl HttpClient {
         let request = request.timeout_global(None).timeout_recv_response(Some(PATIENCE));
         let answer = request.timeout_recv_body(Some(STREAM_PATIENCE)).build().send_empty();
         if answer.as_ref().is_ok_and(|response| response.status().as_u16() < 300) {
-            let response = answer.map_err(|e| ClientError::unreachable(&self.server, &e))?;
+            let response = answer.map_err(|e| self.unreachable(&e))?;
             return Ok(response.into_body().into_reader());
         }
         let (status, text) = self.text(answer)?;
@@ -162,7 +162,7 @@ impl HttpClient {
     }
 
     fn text(&self, answer: Answer) -> Result<(u16, String), ClientError> {
-        let mut response = answer.map_err(|e| ClientError::unreachable(&self.server, &e))?;
+        let mut response = answer.map_err(|e| self.unreachable(&e))?;
         let status = response.status().as_u16();
         let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
         Ok((status, text.map_err(|e| self.stranger(&e.to_string()))?))
@@ -173,6 +173,19 @@ impl HttpClient {
             Ok(body) => ClientError { code: body.error.code, message: body.error.message },
             Err(_) => self.stranger(&format!("status {status}")),
         }
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> ClientError {
+        let text = error.to_string();
+        let is_secured = self.server.starts_with("https://");
+        let hint = if is_secured && text.contains("InvalidContentType") {
+            "this listener does not use TLS: use http://"
+        } else if !is_secured && matches!(error, ureq::Error::Protocol(_)) {
+            "if this listener uses TLS, use https://"
+        } else {
+            return ClientError::unreachable(&self.server, error);
+        };
+        ClientError::new(UNREACHABLE, format!("cannot reach {}: {text}; {hint}", self.server))
     }
 
     fn stranger(&self, what: &str) -> ClientError {

@@ -1,6 +1,6 @@
 //! A minimal Kafka client for `produce` and `consume`: one connection, one request at a time.
 
-use super::{ClientError, Login};
+use super::{ClientError, Login, UNREACHABLE};
 use bytes::Bytes;
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
 use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -37,6 +37,11 @@ const FETCH_BY_ID: i16 = 13;
 /// Hint added when the server closes a connection without a login.
 const HOW_TO_LOG_IN: &str =
     "; a listener that requires a login closes connections without one: pass --user NAME and set POLYLOGUE_PASSWORD";
+/// Hint added when the server closes a connection during the TLS handshake.
+const NO_TLS: &str = "; does this listener use TLS? without --tls and --ca the connection is plain";
+/// The first bytes of a TLS alert, which a TLS listener sends to a client that does not speak TLS.
+const TLS_ALERT: u8 = 21;
+const TLS_MAJOR: u8 = 3;
 /// The client id.
 const CLIENT: &str = "polylogue-cli";
 
@@ -80,6 +85,8 @@ pub struct KafkaClient {
     versions: BTreeMap<i16, (i16, i16)>,
     /// Whether the client has no user.
     is_anonymous: bool,
+    /// The server has answered something that requires a login where one is required.
+    served: bool,
 }
 
 /// Returns an error code's text and name. `None` for no error.
@@ -119,7 +126,7 @@ impl KafkaClient {
                     };
                     let server = server.to_owned();
                     let (versions, is_anonymous) = (BTreeMap::new(), login.is_none());
-                    let mut client = KafkaClient { server, stream, correlation: 0, versions, is_anonymous };
+                    let mut client = KafkaClient { server, stream, correlation: 0, versions, is_anonymous, served: false };
                     client.learn()?;
                     if let Some(login) = login {
                         client.log_in(login)?;
@@ -311,7 +318,9 @@ impl KafkaClient {
         if correlation != self.correlation {
             return Err(self.stranger("the response has an unexpected correlation id"));
         }
-        R::Response::decode(&mut body, version).map_err(unreadable)
+        let response = R::Response::decode(&mut body, version).map_err(unreadable)?;
+        self.served |= R::API_KEY != ApiVersionsRequest::API_KEY;
+        Ok(response)
     }
 
     fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<(), ClientError> {
@@ -329,6 +338,10 @@ impl KafkaClient {
     fn receive(&mut self) -> Result<Bytes, ClientError> {
         let mut prefix = [0; 4];
         self.stream.read_exact(&mut prefix).map_err(|e| self.lost(&e))?;
+        if matches!(prefix, [TLS_ALERT, TLS_MAJOR, ..]) {
+            let text = format!("{} speaks TLS: pass --tls, or --ca FILE with the CA that signed its certificate", self.server);
+            return Err(ClientError::new("refused", text));
+        }
         let len = frame_len(&prefix, ANSWER_BYTES_MAX).map_err(|e| self.stranger(&e.to_string()))?;
         let mut frame = vec![0; len.unwrap_or_default()];
         self.stream.read_exact(&mut frame).map_err(|e| self.lost(&e))?;
@@ -338,8 +351,16 @@ impl KafkaClient {
     fn lost(&self, e: &std::io::Error) -> ClientError {
         let ended =
             [std::io::ErrorKind::UnexpectedEof, std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
-        let hint = if self.is_anonymous && ended.contains(&e.kind()) { HOW_TO_LOG_IN } else { "" };
-        ClientError::new("unreachable", format!("{} closed the connection or does not respond: {e}{hint}", self.server))
+        let has_ended = ended.contains(&e.kind());
+        let hint = match &self.stream {
+            _ if self.served || !has_ended => "",
+            // A plain listener takes the handshake for a request that is too large.
+            Stream::Secured(_) if self.versions.is_empty() => NO_TLS,
+            _ if self.is_anonymous => HOW_TO_LOG_IN,
+            _ => "",
+        };
+        let why = if has_ended { "closed the connection".to_owned() } else { format!("does not respond: {e}") };
+        ClientError::new(UNREACHABLE, format!("{} {why}{hint}", self.server))
     }
 
     fn stranger(&self, what: &str) -> ClientError {

@@ -117,7 +117,7 @@ fn options_that_contradict_each_other_are_refused() {
             &[("server.listen", "kafka=a:1,kafka+tls=a:2"), ("server.advertise", "kafka+tls=b:2,kafka+tls=b:3")],
             "server.advertise: kafka+tls=b:3: there is no kafka+tls listener left for it",
         ),
-        (&[("server.listen", "kafka=a:1,http=a:1")], "server.listen: a:1 is given twice"),
+        (&[("server.listen", "kafka=a:1,http=a:1")], "server.listen: a:1 is given twice: to kafka, and to http"),
         (
             &[("server.inflight_bytes_max", "64MiB")],
             "server.inflight_bytes_max (64MiB) is too small for kafka.socket.request.max.bytes (104857600): three \

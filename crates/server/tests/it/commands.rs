@@ -25,10 +25,15 @@ fn topics_from_creation_to_deletion() {
     assert_eq!(server.ok(&["topic", "list"]), "no topics\n");
     assert_eq!(server.ok(&["topic", "create", "a", "--dry-run"]), "topic a can be created\n");
     assert_eq!(server.ok(&["topic", "create", "a"]), "created topic a with 3 partitions\n");
-    let config = ["-c", "retention.ms=1000", "-c", "polylogue.durability=async", "-c", "segment.bytes=1048576"];
+    // `alter` calls it --set.
+    let config = ["-c", "retention.ms=1000", "--set", "polylogue.durability=async", "--config", "segment.bytes=1048576"];
     server.ok(&[&["topic", "create", "b", "-p", "1"][..], &config].concat());
     let list = server.ok(&["topic", "list"]);
-    assert_eq!(list, "TOPIC  PARTITIONS  DURABILITY\na               3  sync\nb               1  async\n");
+    let titles = "TOPIC  PARTITIONS  MESSAGES  SIZE  DURABILITY\n";
+    assert_eq!(list, format!("{titles}a               3         0  0 B   sync\nb               1         0  0 B   async\n"));
+    server.ok(&["queue", "declare", "q"]);
+    assert_eq!(server.ok(&["topic", "list"]), list, "the topic of a queue is internal");
+    assert_eq!(server.ok(&["topic", "list", "--all"]).lines().count(), 4);
     let described = json(&server.ok(&["topic", "describe", "b", "--json"]));
     let set: Vec<_> = described["config"].as_array().unwrap().iter().filter(|c| c["source"] == "topic").collect();
     assert_eq!(set.len(), 3);
@@ -39,7 +44,7 @@ fn topics_from_creation_to_deletion() {
         (&["topic", "create", "bad name"], "Topic name is invalid"),
         (&["topic", "create", "c", "-c", "nope=1"], "Unknown topic config name: nope"),
         (&["topic", "describe", "nope"], "there is no topic nope"),
-        (&["topic", "delete", "nope"], "topic"),
+        (&["topic", "delete", "nope"], "there is no topic nope"),
         (&["group", "describe", "nope"], "nope"),
     ] {
         let refused = done(&mut server.command(args));
@@ -331,6 +336,27 @@ fn help_is_as_reviewed() {
 }
 
 #[test]
+fn the_status_of_a_server_is_one_screen() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &[]);
+    server.ok_with(&["produce", "t"], b"a\nb\n");
+    server.ok(&["group", "reset", "readers", "--topic", "t", "--to-earliest", "--execute"]);
+    let shown = server.ok(&["status"]);
+    let kafka = format!("kafka     {0}  {0}", server.kafka);
+    for text in [": healthy, up ", "1 topic, 1 partition, ", &kafka, "PROTOCOL  CONNECTIONS", "readers  Empty        0    2"] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert!(shown.lines().count() < 24, "{shown}");
+    let read = json(&server.ok(&["status", "--json"]));
+    assert_eq!((&read["groups"][0]["lag"], &read["status"]["ready"]), (&2.into(), &true.into()));
+    // The status counted the topics of queues, which no list of topics shows.
+    server.ok(&["queue", "declare", "q"]);
+    let count = json(&server.ok(&["topic", "list", "--json"]))["topics"].as_array().unwrap().len();
+    assert_eq!(json(&server.ok(&["status", "--json"]))["status"]["topics"], count);
+    assert!(read["rates"].as_array().unwrap().iter().any(|rate| rate["protocol"] == "kafka"));
+}
+
+#[test]
 fn the_doctor_writes_a_report_and_says_what_is_wrong() {
     let dir = TempDir::new();
     let server = Server::start(&dir.join("data"), &[]);
@@ -347,6 +373,13 @@ fn the_doctor_writes_a_report_and_says_what_is_wrong() {
     assert!(!text.contains("private-topic") && !text.contains("private-message"), "{text}");
     let again = done(&mut server.command(&["doctor", "--out", &path]));
     assert!(again.code == Some(1) && again.err.contains("choose another file"), "{}", again.err);
+    // The second report without --out failed, because the first one was there.
+    for name in ["polylogue-doctor.json", "polylogue-doctor-2.json"] {
+        let done = done(server.command(&["doctor"]).current_dir(&dir.0));
+        assert!(done.code == Some(0) && done.out.contains(&format!("the report is in {name}:")), "{}{}", done.out, done.err);
+    }
+    let printed: serde_json::Value = serde_json::from_str(&server.ok(&["doctor", "--out", "-"])).unwrap();
+    assert_eq!(printed["server"]["status"]["topics"], 1);
     let named = dir.join("named.json").display().to_string();
     let json = server.ok(&["doctor", "--names", "--json", "--out", &named]);
     assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["findings"].is_array());

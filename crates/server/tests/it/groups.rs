@@ -6,7 +6,8 @@ use crate::common;
 use common::{Done, Server, TempDir, done, polylogue};
 use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
 use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
-use polylogue_kafka::codec::{ApiKey, Message};
+use polylogue_kafka::codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use polylogue_kafka::codec::{Message, Request};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -42,8 +43,21 @@ fn refused(server: &Server, args: &[&str]) -> Done {
     refused
 }
 
+/// Sends a request and returns the response.
+fn ask<R: Request>(stream: &mut TcpStream, version: i16, request: &R) -> R::Response {
+    for chunk in encode_request(version, 1, Some("test".into()), request).unwrap() {
+        stream.write_all(&chunk.to_bytes().unwrap()).unwrap();
+    }
+    let mut len = [0; 4];
+    stream.read_exact(&mut len).unwrap();
+    let mut frame = vec![0; usize::try_from(i32::from_be_bytes(len)).unwrap()];
+    stream.read_exact(&mut frame).unwrap();
+    let (_, mut body) = decode_response_header(frame.into(), R::API_KEY, version).unwrap();
+    R::Response::decode(&mut body, version).unwrap()
+}
+
 /// Joins a group and stays its member as long as the connection is kept.
-fn member(server: &Server, group: &str) -> TcpStream {
+fn member(server: &Server, group: &str) -> (TcpStream, JoinGroupResponse) {
     let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: vec![0; 10].into() };
     let join = JoinGroupRequest {
         group_id: group.into(),
@@ -54,16 +68,38 @@ fn member(server: &Server, group: &str) -> TcpStream {
         ..JoinGroupRequest::default()
     };
     let mut stream = TcpStream::connect(server.kafka).unwrap();
-    for chunk in encode_request(JOIN_VERSION, 1, Some("test".into()), &join).unwrap() {
-        stream.write_all(&chunk.to_bytes().unwrap()).unwrap();
-    }
-    let mut len = [0; 4];
-    stream.read_exact(&mut len).unwrap();
-    let mut frame = vec![0; usize::try_from(i32::from_be_bytes(len)).unwrap()];
-    stream.read_exact(&mut frame).unwrap();
-    let (_, mut body) = decode_response_header(frame.into(), ApiKey::JoinGroup, JOIN_VERSION).unwrap();
-    assert_eq!(JoinGroupResponse::decode(&mut body, JOIN_VERSION).unwrap().error_code, 0);
-    stream
+    let joined = ask(&mut stream, JOIN_VERSION, &join);
+    assert_eq!(joined.error_code, 0);
+    (stream, joined)
+}
+
+/// A consumer that had committed nothing yet showed no lag, and which partitions it has was in the table of members only.
+#[test]
+fn assigned_partitions_without_a_commit_are_shown_with_their_lag() {
+    let dir = TempDir::new();
+    let server = server(&dir);
+    reset(&server, &["--execute", "--topic", "t:1", "--to-earliest"]);
+    let (mut stream, joined) = member(&server, "readers");
+    let numbers: Vec<u8> = [0, 1, -1].iter().flat_map(|number: &i32| number.to_be_bytes()).collect();
+    let assignment = [&[0, 0, 0, 0, 0, 1, 0, 1, b't', 0, 0, 0, 2][..], &numbers].concat();
+    let sync = SyncGroupRequest {
+        group_id: "readers".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
+        assignments: vec![SyncGroupRequestAssignment { member_id: joined.member_id, assignment: assignment.into() }],
+        ..SyncGroupRequest::default()
+    };
+    assert_eq!(ask(&mut stream, JOIN_VERSION, &sync).error_code, 0);
+    let shown = server.ok(&["group", "describe", "readers"]);
+    let rows: Vec<&str> = shown.lines().skip_while(|line| !line.starts_with("TOPIC")).collect();
+    let expected = [
+        "TOPIC  PARTITION  OFFSET  END  LAG  BEHIND",
+        "t              0       -    6    6  -",
+        "t              1       0    0    0  0 s",
+    ];
+    assert_eq!(rows, expected, "{shown}");
+    let list = server.ok(&["group", "list"]);
+    assert!(list.starts_with("GROUP    STATE   TYPE      MEMBERS  LAG\nreaders  Stable  consumer        1    0"), "{list}");
 }
 
 #[test]

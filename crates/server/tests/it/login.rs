@@ -117,7 +117,7 @@ fn a_password_that_was_given_is_not_shown_and_counts_where_there_is_no_administr
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(right.code, Some(0), "{given}: {}", right.err);
-        assert!(wrong.code == Some(1) && wrong.err.contains("login required"), "{}", wrong.err);
+        assert!(wrong.code == Some(1) && wrong.err.contains("the name or the password is wrong"), "{}", wrong.err);
     }
 }
 
@@ -351,5 +351,6 @@ fn a_password_is_asked_for_at_a_terminal() {
     let (status, shown, echoes) = at_a_terminal(&server, b"sec\x03");
     assert!(status.signal() == Some(2) && !shown.contains("sec") && echoes, "{status} {shown}");
     let (status, shown, echoes) = at_a_terminal(&server, b"wrong\n");
-    assert!(status.code() == Some(1) && shown.contains("login required") && echoes, "{status} {shown}");
+    let is_wrong = shown.contains("the name or the password is wrong");
+    assert!(status.code() == Some(1) && is_wrong && echoes, "{status} {shown}");
 }

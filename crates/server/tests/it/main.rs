@@ -6,6 +6,7 @@ mod audit;
 mod authors;
 mod capabilities;
 mod commands;
+mod commands_messages;
 mod common;
 mod console;
 mod deletions;

@@ -70,6 +70,24 @@ fn bodies(server: &Server, queue: &str) -> Vec<String> {
     all.iter().map(|message| message["body"].as_str().unwrap().to_owned()).collect()
 }
 
+#[test]
+fn messages_are_published_from_the_command_line() {
+    let dir = TempDir::new();
+    let server = Server::start(&dir.0, &LISTEN);
+    server.ok(&["queue", "declare", "q", "--type", "quorum"]);
+    assert_eq!(server.ok(&["queue", "publish", "q", "hello", "-H", "n=1"]), "published to queue q\n");
+    server.ok_with(&["queue", "publish", "q"], b"\xff\x00");
+    assert_eq!(bodies(&server, "q"), ["hello", "/wA="]);
+    let described = server.ok(&["queue", "describe", "q"]);
+    let lines: Vec<&str> = described.lines().collect();
+    assert_eq!(lines[0], "q is a quorum queue, durable");
+    assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["2", "0", "0", "0"], "{described}");
+    assert!(described.contains("Kafka clients read it as the topic amqp-queue.q"), "{described}");
+    refused(&server, &["queue", "describe", "nope"], 1, "there is no queue nope");
+    refused(&server, &["queue", "publish", "nope", "x"], 1, "there is no queue nope: the message was dropped");
+    refused(&server, &["queue", "publish", "k", "x", "--exchange", "amq.direct"], 1, "routes k to no queue");
+}
+
 /// Waits until something has become true, which it must.
 fn wait_for(what: &str, is_there: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;

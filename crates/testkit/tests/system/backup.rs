@@ -223,7 +223,7 @@ fn a_backup_that_may_not_be_or_breaks_leaves_nothing_behind() {
     let to = place.root.join("copy");
     let partial = place.root.join("copy.partial");
     let refused = fail(&mut backup(&server, &to, "wrong"));
-    assert!(refused.contains("login required"), "{refused}");
+    assert!(refused.contains("the name or the password is wrong"), "{refused}");
     // A user who is not an administrator may not either.
     let mut made = polylogue().unwrap();
     made.args(["user", "set", "bob", "--password", "--server", &url(&server), "--user", "admin"]);
