@@ -120,13 +120,7 @@ impl Inner {
 
     /// A follower's work after frames were applied to a shard: machines, routes, the catalog. The catalog shows the topics of partitions
     /// that were opened; with a new term all of the shard.
-    pub(crate) fn follow_writer(
-        &self,
-        shard: &Arc<Shard>,
-        frames: &[Arc<Frame>],
-        for_machines: bool,
-        heads: &Heads,
-    ) {
+    pub(crate) fn follow_writer(&self, shard: &Arc<Shard>, frames: &[Arc<Frame>], for_machines: bool, heads: &Heads) {
         let mut machines = self.machines.lock();
         for frame in frames.iter().filter(|_| for_machines) {
             let applied = match shard.id == self.meta_shard {

@@ -16,8 +16,8 @@ pub(super) use groups::{GroupCommand, ResetArgs};
 pub(super) use permissions::{DeletePermissionArgs, PermissionCommand, SetPermissionArgs};
 pub(super) use queues::{
     BindingArgs, BindingCommand, CreateVhostArgs, DeclareExchangeArgs, DeclareQueueArgs, DeleteExchangesArgs,
-    DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, PublishArgs, QueueCommand, RedriveArgs,
-    VhostArgs, VhostCommand,
+    DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, PublishArgs, QueueCommand,
+    RedriveArgs, VhostArgs, VhostCommand,
 };
 pub(super) use quotas::{QuotaCommand, QuotaOfArgs, SetQuotaArgs};
 pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};

@@ -14,7 +14,7 @@ use polylogue_types::{TimestampMs, limits};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The maximum wait of a fetch. Milliseconds.
 const WAIT_MS: i32 = 500;
@@ -22,7 +22,7 @@ const WAIT_MS: i32 = 500;
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 /// The wait between attempts to connect again, and how long they go on.
 const RECONNECT_WAIT: Duration = Duration::from_millis(500);
-const RECONNECT_PATIENCE: Duration = Duration::from_secs(600);
+const RECONNECT_NS_MAX: u64 = 600_000_000_000;
 /// What stands for the value of a tombstone beside the other columns.
 const TOMBSTONE: &str = "(tombstone)";
 /// Kafka's names for the ends of a partition.
@@ -196,7 +196,8 @@ impl Consumer {
     ) -> Result<KafkaClient, Failure> {
         self.out.flush()?;
         eprintln!("polylogue: {error}; connecting again");
-        let begun = Instant::now();
+        let clock = Env::real().clock;
+        let until_ns = clock.monotonic_ns().saturating_add(RECONNECT_NS_MAX);
         loop {
             // No thread unparks this one, so that this is a plain wait.
             std::thread::park_timeout(RECONNECT_WAIT);
@@ -208,7 +209,7 @@ impl Consumer {
                 }
                 Ok((_, client)) => return Ok(client),
                 Err(error) if !error.is_lost() => return Err(error.into()),
-                Err(error) if begun.elapsed() > RECONNECT_PATIENCE => return Err(error.into()),
+                Err(error) if clock.monotonic_ns() > until_ns => return Err(error.into()),
                 Err(_) => {}
             }
         }
@@ -246,6 +247,7 @@ impl Consumer {
     fn take(&mut self, fetched: &Fetched) -> Result<(), Failure> {
         let partition = fetched.partition;
         let Some(next) = self.next.get(&partition).copied() else { return Ok(()) };
+        let wanted = next..self.ends.get(&partition).copied().unwrap_or(i64::MAX);
         if let Some(text) = error_text(fetched.error) {
             return Err(Failure::Other(format!("topic {}, partition {partition}: {text}", self.topic.name)));
         }
@@ -255,7 +257,7 @@ impl Consumer {
             if !batch.header.is_control() {
                 for record in records(&batch.bytes, limits::DECOMPRESSED_BYTES_MAX).map_err(unreadable)? {
                     let record = record.map_err(unreadable)?;
-                    if record.offset >= next && self.left > 0 {
+                    if wanted.contains(&record.offset) && self.left > 0 {
                         self.write(partition, &record)?;
                         self.left -= 1;
                     }

@@ -56,7 +56,8 @@ fn offset_rows(group: &Group) -> Vec<Vec<String>> {
     });
     let uncommitted = group.uncommitted.iter().map(|o| {
         let none = || "-".to_owned();
-        let row = vec![o.topic.clone(), o.partition.to_string(), none(), number(o.high_watermark), number(o.lag), none()];
+        let row =
+            vec![o.topic.clone(), o.partition.to_string(), none(), number(o.high_watermark), number(o.lag), none()];
         ((&o.topic, o.partition), row)
     });
     committed.chain(uncommitted).collect::<BTreeMap<_, _>>().into_values().collect()

@@ -252,7 +252,9 @@ impl Message {
         let timestamp = match field("timestamp") {
             Value::Null => None,
             // -1 is what a message without a time has.
-            time => Some(time.as_i64().ok_or("has a timestamp that is no number of milliseconds")?).filter(|ms| *ms >= 0),
+            time => {
+                Some(time.as_i64().ok_or("has a timestamp that is no number of milliseconds")?).filter(|ms| *ms >= 0)
+            }
         };
         Ok(Message { key: content("key", field("key"))?, value: content("value", field("value"))?, headers, timestamp })
     }

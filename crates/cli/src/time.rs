@@ -24,9 +24,9 @@ pub(super) fn parse_time_ms(text: &str) -> Option<i64> {
 
 /// A note for `@` and seconds, which would be a day in January 1970; empty for anything else.
 pub(super) fn seconds_note(text: &str) -> String {
-    let seconds = text.strip_prefix('@').filter(|digits| {
-        digits.len() == DIGITS_OF_SECONDS && digits.bytes().all(|digit| digit.is_ascii_digit())
-    });
+    let seconds = text
+        .strip_prefix('@')
+        .filter(|digits| digits.len() == DIGITS_OF_SECONDS && digits.bytes().all(|digit| digit.is_ascii_digit()));
     seconds.map_or_else(String::new, |seconds| format!("; @ takes milliseconds: @{seconds}000?"))
 }
 

@@ -240,7 +240,9 @@ mod tests {
 
     #[test]
     fn slots_that_leave_a_gap_or_go_back_are_refused() {
-        for runs in [vec![], vec![(255, 1)], vec![(256, 1), (256, 2)], vec![(200, 1), (100, 2), (256, 3)], vec![(300, 1)]] {
+        for runs in
+            [vec![], vec![(255, 1)], vec![(256, 1), (256, 2)], vec![(200, 1), (100, 2), (256, 3)], vec![(300, 1)]]
+        {
             let mut w = BinWriter::new();
             w.u32(1).u32(0).u32(1).u8(2).u32(runs.len() as u32);
             runs.iter().for_each(|(end, shard)| _ = w.u16(*end).u32(*shard));

@@ -440,7 +440,9 @@ impl Shard {
         };
         let class = (self.class != Durability::Memory).then_some(class);
         let early: Vec<_> = match may_be_early {
-            true => drafts.iter().zip(&of).filter_map(|(draft, at)| self.early_entry(state, draft, request, *at)).collect(),
+            true => {
+                drafts.iter().zip(&of).filter_map(|(draft, at)| self.early_entry(state, draft, request, *at)).collect()
+            }
             false => Vec::new(),
         };
         match self.propose(state, Proposal { urgency, class, ..Proposal::data(state.term, 0, drafts) }) {

@@ -126,7 +126,8 @@ impl KafkaClient {
                     };
                     let server = server.to_owned();
                     let (versions, is_anonymous) = (BTreeMap::new(), login.is_none());
-                    let mut client = KafkaClient { server, stream, correlation: 0, versions, is_anonymous, served: false };
+                    let mut client =
+                        KafkaClient { server, stream, correlation: 0, versions, is_anonymous, served: false };
                     client.learn()?;
                     if let Some(login) = login {
                         client.log_in(login)?;
@@ -339,7 +340,8 @@ impl KafkaClient {
         let mut prefix = [0; 4];
         self.stream.read_exact(&mut prefix).map_err(|e| self.lost(&e))?;
         if matches!(prefix, [TLS_ALERT, TLS_MAJOR, ..]) {
-            let text = format!("{} speaks TLS: pass --tls, or --ca FILE with the CA that signed its certificate", self.server);
+            let text =
+                format!("{} speaks TLS: pass --tls, or --ca FILE with the CA that signed its certificate", self.server);
             return Err(ClientError::new("refused", text));
         }
         let len = frame_len(&prefix, ANSWER_BYTES_MAX).map_err(|e| self.stranger(&e.to_string()))?;

@@ -156,9 +156,8 @@ mod tests {
         let Split { parts, join } = slots().split(Box::new(command), 3, &place);
         let asked: Vec<_> = parts.iter().map(|(at, command)| (*at, names(command))).collect();
         assert_eq!(asked, [(0, vec!["a0".into()]), (1, vec!["d1".into()]), (2, vec!["b2".into(), "c2".into()])]);
-        let described = |name: &str| {
-            DescribedGroup::without_members(StrBytes::from(name), GroupState::Empty, ErrorCode::None)
-        };
+        let described =
+            |name: &str| DescribedGroup::without_members(StrBytes::from(name), GroupState::Empty, ErrorCode::None);
         let answer = |(_, names): &(usize, Vec<String>)| -> MachineReply {
             Ok(Box::new(GroupReply::Describe(names.iter().map(|name| described(name)).collect())))
         };
@@ -184,7 +183,8 @@ mod tests {
 
     #[test]
     fn a_command_about_one_group_goes_to_its_shard_and_an_empty_one_to_any() {
-        let of = |command| slots().split(Box::new(command), 3, &place).parts.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        let of =
+            |command| slots().split(Box::new(command), 3, &place).parts.iter().map(|(at, _)| *at).collect::<Vec<_>>();
         let heartbeat = super::super::command::Heartbeat {
             group_id: StrBytes::from("g2"),
             generation: 1,

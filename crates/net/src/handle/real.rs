@@ -206,7 +206,11 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         );
         all.gauge("proposals_open", "Writes whose outcome is not known yet", shard.proposals_open);
         let waiting = shard.commands_waiting as u64;
-        all.gauge("commands_waiting", "Requests for the state of groups and queues that wait until it is applied", waiting);
+        all.gauge(
+            "commands_waiting",
+            "Requests for the state of groups and queues that wait until it is applied",
+            waiting,
+        );
         all.gauge("writers_lost", "Journals whose writer was lost", u64::from(shard.writer_lost));
         if let Some(journal) = &shard.journal {
             journal_figures(journal, &mut all);

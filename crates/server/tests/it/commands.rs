@@ -26,11 +26,15 @@ fn topics_from_creation_to_deletion() {
     assert_eq!(server.ok(&["topic", "create", "a", "--dry-run"]), "topic a can be created\n");
     assert_eq!(server.ok(&["topic", "create", "a"]), "created topic a with 3 partitions\n");
     // `alter` calls it --set.
-    let config = ["-c", "retention.ms=1000", "--set", "polylogue.durability=async", "--config", "segment.bytes=1048576"];
+    let config =
+        ["-c", "retention.ms=1000", "--set", "polylogue.durability=async", "--config", "segment.bytes=1048576"];
     server.ok(&[&["topic", "create", "b", "-p", "1"][..], &config].concat());
     let list = server.ok(&["topic", "list"]);
     let titles = "TOPIC  PARTITIONS  MESSAGES  SIZE  DURABILITY\n";
-    assert_eq!(list, format!("{titles}a               3         0  0 B   sync\nb               1         0  0 B   async\n"));
+    assert_eq!(
+        list,
+        format!("{titles}a               3         0  0 B   sync\nb               1         0  0 B   async\n")
+    );
     server.ok(&["queue", "declare", "q"]);
     assert_eq!(server.ok(&["topic", "list"]), list, "the topic of a queue is internal");
     assert_eq!(server.ok(&["topic", "list", "--all"]).lines().count(), 4);
@@ -343,7 +347,9 @@ fn the_status_of_a_server_is_one_screen() {
     server.ok(&["group", "reset", "readers", "--topic", "t", "--to-earliest", "--execute"]);
     let shown = server.ok(&["status"]);
     let kafka = format!("kafka     {0}  {0}", server.kafka);
-    for text in [": healthy, up ", "1 topic, 1 partition, ", &kafka, "PROTOCOL  CONNECTIONS", "readers  Empty        0    2"] {
+    for text in
+        [": healthy, up ", "1 topic, 1 partition, ", &kafka, "PROTOCOL  CONNECTIONS", "readers  Empty        0    2"]
+    {
         assert!(shown.contains(text), "{text}: {shown}");
     }
     assert!(shown.lines().count() < 24, "{shown}");
@@ -376,7 +382,12 @@ fn the_doctor_writes_a_report_and_says_what_is_wrong() {
     // The second report without --out failed, because the first one was there.
     for name in ["polylogue-doctor.json", "polylogue-doctor-2.json"] {
         let done = done(server.command(&["doctor"]).current_dir(&dir.0));
-        assert!(done.code == Some(0) && done.out.contains(&format!("the report is in {name}:")), "{}{}", done.out, done.err);
+        assert!(
+            done.code == Some(0) && done.out.contains(&format!("the report is in {name}:")),
+            "{}{}",
+            done.out,
+            done.err
+        );
     }
     let printed: serde_json::Value = serde_json::from_str(&server.ok(&["doctor", "--out", "-"])).unwrap();
     assert_eq!(printed["server"]["status"]["topics"], 1);

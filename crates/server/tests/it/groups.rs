@@ -99,7 +99,10 @@ fn assigned_partitions_without_a_commit_are_shown_with_their_lag() {
     ];
     assert_eq!(rows, expected, "{shown}");
     let list = server.ok(&["group", "list"]);
-    assert!(list.starts_with("GROUP    STATE   TYPE      MEMBERS  LAG\nreaders  Stable  consumer        1    0"), "{list}");
+    assert!(
+        list.starts_with("GROUP    STATE   TYPE      MEMBERS  LAG\nreaders  Stable  consumer        1    0"),
+        "{list}"
+    );
 }
 
 #[test]
