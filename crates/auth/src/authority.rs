@@ -162,6 +162,14 @@ pub trait Authority: Debug + Send + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NoUsers;
 
+impl NoUsers {
+    /// The same, shared.
+    #[must_use]
+    pub fn shared() -> Arc<dyn Authority> {
+        Arc::new(NoUsers)
+    }
+}
+
 impl Authority for NoUsers {
     fn scram(&self, _: &Claim<'_>, _: ScramMechanism) -> Option<ScramCredential> {
         None

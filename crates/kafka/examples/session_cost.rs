@@ -86,7 +86,7 @@ impl Bench {
     /// A request, its one reply, its response.
     fn round(&mut self, frame: &[u8], reply: Reply) {
         let Bench { session, catalog, settings, input, output } = self;
-        let cx = SessionContext { now: NOW, catalog, settings, users: &NoUsers };
+        let cx = SessionContext { now: NOW, catalog, settings, users: &NoUsers::shared() };
         input.extend_from_slice(frame);
         session.on_bytes(input, &cx);
         if let Some((token, asked)) = session.poll_request() {

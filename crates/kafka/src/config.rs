@@ -33,7 +33,7 @@ pub use layers::Layers;
 pub use live::{Fixed, LiveSettings};
 pub use names::{Tolerated, known_broker_names, nearest, tolerated, tolerated_broker_names};
 pub use parse::parse_topic_config;
-pub use parsed::{BrokerSettings, GroupSettings, ListenerSettings, LogSettings};
+pub use parsed::{BrokerSettings, ConsumerGroupSettings, GroupSettings, ListenerSettings, LogSettings};
 pub use topic::{
     DURABILITY, Effect, Source, Synonym, TOPIC_CONFIGS, TopicConfigDef, TopicConfigValue, topic_config_def,
     topic_config_values,

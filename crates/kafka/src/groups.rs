@@ -1,4 +1,5 @@
-//! Kafka's group coordinator: classic groups and committed offsets, as a state machine on the log.
+//! Kafka's group coordinator: classic groups, groups of the consumer protocol ([`consumer`]) and committed offsets, as a state machine
+//! on the log.
 //!
 //! ```text
 //!  GroupCommand ──► join / members / offsets / admin ──► GroupReply now, or parked on a record
@@ -24,6 +25,7 @@
 mod admin;
 mod applied;
 pub mod command;
+mod consumer;
 mod join;
 mod live;
 mod members;
@@ -38,13 +40,16 @@ mod turn;
 mod usage;
 mod wire;
 
-pub use admin::{GROUP_TYPE, GroupSummary};
-pub use command::{GroupCommand, GroupReply, GroupState};
+pub use admin::GroupSummary;
+pub use command::{GroupCommand, GroupKind, GroupReply, GroupState};
+pub use consumer::ConsumerGroupSettings;
+pub use consumer::assignor::Assignor;
 pub use settings::GroupSettings;
 pub use usage::GroupUsage;
 
 use applied::Applied;
 use command::{Heartbeat, JoinGroup, LeaveGroup, SyncGroup};
+use consumer::tail::Tail;
 use join::Join;
 use live::Live;
 use members::{leave_reply, validate_sync};
@@ -72,6 +77,8 @@ pub struct KafkaGroups {
     settings: GroupSettings,
     applied: Applied,
     live: BTreeMap<StrBytes, Live>,
+    /// Groups of the consumer protocol that have members, or records in flight. None of them is in `live`.
+    consumers: BTreeMap<StrBytes, Tail>,
     timers: Timers,
     unborn: Unborn,
     /// Groups whose offsets are looked at from time to time: all that have been applied, and some about to be.
@@ -98,6 +105,7 @@ impl KafkaGroups {
             settings,
             applied: Applied::default(),
             live: BTreeMap::new(),
+            consumers: BTreeMap::new(),
             timers: Timers::default(),
             unborn: BTreeMap::new(),
             watched: BTreeSet::new(),
@@ -158,22 +166,34 @@ impl KafkaGroups {
         let (timers, unborn) = (&mut self.timers, &mut self.unborn);
         let result = act(&mut Turn { now, settings: &self.settings, timers, unborn, effects }, live);
         let after = live.bytes();
-        self.live_bytes = self.live_bytes - before + after;
-        if before != after {
-            let of = self.live_bytes_of.entry(live.owner.clone()).or_default();
-            *of = (*of + after).saturating_sub(before);
-            if *of == 0 {
-                self.live_bytes_of.remove(&live.owner);
-            }
-        }
         let (proposed, idle) = (live.unapplied > 0, live.is_idle());
+        let (id, owner) = (live.id.clone(), live.owner.clone());
+        if before != after {
+            self.account(&owner, before, after);
+        }
         if proposed {
-            let id = live.id.clone();
             self.watch(now, &id);
         } else if idle {
-            self.live.remove(id);
+            self.drop_live(&id);
         }
         Some(result)
+    }
+
+    /// Live groups of an owner hold so much less and so much more.
+    fn account(&mut self, owner: &StrBytes, before: usize, after: usize) {
+        self.live_bytes = (self.live_bytes + after).saturating_sub(before);
+        let of = self.live_bytes_of.entry(owner.clone()).or_default();
+        *of = (*of + after).saturating_sub(before);
+        if *of == 0 {
+            self.live_bytes_of.remove(owner);
+        }
+    }
+
+    /// Forgets the soft state of a classic group.
+    fn drop_live(&mut self, id: &str) {
+        if let Some(live) = self.live.remove(id) {
+            self.account(&live.owner, live.bytes(), 0);
+        }
     }
 
     fn command(&mut self, context: &Context<'_>, caller: Caller, command: GroupCommand, effects: &mut Effects) {
@@ -192,9 +212,17 @@ impl KafkaGroups {
                 return self.answer_behind(&[&request.group_id], caller, reply, effects);
             }
             GroupCommand::FetchOffsets(request) => self.fetch(context.catalog, &request),
+            GroupCommand::ConsumerHeartbeat(request) => {
+                return self.consumer_heartbeat(context, caller, &request, effects);
+            }
+            GroupCommand::DescribeConsumers(request) => {
+                let reply = self.describe_consumers(context.catalog, &request);
+                let groups: Vec<_> = request.groups.iter().collect();
+                return self.answer_behind(&groups, caller, reply, effects);
+            }
             GroupCommand::List(request) => {
                 let reply = self.list(&request);
-                let groups: Vec<_> = self.live.keys().collect();
+                let groups: Vec<_> = self.live.keys().chain(self.consumers.keys()).collect();
                 return self.answer_behind(&groups, caller, reply, effects);
             }
             GroupCommand::Describe(request) => {
@@ -208,7 +236,10 @@ impl KafkaGroups {
 
     /// Answers what follows from the metadata of groups as proposed: not before that is committed.
     fn answer_behind(&self, groups: &[&StrBytes], caller: Caller, reply: GroupReply, effects: &mut Effects) {
-        let on_its_way = |group: &&StrBytes| self.live.get(*group).is_some_and(|live| live.unapplied > 0);
+        let on_its_way = |group: &&StrBytes| {
+            let classic = self.live.get(*group).is_some_and(|live| live.unapplied > 0);
+            classic || self.consumers.get(*group).is_some_and(|tail| tail.unapplied > 0)
+        };
         match groups.iter().any(on_its_way) {
             true => propose(effects, &Record::Barrier, [(caller, reply)]),
             false => effects.replies.push((caller, Box::new(reply))),
@@ -238,6 +269,9 @@ impl KafkaGroups {
     /// Sees to it that the group of a join is live, within the bounds on groups and memory.
     fn make_live(&mut self, join: &Join) -> Result<(), ErrorCode> {
         let id = &join.request.group_id;
+        if self.has_consumers(id) {
+            return Err(ErrorCode::InconsistentGroupProtocol);
+        }
         let live = self.live.get(id);
         if live.is_none() && !join.request.member_id.is_empty() {
             return Err(ErrorCode::UnknownMemberId);
@@ -264,12 +298,15 @@ impl KafkaGroups {
             return Ok(());
         }
         let applied = self.applied.group(id);
-        if applied.is_none() && self.applied.len().max(self.live.len()) >= self.settings.groups_max {
+        let groups = self.applied.len().max(self.live.len() + self.consumers.len());
+        if applied.is_none() && groups >= self.settings.groups_max {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
         let id = wire::detached(id);
         let mut live = Live::new(id.clone(), applied.and_then(|group| group.metadata.as_ref()), 0);
         live.owner = wire::detached(&owner);
+        // A group of the consumer protocol without members becomes a classic one.
+        self.drop_tail(&id);
         self.live.insert(id, live);
         Ok(())
     }
@@ -321,18 +358,20 @@ impl KafkaGroups {
 
     /// Rebuilds soft state from applied state: members are kept, and their session timeouts start again.
     /// `reported`: the generations that members have learned, where they are known.
-    fn derive(&mut self, now: Now, reported: &BTreeMap<StrBytes, i32>, effects: &mut Effects) {
+    fn derive(&mut self, context: &Context<'_>, reported: &BTreeMap<StrBytes, i32>, effects: &mut Effects) {
         self.timers.clear();
         self.unborn.clear();
         self.watched.clear();
         self.live.clear();
+        self.consumers.clear();
         self.live_bytes = 0;
         self.live_bytes_of.clear();
         self.unapplied = 0;
         let ids: Vec<StrBytes> = self.applied.groups().map(|(id, _)| id.clone()).collect();
         for id in ids {
-            self.watch(now, &id);
-            self.derive_group(now, &id, reported.get(&id).copied().unwrap_or(0), effects);
+            self.watch(context.now, &id);
+            self.derive_group(context.now, &id, reported.get(&id).copied().unwrap_or(0), effects);
+            self.derive_consumer(context, &id, effects);
         }
     }
 
@@ -342,8 +381,7 @@ impl KafkaGroups {
         let Some(metadata) = metadata.filter(|m| !m.members.is_empty()) else { return };
         let mut live = Live::new(id.clone(), Some(metadata), reported);
         live.owner = self.applied.group(id).and_then(|group| group.owner.clone()).unwrap_or_default();
-        self.live_bytes += live.bytes();
-        *self.live_bytes_of.entry(live.owner.clone()).or_default() += live.bytes();
+        self.account(&live.owner, 0, live.bytes());
         self.live.insert(id.clone(), live);
         self.visit(now, effects, id, |turn, live| {
             for member in live.member_ids() {
@@ -361,7 +399,7 @@ impl KafkaGroups {
         let group = &key.group;
         match &key.kind {
             TimerKind::Offsets => self.check_offsets(context, group, effects),
-            TimerKind::Void => self.renew(now, group, effects),
+            TimerKind::Void => self.renew(context, group, effects),
             TimerKind::Join => {
                 self.visit(now, effects, group, |turn, live| {
                     if live.join_deadline.came_up(turn.timers, now.monotonic_ms, || key.clone()) {
@@ -376,9 +414,36 @@ impl KafkaGroups {
                     }
                 });
             }
+            TimerKind::Rebalance(member) => {
+                self.visit_consumer(context, effects, group, |turn, tail| turn.revocation_came_up(tail, member));
+            }
+            TimerKind::Regex => {
+                self.visit_consumer(context, effects, group, |turn, tail| turn.resolve(tail));
+            }
+            TimerKind::Session(member) if self.consumers.contains_key(group) => {
+                self.visit_consumer(context, effects, group, |turn, tail| turn.consumer_session_came_up(tail, member));
+            }
             TimerKind::Session(member) => {
                 self.visit(now, effects, group, |turn, live| turn.session_came_up(live, member));
             }
+        }
+    }
+
+    /// Metadata of a classic group was applied.
+    fn metadata_is_applied(&mut self, group: &StrBytes) {
+        let Some(live) = self.live.get_mut(group) else { return };
+        live.unapplied = live.unapplied.saturating_sub(1);
+        if live.is_idle() {
+            self.drop_live(group);
+        }
+    }
+
+    /// A record of a group of the consumer protocol was applied.
+    fn consumer_is_applied(&mut self, group: &StrBytes, ends: bool) {
+        let Some(tail) = self.consumers.get_mut(group) else { return };
+        tail.settle(ends);
+        if tail.is_idle() {
+            self.drop_tail(group);
         }
     }
 
@@ -406,8 +471,8 @@ impl StateMachine for KafkaGroups {
     }
 
     fn reads(&self, command: &Command) -> bool {
-        use GroupCommand::{Describe, FetchOffsets, List};
-        matches!(command.downcast_ref(), Some(FetchOffsets(_) | List(_) | Describe(_)))
+        use GroupCommand::{Describe, DescribeConsumers, FetchOffsets, List};
+        matches!(command.downcast_ref(), Some(FetchOffsets(_) | List(_) | Describe(_) | DescribeConsumers(_)))
     }
 
     fn on_gone(&mut self, context: &Context<'_>, caller: Caller, effects: &mut Effects) {
@@ -422,19 +487,27 @@ impl StateMachine for KafkaGroups {
         let record = Record::decode(record)
             .map_err(|malformed| format!("a record of the group coordinator cannot be read: {}", malformed.0))?;
         let group = match &record {
-            Record::Metadata { group, .. } if self.ready => Some(group.clone()),
+            Record::Metadata { group, .. }
+            | Record::Consumer { group, .. }
+            | Record::Delete { group }
+            | Record::Drop { group, .. }
+                if self.ready =>
+            {
+                Some((
+                    group.clone(),
+                    matches!(record, Record::Metadata { .. }),
+                    !matches!(record, Record::Consumer { .. }),
+                ))
+            }
             _ => None,
         };
         self.applied.apply(record, time_ms);
         self.show_usage();
         self.unapplied = self.unapplied.saturating_sub(1);
-        if let Some(group) = group
-            && let Some(live) = self.live.get_mut(&group)
-        {
-            live.unapplied = live.unapplied.saturating_sub(1);
-            if live.is_idle() {
-                self.live.remove(&group);
-            }
+        match group {
+            Some((group, true, _)) => self.metadata_is_applied(&group),
+            Some((group, false, ends)) => self.consumer_is_applied(&group, ends),
+            None => {}
         }
         Ok(())
     }
@@ -442,11 +515,11 @@ impl StateMachine for KafkaGroups {
     fn on_ready(&mut self, context: &Context<'_>) {
         self.ready = true;
         // there are no waiters yet that could be answered
-        self.derive(context.now, &BTreeMap::new(), &mut Effects::default());
+        self.derive(context, &BTreeMap::new(), &mut Effects::default());
     }
 
     fn on_refused(&mut self, context: &Context<'_>, records: &[Bytes], effects: &mut Effects) {
-        self.take_back(context.now, records, effects);
+        self.take_back(context, records, effects);
         self.show_usage();
     }
 
@@ -464,7 +537,7 @@ impl StateMachine for KafkaGroups {
                 }
             }
         }
-        self.derive(context.now, &reported, effects);
+        self.derive(context, &reported, effects);
     }
 
     fn next_deadline_ms(&self) -> Option<u64> {

@@ -68,7 +68,7 @@ impl KafkaShared {
 
     /// Calls with the current settings.
     fn under<R>(&self, now: Now, act: impl FnOnce(&SessionContext<'_>) -> R) -> R {
-        let (catalog, users) = (self.catalog.as_ref(), self.users.as_ref());
+        let (catalog, users) = (self.catalog.as_ref(), &self.users);
         self.live.with_sessions(|settings| act(&SessionContext { now, catalog, settings, users }))
     }
 }

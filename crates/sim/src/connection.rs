@@ -112,7 +112,8 @@ impl Connection {
         let catalog = broker.catalog();
         let sink: Arc<dyn ReplySink> = self.mailbox.clone();
         loop {
-            let cx = SessionContext { now: broker.now(), catalog: catalog.as_ref(), settings, users: &NoUsers };
+            let cx =
+                SessionContext { now: broker.now(), catalog: catalog.as_ref(), settings, users: &NoUsers::shared() };
             self.session.on_bytes(&mut self.input, &cx);
             self.session.on_deadline(&cx);
             let mut moved = false;

@@ -36,6 +36,8 @@ public final class Cases {
         CASES.put("group", Cases::group);
         CASES.put("rebalance", Cases::rebalance);
         CASES.put("static_member", Cases::staticMember);
+        CASES.put("consumer_protocol", Cases::consumerProtocol);
+        CASES.put("consumer_pattern", Cases::consumerPattern);
         CASES.put("many_partitions", Cases::manyPartitions);
         CASES.put("metadata", Cases::metadata);
     }
@@ -379,6 +381,139 @@ public final class Cases {
         same(events, a.events, "rebalances that the other member saw");
         a.end();
         again.end();
+    }
+
+    /** A member of the consumer protocol (KIP-848): partitions come and go one by one. */
+    static final class NewMember extends Thread implements ConsumerRebalanceListener {
+        final KafkaConsumer<byte[], byte[]> consumer;
+        final java.util.function.BiConsumer<KafkaConsumer<byte[], byte[]>, NewMember> subscribe;
+        final Set<String> seen = ConcurrentHashMap.newKeySet();
+        final Set<TopicPartition> assigned = ConcurrentHashMap.newKeySet();
+        volatile int revoked;
+        volatile boolean ended;
+        volatile Throwable failed;
+
+        NewMember(Cases cluster, String group,
+                  java.util.function.BiConsumer<KafkaConsumer<byte[], byte[]>, NewMember> subscribe, Object... settings) {
+            Object[] all = Arrays.copyOf(settings, settings.length + 2);
+            all[settings.length] = "group.protocol";
+            all[settings.length + 1] = "consumer";
+            this.consumer = cluster.consumer(group, all);
+            this.subscribe = subscribe;
+            setDaemon(true);
+        }
+
+        @Override
+        public void run() {
+            try (consumer) {
+                subscribe.accept(consumer, this);
+                while (!ended) {
+                    consumer.poll(Duration.ofMillis(50)).forEach(r -> seen.add(text(r.value())));
+                }
+                consumer.commitSync();
+            } catch (Throwable e) {
+                failed = e;
+            }
+        }
+
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            assigned.addAll(partitions);
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+            if (!partitions.isEmpty() && !ended) revoked++;
+            consumer.commitSync();
+            partitions.forEach(assigned::remove);
+        }
+
+        void end() throws InterruptedException {
+            ended = true;
+            join(WAIT.toMillis());
+            check(!isAlive(), "the member did not stop");
+            check(failed == null, "the member failed: " + failed);
+        }
+    }
+
+    static boolean shareNew(int partitions, NewMember... members) {
+        Set<TopicPartition> all = new HashSet<>();
+        int sum = 0, least = Integer.MAX_VALUE, most = 0;
+        for (NewMember m : members) {
+            check(m.failed == null, "a member failed: " + m.failed);
+            int mine = m.assigned.size();
+            all.addAll(m.assigned);
+            sum += mine;
+            least = Math.min(least, mine);
+            most = Math.max(most, mine);
+        }
+        return sum == partitions && all.size() == partitions && most - least <= 1;
+    }
+
+    void consumerProtocol() throws Exception {
+        String topic = topic(6), group = freshGroup();
+        java.util.function.BiConsumer<KafkaConsumer<byte[], byte[]>, NewMember> one = (c, m) -> c.subscribe(List.of(topic), m);
+        NewMember a = new NewMember(this, group, one);
+        NewMember b = new NewMember(this, group, one, "group.instance.id", "b");
+        a.start();
+        until("the first member has all partitions", () -> shareNew(6, a));
+        send(topic, numbered(300));
+        b.start();
+        until("two members share the partitions", () -> shareNew(6, a, b));
+        ConsumerGroupDescription described = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+        same(org.apache.kafka.common.GroupType.CONSUMER, described.type(), "type of the group");
+        same(org.apache.kafka.common.GroupState.STABLE, described.groupState(), "state of the group");
+        same("uniform", described.partitionAssignor(), "assignor of the group");
+        same(2, described.members().size(), "members of the group");
+        // a restart of the static member moves nothing
+        Set<TopicPartition> before = Set.copyOf(b.assigned);
+        int revoked = a.revoked;
+        b.end();
+        NewMember again = new NewMember(this, group, one, "group.instance.id", "b");
+        again.start();
+        until("the static member is back", () -> again.assigned.equals(before));
+        same(revoked, a.revoked, "revocations that the other member saw");
+        List<String[]> more = numbered(300);
+        for (String[] m : more) m[1] += "b";
+        send(topic, more);
+        a.end();
+        until("the one that stays has all partitions", () -> shareNew(6, again));
+        until("everything is consumed", () -> {
+            Set<String> all = new HashSet<>(a.seen);
+            all.addAll(b.seen);
+            all.addAll(again.seen);
+            return all.size() == 600;
+        });
+        again.end();
+        Set<String> values = new HashSet<>();
+        send(topic, List.<String[]>of(new String[] {"k", "last"}));
+        try (KafkaConsumer<byte[], byte[]> next = consumer(group, "group.protocol", "consumer", "group.instance.id", "b")) {
+            next.subscribe(List.of(topic));
+            take(next, 1).forEach(r -> values.add(text(r.value())));
+        }
+        same(Set.of("last"), values, "what is left after the commits");
+    }
+
+    void consumerPattern() throws Exception {
+        String prefix = "java-pattern-" + UUID.randomUUID();
+        for (String end : List.of("-a", "-b"))
+            admin.createTopics(List.of(new NewTopic(prefix + end, 2, (short) 1))).all().get();
+        NewMember a = new NewMember(this, freshGroup(), (c, m) -> c.subscribe(new SubscriptionPattern(prefix + "-.*"), m));
+        a.start();
+        until("the topics that match are assigned", () -> shareNew(4, a));
+        admin.createTopics(List.of(new NewTopic(prefix + "-c", 1, (short) 1))).all().get();
+        until("a topic that comes later is assigned", () -> shareNew(5, a));
+        a.end();
+        try (KafkaConsumer<byte[], byte[]> wrong = consumer(freshGroup(), "group.protocol", "consumer")) {
+            wrong.subscribe(new SubscriptionPattern("["));
+            try {
+                long end = System.nanoTime() + WAIT.toNanos();
+                while (System.nanoTime() < end) wrong.poll(POLL);
+                throw new AssertionError("an expression that is none was taken");
+            } catch (InvalidRegularExpression e) {
+                check(e.getMessage().contains("not a valid regular expression"), "another text: " + e.getMessage());
+            }
+        }
     }
 
     void manyPartitions() throws Exception {

@@ -77,6 +77,8 @@ const APIS: &[&str] = &[
     "AlterUserScramCredentials",
     "DescribeQuorum",
     "UpdateFeatures",
+    "ConsumerGroupHeartbeat",
+    "ConsumerGroupDescribe",
 ];
 
 /// Messages that are neither request nor response: headers, and what groups carry inside their bytes.

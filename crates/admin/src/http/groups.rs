@@ -20,8 +20,9 @@ use polylogue_api::Catalog as _;
 use polylogue_kafka::codec::consumer_protocol_assignment::ConsumerProtocolAssignment;
 use polylogue_kafka::codec::{ErrorCode, Message, Reader, StrBytes};
 use polylogue_kafka::groups::command::{
-    DeleteGroups, DescribeGroups, DescribedGroup, DescribedMember, FetchGroup, FetchOffsets, FetchedGroup,
-    FetchedTopic, GroupCommand, GroupReply, GroupState, ListGroups,
+    DeleteGroups, DescribeConsumerGroups, DescribeGroups, DescribedConsumerGroup, DescribedConsumerMember,
+    DescribedGroup, DescribedMember, DescribedTopic, FetchGroup, FetchOffsets, FetchedGroup, FetchedTopic,
+    GroupCommand, GroupKind, GroupReply, GroupState, ListGroups,
 };
 use polylogue_types::{Offset, PartitionId};
 use std::borrow::Cow;
@@ -48,7 +49,10 @@ pub(super) async fn list(
     let found = found.map_err(|error| Failure::of_kafka(error.code(), None).unwrap_or_else(surprise))?;
     let (found, total) = page.cut(found, |group| Cow::Borrowed(&*group.group_id));
     let names: Vec<_> = found.iter().map(|group| group.group_id.clone()).collect();
-    let (members, lags) = (members_of(&app, names.clone()).await?, lags_of(&app, names).await?);
+    let of_kind = |kind| found.iter().filter(move |group| group.kind == kind).map(|group| group.group_id.clone());
+    let mut members = members_of(&app, of_kind(GroupKind::Classic).collect()).await?;
+    members.extend(consumers_of(&app, of_kind(GroupKind::Consumer).collect()).await?);
+    let lags = lags_of(&app, names).await?;
     let groups = found.iter().map(|group| GroupSummary {
         group: group.group_id.to_string(),
         state: group.state.name().to_owned(),
@@ -66,6 +70,34 @@ async fn members_of(app: &App, groups: Vec<StrBytes>) -> Result<BTreeMap<String,
         return Err(surprise());
     };
     Ok(found.iter().map(|group| (group.group_id.to_string(), group.members.len())).collect())
+}
+
+/// The same of groups of the consumer protocol.
+async fn consumers_of(app: &App, groups: Vec<StrBytes>) -> Result<BTreeMap<String, usize>, Failure> {
+    if groups.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let found = described_consumers(app, groups).await?;
+    Ok(found.iter().map(|group| (group.group_id.to_string(), group.members.len())).collect())
+}
+
+/// What ConsumerGroupDescribe says of groups.
+async fn described_consumers(app: &App, groups: Vec<StrBytes>) -> Result<Vec<DescribedConsumerGroup>, Failure> {
+    let describe = GroupCommand::DescribeConsumers(DescribeConsumerGroups { groups });
+    let GroupReply::DescribeConsumers(found) = ask::groups(app, describe).await? else { return Err(surprise()) };
+    Ok(found)
+}
+
+/// A group of the consumer protocol; `None` when there is none of that name.
+async fn consumer(app: &App, name: &str) -> Result<Option<DescribedConsumerGroup>, Failure> {
+    let group = described_consumers(app, vec![name.into()]).await?.into_iter().next().ok_or_else(surprise)?;
+    match group.error {
+        ErrorCode::GroupIdNotFound => Ok(None),
+        error => match Failure::of_kafka(error.code(), group.error_message.as_deref()) {
+            Some(failure) => Err(failure),
+            None => Ok(Some(group)),
+        },
+    }
 }
 
 /// Returns the lag of each group, summed over the partitions with committed offsets.
@@ -126,7 +158,7 @@ async fn described(app: &App, name: &str) -> Result<DescribedGroup, Failure> {
 async fn state_of(app: &App, name: &str) -> Result<GroupState, Failure> {
     let group = described(app, name).await?;
     match group.error {
-        ErrorCode::GroupIdNotFound => Ok(GroupState::Dead),
+        ErrorCode::GroupIdNotFound => Ok(consumer(app, name).await?.map_or(GroupState::Dead, |group| group.state)),
         error => match Failure::of_kafka(error.code(), group.error_message.as_deref()) {
             Some(failure) => Err(failure),
             None => Ok(group.state),
@@ -153,7 +185,8 @@ pub(super) async fn delete(State(app): State<Arc<App>>, Path(name): Path<String>
 pub(super) async fn describe(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Json<Group>, Failure> {
     let group = described(&app, &name).await?;
     if group.error == ErrorCode::GroupIdNotFound || group.state == GroupState::Dead {
-        return Err(Failure::unknown_group(&name));
+        let group = consumer(&app, &name).await?.ok_or_else(|| Failure::unknown_group(&name))?;
+        return Ok(Json(of_consumers(&app, group).await?));
     }
     if let Some(failure) = Failure::of_kafka(group.error.code(), group.error_message.as_deref()) {
         return Err(failure);
@@ -191,6 +224,33 @@ fn uncommitted(app: &App, members: &[Member], offsets: &[GroupOffset]) -> Vec<Un
         }
     }
     found.into_iter().collect()
+}
+
+/// A group of the consumer protocol, as the interface shows groups. Its protocol is the assignor.
+async fn of_consumers(app: &App, group: DescribedConsumerGroup) -> Result<Group, Failure> {
+    let members: Vec<_> = group.members.iter().map(consumer_member).collect();
+    let offsets = offsets_of(app, group.group_id.clone()).await?;
+    Ok(Group {
+        group: group.group_id.to_string(),
+        state: group.state.name().to_owned(),
+        protocol_type: CONSUMER.to_owned(),
+        protocol: group.assignor.to_string(),
+        uncommitted: uncommitted(app, &members, &offsets),
+        members,
+        offsets,
+    })
+}
+
+fn consumer_member(member: &DescribedConsumerMember) -> Member {
+    let assigned =
+        |topic: &DescribedTopic| Assignment { topic: topic.name.to_string(), partitions: topic.partitions.clone() };
+    Member {
+        member: member.member_id.to_string(),
+        instance: member.instance_id.as_ref().map(ToString::to_string),
+        client: member.client_id.to_string(),
+        host: member.client_host.to_string(),
+        assignment: member.assigned.iter().map(assigned).collect(),
+    }
 }
 
 fn member(member: &DescribedMember, protocol_type: &str) -> Member {

@@ -16,8 +16,8 @@ use polylogue_kafka::codec::consumer_protocol_assignment::{ConsumerProtocolAssig
 use polylogue_kafka::codec::{ErrorCode, Message, StrBytes, Writer};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::groups::command::{
-    CommitTopic, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply,
-    GroupState, ListedGroup, TopicResults,
+    CommitTopic, DescribedConsumerGroup, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic,
+    GroupCommand, GroupKind, GroupReply, GroupState, ListedGroup, TopicResults,
 };
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_net::handle::{BrokerStatus, Figure, Health};
@@ -110,8 +110,14 @@ fn group_answer(command: &GroupCommand) -> Option<GroupReply> {
             group_id: "readers".into(),
             protocol_type: "consumer".into(),
             state: GroupState::Stable,
+            kind: GroupKind::Classic,
         }]))),
         GroupCommand::Describe(wanted) => Some(GroupReply::Describe(vec![described(&wanted.groups[0])])),
+        GroupCommand::DescribeConsumers(wanted) => {
+            let none =
+                |group: &StrBytes| DescribedConsumerGroup::refused(group.clone(), ErrorCode::GroupIdNotFound, None);
+            Some(GroupReply::DescribeConsumers(wanted.groups.iter().map(none).collect()))
+        }
         GroupCommand::Delete(wanted) => {
             let result = |group: &StrBytes| match &**group {
                 "readers" => ErrorCode::NonEmptyGroup,

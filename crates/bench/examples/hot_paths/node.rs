@@ -248,7 +248,7 @@ impl Connection {
             now: node.broker.now(),
             catalog: node.catalog.as_ref(),
             settings: &node.settings,
-            users: &NoUsers,
+            users: &NoUsers::shared(),
         };
         self.session.on_bytes(&mut self.input, &cx);
         while let Some((token, request)) = self.session.poll_request() {
@@ -267,7 +267,7 @@ impl Connection {
                 now: node.broker.now(),
                 catalog: node.catalog.as_ref(),
                 settings: &node.settings,
-                users: &NoUsers,
+                users: &NoUsers::shared(),
             };
             while let Some(mail) = self.mail.pop_front() {
                 match mail {

@@ -1,10 +1,11 @@
 //! The broker settings that have a meaning here.
 
 use super::names::{is_known, known_broker_names, tolerated, unknown};
-use super::parsed::BrokerSettings;
+use super::parsed::{BrokerSettings, ConsumerGroupSettings};
 use super::topic::{Effect, TOPIC_CONFIGS};
 use super::value::{self, Kind, Valid, Value};
 use super::{ConfigError, parse_topic_config};
+use crate::groups::Assignor;
 use polylogue_api::TopicConfig;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -108,6 +109,90 @@ pub const BROKER_SETTINGS: &[BrokerSetting] = &[
         "57671680",
         Valid::AtLeast(1_024),
         "The largest fetch response, unless one batch alone is larger.",
+    ),
+    setting(
+        "group.consumer.assignment.interval.ms",
+        Kind::Int,
+        "1000",
+        Valid::AtLeast(0),
+        "How far apart assignments of a group of the consumer protocol are at least.",
+    ),
+    setting(
+        "group.consumer.assignors",
+        Kind::List,
+        "uniform,range",
+        Valid::Any,
+        "Assignors that members of the consumer protocol may ask for: uniform, range. The first one is used where they do not ask.",
+    ),
+    setting(
+        "group.consumer.heartbeat.interval.ms",
+        Kind::Int,
+        "5000",
+        Valid::AtLeast(1),
+        "How often members of the consumer protocol send heartbeats.",
+    ),
+    setting(
+        "group.consumer.max.assignment.interval.ms",
+        Kind::Int,
+        "15000",
+        Valid::AtLeast(0),
+        "The longest consumer.assignment.interval.ms that can be set for a group.",
+    ),
+    setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        Kind::Int,
+        "15000",
+        Valid::AtLeast(1),
+        "The longest consumer.heartbeat.interval.ms that can be set for a group.",
+    ),
+    setting(
+        "group.consumer.max.session.timeout.ms",
+        Kind::Int,
+        "60000",
+        Valid::AtLeast(1),
+        "The longest consumer.session.timeout.ms that can be set for a group.",
+    ),
+    setting(
+        "group.consumer.max.size",
+        Kind::Int,
+        "2147483647",
+        Valid::AtLeast(1),
+        "How many members a group of the consumer protocol may have; never more than 10000.",
+    ),
+    setting(
+        "group.consumer.min.assignment.interval.ms",
+        Kind::Int,
+        "0",
+        Valid::AtLeast(0),
+        "The shortest consumer.assignment.interval.ms that can be set for a group.",
+    ),
+    setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        Kind::Int,
+        "5000",
+        Valid::AtLeast(1),
+        "The shortest consumer.heartbeat.interval.ms that can be set for a group.",
+    ),
+    setting(
+        "group.consumer.min.session.timeout.ms",
+        Kind::Int,
+        "45000",
+        Valid::AtLeast(1),
+        "The shortest consumer.session.timeout.ms that can be set for a group.",
+    ),
+    setting(
+        "group.consumer.regex.refresh.interval.ms",
+        Kind::Int,
+        "600000",
+        Valid::AtLeast(10_000),
+        "How often regular expressions of groups are resolved anew where no topics have come.",
+    ),
+    setting(
+        "group.consumer.session.timeout.ms",
+        Kind::Int,
+        "45000",
+        Valid::AtLeast(1),
+        "After how long a silent member of the consumer protocol is removed.",
     ),
     setting(
         "group.initial.rebalance.delay.ms",
@@ -337,6 +422,7 @@ pub fn parse_broker_settings(
         }
     }
     check_retention(&values)?;
+    check_assignors(&values)?;
     let mut settings = BrokerSettings::default();
     apply(&values, &mut settings);
     settings.sessions.topic_defaults = parse_topic_config(topic_base, &topic_defaults(&values))?;
@@ -420,6 +506,7 @@ fn apply(values: &BTreeMap<&str, Value>, settings: &mut BrokerSettings) {
     count("max.connections.per.ip", &mut listener.connections_per_ip_max);
     millis("log.retention.check.interval.ms", &mut log.retention_check_ms);
     millis("producer.id.expiration.ms", &mut log.producer_expiration_ms);
+    apply_consumer_groups(values, &mut groups.consumer);
     millis("group.initial.rebalance.delay.ms", &mut groups.initial_rebalance_delay_ms);
     millis("group.min.session.timeout.ms", &mut groups.session_timeout_ms_min);
     millis("group.max.session.timeout.ms", &mut groups.session_timeout_ms_max);
@@ -429,6 +516,47 @@ fn apply(values: &BTreeMap<&str, Value>, settings: &mut BrokerSettings) {
     if let Some(minutes) = number("offsets.retention.minutes") {
         groups.offsets_retention_ms = u64::try_from(minutes).unwrap_or(0).saturating_mul(60_000);
     }
+}
+
+/// The settings of groups of the consumer protocol.
+fn apply_consumer_groups(values: &BTreeMap<&str, Value>, groups: &mut ConsumerGroupSettings) {
+    let number = |name: &str| values.get(name).and_then(Value::number);
+    let fields = [
+        ("group.consumer.assignment.interval.ms", &mut groups.assignment_interval_ms),
+        ("group.consumer.heartbeat.interval.ms", &mut groups.heartbeat_interval_ms),
+        ("group.consumer.max.assignment.interval.ms", &mut groups.assignment_interval_ms_max),
+        ("group.consumer.max.heartbeat.interval.ms", &mut groups.heartbeat_interval_ms_max),
+        ("group.consumer.max.session.timeout.ms", &mut groups.session_timeout_ms_max),
+        ("group.consumer.min.assignment.interval.ms", &mut groups.assignment_interval_ms_min),
+        ("group.consumer.min.heartbeat.interval.ms", &mut groups.heartbeat_interval_ms_min),
+        ("group.consumer.min.session.timeout.ms", &mut groups.session_timeout_ms_min),
+        ("group.consumer.regex.refresh.interval.ms", &mut groups.regex_refresh_ms),
+        ("group.consumer.session.timeout.ms", &mut groups.session_timeout_ms),
+    ];
+    for (name, field) in fields {
+        if let Some(n) = number(name) {
+            *field = u64::try_from(n).unwrap_or(0);
+        }
+    }
+    if let Some(n) = number("group.consumer.max.size") {
+        groups.members_max = usize::try_from(n.max(0)).unwrap_or(usize::MAX);
+    }
+    if let Some(Value::List(names)) = values.get(ASSIGNORS) {
+        groups.assignors.clone_from(names);
+    }
+}
+
+const ASSIGNORS: &str = "group.consumer.assignors";
+
+/// Only our own assignors are known. Kafka takes names of Java classes, too.
+fn check_assignors(values: &BTreeMap<&str, Value>) -> Result<(), ConfigError> {
+    let Some(Value::List(names)) = values.get(ASSIGNORS) else { return Ok(()) };
+    let unknown = names.iter().find(|name| Assignor::named(name).is_none());
+    if let Some(value) = unknown.cloned().or_else(|| names.is_empty().then(String::new)) {
+        let reason = "Expected uniform, range, or both".to_owned();
+        return Err(ConfigError::Invalid { name: ASSIGNORS.to_owned(), value, reason });
+    }
+    Ok(())
 }
 
 /// `ADDRESS:COUNT,ADDRESS:COUNT`. Names of hosts are not looked up.

@@ -38,6 +38,8 @@ pub struct GroupSettings {
     pub offsets_retention_check_ms: u64,
     /// The longest text that may be kept with a committed offset (`offset.metadata.max.bytes`).
     pub offset_metadata_bytes_max: usize,
+    /// Groups of the consumer protocol (`group.consumer.*`).
+    pub consumer: ConsumerGroupSettings,
 }
 
 impl Default for GroupSettings {
@@ -51,6 +53,56 @@ impl Default for GroupSettings {
             offsets_retention_ms: 10_080 * 60_000,
             offsets_retention_check_ms: 600_000,
             offset_metadata_bytes_max: 4_096,
+            consumer: ConsumerGroupSettings::default(),
+        }
+    }
+}
+
+/// Kafka's `group.consumer.*`, as they were read. Times are milliseconds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConsumerGroupSettings {
+    /// How far apart assignments of a group are at least (`assignment.interval.ms`).
+    pub assignment_interval_ms: u64,
+    /// `min.assignment.interval.ms`.
+    pub assignment_interval_ms_min: u64,
+    /// `max.assignment.interval.ms`.
+    pub assignment_interval_ms_max: u64,
+    /// How often members send heartbeats (`heartbeat.interval.ms`).
+    pub heartbeat_interval_ms: u64,
+    /// `min.heartbeat.interval.ms`.
+    pub heartbeat_interval_ms_min: u64,
+    /// `max.heartbeat.interval.ms`.
+    pub heartbeat_interval_ms_max: u64,
+    /// After how long a silent member is removed (`session.timeout.ms`).
+    pub session_timeout_ms: u64,
+    /// `min.session.timeout.ms`.
+    pub session_timeout_ms_min: u64,
+    /// `max.session.timeout.ms`.
+    pub session_timeout_ms_max: u64,
+    /// How often regular expressions are resolved anew (`regex.refresh.interval.ms`).
+    pub regex_refresh_ms: u64,
+    /// Members of one group (`max.size`).
+    pub members_max: usize,
+    /// Names of assignors, the default first (`assignors`).
+    pub assignors: Vec<String>,
+}
+
+impl Default for ConsumerGroupSettings {
+    /// Kafka's defaults.
+    fn default() -> ConsumerGroupSettings {
+        ConsumerGroupSettings {
+            assignment_interval_ms: 1_000,
+            assignment_interval_ms_min: 0,
+            assignment_interval_ms_max: 15_000,
+            heartbeat_interval_ms: 5_000,
+            heartbeat_interval_ms_min: 5_000,
+            heartbeat_interval_ms_max: 15_000,
+            session_timeout_ms: 45_000,
+            session_timeout_ms_min: 45_000,
+            session_timeout_ms_max: 60_000,
+            regex_refresh_ms: 600_000,
+            members_max: 2_147_483_647,
+            assignors: vec!["uniform".to_owned(), "range".to_owned()],
         }
     }
 }

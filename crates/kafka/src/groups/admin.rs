@@ -2,8 +2,10 @@
 
 use super::KafkaGroups;
 use super::command::{
-    DescribeGroups, DescribedGroup, DescribedMember, GroupReply, GroupState, ListGroups, ListedGroup, OffsetListing,
+    DescribeGroups, DescribedGroup, DescribedMember, GroupKind, GroupReply, GroupState, ListGroups, ListedGroup,
+    OffsetListing,
 };
+use super::consumer::PROTOCOL_TYPE;
 use super::live::{Live, Member};
 use super::record::Record;
 use super::settings::REPLY_ENTRIES_MAX;
@@ -16,9 +18,6 @@ use std::collections::BTreeSet;
 
 /// From this version of DescribeGroups on a group that is not there is an error (KIP-1043).
 const DESCRIBE_NOT_FOUND_FROM: i16 = 6;
-
-/// The type of all groups here, as ListGroups calls it.
-pub const GROUP_TYPE: &str = "classic";
 
 /// A group in one line, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +51,18 @@ impl KafkaGroups {
     pub fn summary(&self, group_id: &str) -> Option<GroupSummary> {
         let (live, applied) = (self.live.get(group_id), self.applied.group(group_id));
         let offsets = applied.map_or(0, |group| group.topics.values().map(|offsets| offsets.len()).sum());
+        if let Some(group) = self.consumer_group(group_id) {
+            return Some(GroupSummary {
+                group_id: StrBytes::from(group_id),
+                state: group.state(),
+                protocol_type: StrBytes::from_static(PROTOCOL_TYPE),
+                protocol_name: group.assignor().cloned().unwrap_or_default(),
+                generation: group.epoch(),
+                leader: StrBytes::new(),
+                members: group.len(),
+                offsets,
+            });
+        }
         let Some(live) = live else {
             // without members, or it would be live
             let metadata = applied?.metadata.clone().unwrap_or_default();
@@ -123,27 +134,39 @@ impl KafkaGroups {
     }
 
     fn ids(&self) -> BTreeSet<&StrBytes> {
-        self.live.keys().chain(self.applied.groups().map(|(id, _)| id)).collect()
+        self.live.keys().chain(self.consumers.keys()).chain(self.applied.groups().map(|(id, _)| id)).collect()
     }
 
     pub(super) fn list(&self, request: &ListGroups) -> GroupReply {
         let named = |names: &[StrBytes], name: &str| {
             names.is_empty() || names.iter().any(|wanted| wanted.trim().eq_ignore_ascii_case(name))
         };
-        if !named(&request.types, GROUP_TYPE) {
-            return GroupReply::List(Ok(Vec::new()));
-        }
         let listed = |id: &StrBytes| {
+            if let Some(group) = self.consumer_group(id) {
+                let protocol_type = StrBytes::from_static(PROTOCOL_TYPE);
+                let kind = GroupKind::Consumer;
+                // A group without an epoch was deleted, or is refused everything.
+                return (group.epoch() > 0).then(|| ListedGroup {
+                    group_id: id.clone(),
+                    protocol_type,
+                    state: group.state(),
+                    kind,
+                });
+            }
             let live = self.live.get(id);
             let protocol_type = match live {
                 Some(live) => live.protocol_type.clone(),
                 None => self.applied.group(id)?.metadata.as_ref().and_then(|m| m.protocol_type.clone()),
             };
             let state = live.map_or(GroupState::Empty, |live| live.state);
-            Some(ListedGroup { group_id: id.clone(), protocol_type: protocol_type.unwrap_or_default(), state })
+            let (protocol_type, kind) = (protocol_type.unwrap_or_default(), GroupKind::Classic);
+            Some(ListedGroup { group_id: id.clone(), protocol_type, state, kind })
         };
         let groups = self.ids().into_iter().filter_map(listed);
-        GroupReply::List(Ok(groups.filter(|group| named(&request.states, group.state.name())).collect()))
+        let wanted = |group: &ListedGroup| {
+            named(&request.states, group.state.name()) && named(&request.types, group.kind.name())
+        };
+        GroupReply::List(Ok(groups.filter(wanted).collect()))
     }
 
     pub(super) fn describe(&self, request: &DescribeGroups) -> GroupReply {
@@ -154,7 +177,13 @@ impl KafkaGroups {
                 return DescribedGroup::without_members(id.clone(), GroupState::Dead, ErrorCode::InvalidRequest);
             };
             left = rest;
-            self.described(id).unwrap_or_else(|| not_found(id, request.version))
+            match self.is_consumer_group(id) {
+                true => not_found(id, request.version, format!("Group {id} is not a classic group.")),
+                false => {
+                    let text = || format!("Group {id} not found.");
+                    self.described(id).unwrap_or_else(|| not_found(id, request.version, text()))
+                }
+            }
         };
         GroupReply::Describe(request.groups.iter().take(REPLY_ENTRIES_MAX).map(group).collect())
     }
@@ -172,6 +201,12 @@ impl KafkaGroups {
         for id in groups {
             let error = match self.live.get(&id) {
                 _ if deleted.contains(&id) => ErrorCode::GroupIdNotFound,
+                _ if self.has_consumers(&id) => ErrorCode::NonEmptyGroup,
+                _ if self.is_consumer_group(&id) => {
+                    self.end_consumer(context, &detached(&id), effects, &Record::Delete { group: detached(&id) });
+                    deleted.insert(id.clone());
+                    ErrorCode::None
+                }
                 Some(live) if live.state != GroupState::Empty => ErrorCode::NonEmptyGroup,
                 None if self.applied.group(&id).is_none() => ErrorCode::GroupIdNotFound,
                 _ => {
@@ -198,11 +233,11 @@ impl KafkaGroups {
     }
 }
 
-fn not_found(id: &StrBytes, version: i16) -> DescribedGroup {
+fn not_found(id: &StrBytes, version: i16, text: String) -> DescribedGroup {
     let known = version < DESCRIBE_NOT_FOUND_FROM;
     let error = if known { ErrorCode::None } else { ErrorCode::GroupIdNotFound };
     let mut group = DescribedGroup::without_members(id.clone(), GroupState::Dead, error);
-    group.error_message = (!known).then(|| StrBytes::from(format!("Group {id} not found.")));
+    group.error_message = (!known).then(|| StrBytes::from(text));
     group
 }
 

@@ -8,8 +8,16 @@
 //! id  2 | topic id 16 | block i32 BE | group   offsets of OFFSETS_PER_CHUNK neighbouring partitions
 //!     format u8 = 1 | count | { index i32 | offset i64 | leader epoch i32 | committed i64 ms |
 //!                               expires (0, or 1 and i64 ms) | metadata text }*
+//! id  3 | group                                the user against whose bound the group counts
+//!     format u8 = 1 | user text
+//! id  4 | group                                a group of the consumer protocol, without its members
+//!     format u8 = 1 | since i64 ms | group epoch i32 | metadata hash u64 | assignment epoch i32 |
+//!     count | { regular expression text | count | topic name text* }*
+//! id  5 | group text | member id               a member of it; see the drawing of records
+//!     format u8 = 1 | subscription | current | partitions (what it is to read)
 //! ```
 
+use super::consumer::model::{Change, ConsumerGroup, Member};
 use super::record::{FORMAT, MemberMetadata, Metadata, Record};
 use super::wire::{Decoder, Encoder, Malformed, utf8};
 use crate::codec::StrBytes;
@@ -34,6 +42,8 @@ const TEXT_BYTES: usize = 64;
 const METADATA_CHUNK: u8 = 1;
 const OFFSETS_CHUNK: u8 = 2;
 const OWNER_CHUNK: u8 = 3;
+const CONSUMER_CHUNK: u8 = 4;
+const MEMBER_CHUNK: u8 = 5;
 
 /// The fewest bytes of an offset in a chunk.
 const OFFSET_CHUNK_BYTES_MIN: usize = 4 + 8 + 4 + 8 + 1 + 1;
@@ -96,6 +106,8 @@ pub(super) type TopicOffsets = BTreeMap<i32, Stored>;
 pub(super) struct AppliedGroup {
     /// `None` for a group that only ever held offsets.
     pub(super) metadata: Option<Metadata>,
+    /// A group of the consumer protocol has this, and no metadata.
+    pub(super) consumer: Option<Box<ConsumerGroup>>,
     /// When the metadata was written: for a group without members, since when it has none.
     pub(super) since_ms: TimestampMs,
     pub(super) topics: BTreeMap<TopicId, TopicOffsets>,
@@ -107,7 +119,7 @@ pub(super) struct AppliedGroup {
 
 impl AppliedGroup {
     fn is_nothing(&self) -> bool {
-        self.metadata.is_none() && self.topics.is_empty()
+        self.metadata.is_none() && self.consumer.is_none() && self.topics.is_empty()
     }
 }
 
@@ -116,6 +128,8 @@ enum ChunkKey {
     Metadata(StrBytes),
     Offsets(StrBytes, TopicId, i32),
     Owner(StrBytes),
+    Consumer(StrBytes),
+    Member(StrBytes, StrBytes),
 }
 
 /// What groups hold in memory, as estimates: in all, and those of each owner. Bytes.
@@ -204,8 +218,9 @@ impl Applied {
             Record::Delete { group } => self.delete(&group),
             Record::Drop { group, generation } => {
                 let unused = self.groups.get(&group).is_some_and(|g| {
-                    let metadata = g.metadata.as_ref();
-                    g.topics.is_empty() && metadata.is_some_and(|m| m.members.is_empty() && m.generation == generation)
+                    let classic = g.metadata.as_ref().map(|m| (m.members.is_empty(), m.generation));
+                    let consumer = g.consumer.as_ref().map(|c| (c.is_empty(), c.epoch()));
+                    g.topics.is_empty() && classic.or(consumer) == Some((true, generation))
                 });
                 if unused {
                     self.delete(&group);
@@ -216,6 +231,7 @@ impl Applied {
                     self.set_owner(&group, user);
                 }
             }
+            Record::Consumer { group, changes } => self.change_consumer(&group, changes, time_ms),
             Record::Barrier => {}
         }
     }
@@ -242,10 +258,54 @@ impl Applied {
         self.entry(&id);
         let Some(group) = self.groups.get_mut(&id) else { return };
         let before = group.metadata.as_ref().map_or(0, metadata_cost);
-        self.books.change(group, metadata_cost(&metadata), before);
+        let consumer = group.consumer.take();
+        let consumer_before = consumer.as_ref().map_or(0, |consumer| consumer.bytes());
+        self.books.change(group, metadata_cost(&metadata), before + consumer_before);
         group.metadata = Some(metadata);
         group.since_ms = time_ms;
+        if let Some(consumer) = consumer {
+            mark_consumer(&mut self.changed, &id, &consumer);
+        }
         self.changed.insert(ChunkKey::Metadata(id));
+    }
+
+    /// Has something done with a group as one of the consumer protocol, which it becomes.
+    fn with_consumer(&mut self, id: &StrBytes, act: impl FnOnce(&mut ConsumerGroup)) {
+        self.entry(id);
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if let Some(metadata) = group.metadata.take() {
+            self.books.change(group, 0, metadata_cost(&metadata));
+            self.changed.insert(ChunkKey::Metadata(id.clone()));
+        }
+        let before = group.consumer.as_ref().map_or(0, |consumer| consumer.bytes());
+        let mut consumer = group.consumer.take().unwrap_or_default();
+        act(&mut consumer);
+        self.books.change(group, consumer.bytes(), before);
+        group.consumer = Some(consumer);
+    }
+
+    fn change_consumer(&mut self, id: &StrBytes, changes: Vec<Change>, time_ms: TimestampMs) {
+        let mut changed = Vec::new();
+        self.with_consumer(id, |consumer| {
+            for change in changes {
+                match &change {
+                    Change::Epoch { .. } | Change::Regex { .. } => changed.push(ChunkKey::Consumer(id.clone())),
+                    Change::Targets { targets, .. } => {
+                        changed.push(ChunkKey::Consumer(id.clone()));
+                        changed.extend(targets.iter().map(|(member, _)| ChunkKey::Member(id.clone(), member.clone())));
+                    }
+                    Change::Member { id: member, .. }
+                    | Change::Current { id: member, .. }
+                    | Change::Remove { id: member } => changed.push(ChunkKey::Member(id.clone(), member.clone())),
+                }
+                consumer.apply(change);
+            }
+        });
+        if let Some(group) = self.groups.get_mut(id) {
+            group.since_ms = time_ms;
+        }
+        self.changed.insert(ChunkKey::Consumer(id.clone()));
+        self.changed.extend(changed);
     }
 
     fn put_offset(&mut self, id: &StrBytes, topic: TopicId, index: i32, stored: Stored) {
@@ -298,6 +358,9 @@ impl Applied {
         if group.owner.is_some() {
             self.changed.insert(ChunkKey::Owner(id.clone()));
         }
+        if let Some(consumer) = &group.consumer {
+            mark_consumer(&mut self.changed, id, consumer);
+        }
         for (topic, offsets) in &group.topics {
             mark_offsets(&mut self.changed, id, *topic, offsets);
         }
@@ -325,6 +388,9 @@ impl Applied {
             if group.owner.is_some() {
                 self.changed.insert(ChunkKey::Owner(id.clone()));
             }
+            if let Some(consumer) = &group.consumer {
+                mark_consumer(&mut self.changed, id, consumer);
+            }
             for (topic, offsets) in &group.topics {
                 mark_offsets(&mut self.changed, id, *topic, offsets);
             }
@@ -341,6 +407,12 @@ impl Applied {
                 group.metadata.as_ref()?.encode(&mut into);
             }
             ChunkKey::Owner(id) => into.text(self.groups.get(id)?.owner.as_ref()?),
+            ChunkKey::Consumer(id) => {
+                let group = self.groups.get(id)?;
+                into.i64(group.since_ms);
+                group.consumer.as_ref()?.encode_head(&mut into);
+            }
+            ChunkKey::Member(id, member) => self.groups.get(id)?.consumer.as_ref()?.member(member)?.encode(&mut into),
             ChunkKey::Offsets(id, topic, block) => {
                 let offsets = self.groups.get(id)?.topics.get(topic)?;
                 let first = block.checked_mul(OFFSETS_PER_CHUNK)?;
@@ -375,6 +447,21 @@ impl Applied {
                 from.finish()?;
                 self.set_owner(&group, owner);
             }
+            ChunkKey::Consumer(group) => {
+                let since_ms = from.i64("since")?;
+                let mut read = Ok(());
+                self.with_consumer(&group, |consumer| read = consumer.decode_head(&mut from));
+                read?;
+                from.finish()?;
+                if let Some(group) = self.groups.get_mut(&group) {
+                    group.since_ms = since_ms;
+                }
+            }
+            ChunkKey::Member(group, id) => {
+                let member = Member::decode(&mut from)?;
+                from.finish()?;
+                self.with_consumer(&group, |consumer| consumer.put(id, member));
+            }
             ChunkKey::Offsets(group, topic, block) => {
                 let count = from.count("offsets", OFFSET_CHUNK_BYTES_MIN)?;
                 let mut last = None;
@@ -407,6 +494,15 @@ impl ChunkKey {
                 into.u8(OWNER_CHUNK);
                 into.raw(group.as_bytes());
             }
+            ChunkKey::Consumer(group) => {
+                into.u8(CONSUMER_CHUNK);
+                into.raw(group.as_bytes());
+            }
+            ChunkKey::Member(group, member) => {
+                into.u8(MEMBER_CHUNK);
+                into.text(group);
+                into.raw(member.as_bytes());
+            }
             ChunkKey::Offsets(group, topic, block) => {
                 into.u8(OFFSETS_CHUNK);
                 into.topic(*topic);
@@ -422,6 +518,11 @@ impl ChunkKey {
         match from.u8("chunk kind")? {
             METADATA_CHUNK => Ok(ChunkKey::Metadata(utf8("group", from.rest())?)),
             OWNER_CHUNK => Ok(ChunkKey::Owner(utf8("group", from.rest())?)),
+            CONSUMER_CHUNK => Ok(ChunkKey::Consumer(utf8("group", from.rest())?)),
+            MEMBER_CHUNK => {
+                let group = from.text("group")?;
+                Ok(ChunkKey::Member(group, utf8("member id", from.rest())?))
+            }
             OFFSETS_CHUNK => {
                 let topic = from.topic("topic id")?;
                 let mut block = [0; 4];
@@ -431,6 +532,11 @@ impl ChunkKey {
             other => Err(Malformed::new("unknown chunk kind", other)),
         }
     }
+}
+
+fn mark_consumer(changed: &mut BTreeSet<ChunkKey>, id: &StrBytes, consumer: &ConsumerGroup) {
+    changed.insert(ChunkKey::Consumer(id.clone()));
+    changed.extend(consumer.member_ids().map(|member| ChunkKey::Member(id.clone(), member.clone())));
 }
 
 fn mark_offsets(changed: &mut BTreeSet<ChunkKey>, id: &StrBytes, topic: TopicId, offsets: &TopicOffsets) {

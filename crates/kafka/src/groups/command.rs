@@ -7,6 +7,13 @@
 //!
 //! Strings and bytes may share the memory of the request's frame: whatever outlives the request is copied.
 
+mod consumer;
+
+pub use consumer::{
+    ConsumerHeartbeat, ConsumerHeartbeatReply, DescribeConsumerGroups, DescribedConsumerGroup, DescribedConsumerMember,
+    DescribedTopic, MayDescribe,
+};
+
 use crate::codec::{ErrorCode, StrBytes};
 use bytes::Bytes;
 use polylogue_types::{TimestampMs, TopicId};
@@ -34,6 +41,10 @@ pub enum GroupCommand {
     Delete(DeleteGroups),
     /// OffsetDelete, version 0.
     DeleteOffsets(DeleteOffsets),
+    /// ConsumerGroupHeartbeat, versions 0 to 1.
+    ConsumerHeartbeat(ConsumerHeartbeat),
+    /// ConsumerGroupDescribe, versions 0 to 1.
+    DescribeConsumers(DescribeConsumerGroups),
 }
 
 /// The answer to the command of the same name.
@@ -59,6 +70,10 @@ pub enum GroupReply {
     Delete(Vec<(StrBytes, ErrorCode)>),
     /// To [`GroupCommand::DeleteOffsets`].
     DeleteOffsets(DeleteOffsetsReply),
+    /// To [`GroupCommand::ConsumerHeartbeat`].
+    ConsumerHeartbeat(ConsumerHeartbeatReply),
+    /// To [`GroupCommand::DescribeConsumers`]: groups in the order of the command.
+    DescribeConsumers(Vec<DescribedConsumerGroup>),
 }
 
 /// How a request names a topic.
@@ -368,6 +383,8 @@ pub struct ListedGroup {
     pub protocol_type: StrBytes,
     /// Its state.
     pub state: GroupState,
+    /// Its type.
+    pub kind: GroupKind,
 }
 
 /// See [`GroupCommand::Describe`].
@@ -453,6 +470,30 @@ pub enum GroupState {
     Stable,
     /// Gone.
     Dead,
+    /// A group of the consumer protocol that waits for an assignment.
+    Assigning,
+    /// A group of the consumer protocol in which not every member has all of its assignment.
+    Reconciling,
+}
+
+/// The type of a group: by which protocol its members speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupKind {
+    /// JoinGroup and SyncGroup, or offsets only.
+    Classic,
+    /// ConsumerGroupHeartbeat (KIP-848).
+    Consumer,
+}
+
+impl GroupKind {
+    /// Kafka's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            GroupKind::Classic => "classic",
+            GroupKind::Consumer => "consumer",
+        }
+    }
 }
 
 impl TopicKey {
@@ -514,6 +555,8 @@ impl GroupState {
             GroupState::CompletingRebalance => "CompletingRebalance",
             GroupState::Stable => "Stable",
             GroupState::Dead => "Dead",
+            GroupState::Assigning => "Assigning",
+            GroupState::Reconciling => "Reconciling",
         }
     }
 }

@@ -107,7 +107,7 @@ impl Join {
 }
 
 /// Spreads a number over 64 bits, one to one (the finaliser of SplitMix64).
-fn mix(value: u64) -> u64 {
+pub(super) fn mix(value: u64) -> u64 {
     let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -149,7 +149,10 @@ impl Turn<'_> {
         let id = &join.request.member_id;
         let member = live.member(id);
         match live.state {
-            GroupState::Empty | GroupState::Dead => live.pending_len() < max || live.is_pending(id),
+            // the last two are states of the consumer protocol, which no live group is in
+            GroupState::Empty | GroupState::Dead | GroupState::Assigning | GroupState::Reconciling => {
+                live.pending_len() < max || live.is_pending(id)
+            }
             GroupState::PreparingRebalance => {
                 let known = member.is_some() || live.is_pending(id);
                 let room = known || live.len() + live.pending_len() < max.saturating_mul(2);
@@ -220,7 +223,11 @@ impl Turn<'_> {
             GroupState::CompletingRebalance => unchanged,
             // a leader that joins wants a new assignment, for reasons of its own
             GroupState::Stable => unchanged && !leader,
-            GroupState::PreparingRebalance | GroupState::Empty | GroupState::Dead => false,
+            GroupState::PreparingRebalance
+            | GroupState::Empty
+            | GroupState::Dead
+            | GroupState::Assigning
+            | GroupState::Reconciling => false,
         };
         if settled {
             let reply = join_accepted(live, &id, join.request.version, leader);

@@ -40,7 +40,9 @@ impl Turn<'_> {
         }
         match live.state {
             // without members there is none that could have been validated
-            GroupState::Empty | GroupState::Dead => self.reply(caller, sync_error(ErrorCode::UnknownMemberId)),
+            GroupState::Empty | GroupState::Dead | GroupState::Assigning | GroupState::Reconciling => {
+                self.reply(caller, sync_error(ErrorCode::UnknownMemberId));
+            }
             GroupState::PreparingRebalance => self.reply(caller, sync_error(ErrorCode::RebalanceInProgress)),
             GroupState::CompletingRebalance => {
                 if let Some(old) = live.take_sync(&id) {

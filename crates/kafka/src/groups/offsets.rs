@@ -39,7 +39,9 @@ impl KafkaGroups {
     ) {
         let (mut results, mut candidates) = resolve(context.catalog, request);
         if !candidates.is_empty() {
-            let refused = self.validate_commit(request).and_then(|()| self.room_for(request, &results, &candidates));
+            let refused = self
+                .validate_commit(request, &results, &candidates)
+                .and_then(|()| self.room_for(request, &results, &candidates));
             if let Err(error) = refused {
                 candidates.drain(..).for_each(|(t, p, _)| set_result(&mut results, t, p, error));
             } else {
@@ -84,7 +86,16 @@ impl KafkaGroups {
         }
     }
 
-    fn validate_commit(&self, request: &CommitOffsets) -> Result<(), ErrorCode> {
+    fn validate_commit(
+        &self,
+        request: &CommitOffsets,
+        results: &[TopicResults],
+        candidates: &[Candidate],
+    ) -> Result<(), ErrorCode> {
+        if let Some(group) = self.consumer_group(&request.group_id) {
+            let topic = |t: &usize| results.get(*t).map_or(TopicId::ZERO, |topic| topic.id);
+            return group.validate_commit(request, candidates.iter().map(|(t, _, offset)| (topic(t), offset.index)));
+        }
         let simple = request.generation < 0 && request.member_id.is_empty() && request.instance_id.is_none();
         let Some(live) = self.live.get(&request.group_id) else {
             // an empty group: a client without a generation may commit, there are no members
@@ -161,6 +172,10 @@ impl KafkaGroups {
 
     fn fetch_group(&self, catalog: &dyn Catalog, version: i16, wanted: &FetchGroup, room: &mut Room) -> FetchedGroup {
         let group = self.applied.group(&wanted.group_id);
+        let consumer = group.and_then(|group| group.consumer.as_ref());
+        if let Some(Err(error)) = consumer.map(|consumer| consumer.validate_fetch(wanted)) {
+            return refused_fetch(wanted, version, error);
+        }
         let topics = match &wanted.topics {
             Some(topics) => topics.iter().map(|topic| fetch_topic(catalog, group, topic, room)).collect(),
             None => all_topics(catalog, group, room),
@@ -179,8 +194,13 @@ impl KafkaGroups {
         effects: &mut Effects,
     ) {
         let live = self.live.get(&request.group_id);
-        let known = live.is_some() || self.applied.group(&request.group_id).is_some();
-        let subscription = live.map_or(Subscription::None, Subscription::of);
+        let known = live.is_some()
+            || self.consumers.contains_key(&request.group_id)
+            || self.applied.group(&request.group_id).is_some();
+        let subscription = match self.consumers.get(&request.group_id) {
+            Some(tail) => Subscription::Topics(tail.subscribed()),
+            None => live.map_or(Subscription::None, Subscription::of),
+        };
         let other_members = live.is_some_and(|l| l.state != GroupState::Empty && !uses_consumer(l));
         let error = match () {
             () if request.group_id.is_empty() => ErrorCode::InvalidGroupId,
@@ -231,7 +251,11 @@ impl KafkaGroups {
             return;
         };
         let live = self.live.get(id);
-        let rule = Rule::of(group, live);
+        let tail = self.consumers.get(id);
+        let rule = match tail {
+            Some(tail) => Rule::Unsubscribed(tail.subscribed()),
+            None => Rule::of(group, live),
+        };
         let mut expired = Vec::new();
         let mut kept = false;
         for (topic, offsets) in &group.topics {
@@ -248,6 +272,9 @@ impl KafkaGroups {
             }
         }
         let empty = group.metadata.as_ref().filter(|m| m.members.is_empty() && live.is_none()).map(|m| m.generation);
+        // Nothing of it may be on its way: what comes behind the record that ends it begins anew.
+        let is_alone = tail.is_none() && live.is_none() && self.unapplied == 0;
+        let ended = group.consumer.as_ref().filter(|c| c.is_empty() && is_alone && !kept).map(|c| c.epoch());
         if !expired.is_empty() {
             let record = Record::Expire { group: id.clone(), topics: expired };
             propose(effects, &record, []);
@@ -256,7 +283,25 @@ impl KafkaGroups {
             let record = Record::Drop { group: id.clone(), generation };
             propose(effects, &record, []);
         }
+        if let Some(generation) = ended {
+            self.end_consumer(context, id, effects, &Record::Drop { group: id.clone(), generation });
+        }
         self.watch_again(context.now, id);
+    }
+
+    /// Has a group of the consumer protocol ended by that record. One of the same name begins anew behind it.
+    pub(super) fn end_consumer(
+        &mut self,
+        context: &Context<'_>,
+        id: &StrBytes,
+        effects: &mut Effects,
+        record: &Record,
+    ) {
+        self.load_tail(id);
+        self.visit_consumer(context, effects, id, |turn, tail| {
+            tail.end();
+            propose(turn.effects, record, []);
+        });
     }
 
     /// Has the offsets of a group looked at from time to time.
@@ -470,6 +515,7 @@ enum Rule {
 impl Rule {
     fn of(group: &AppliedGroup, live: Option<&Live>) -> Rule {
         let Some(live) = live else {
+            // An empty group of the consumer protocol subscribes to nothing, and each offset goes by its own time.
             let joined = group.metadata.as_ref().is_some_and(|m| m.protocol_type.is_some());
             return if joined { Rule::Since(group.since_ms) } else { Rule::SinceCommit };
         };

@@ -15,13 +15,28 @@
 //! kind 7   Drop          generation i32
 //! kind 8   Barrier       -
 //! kind 9   Owner         user text
+//! kind 10  Consumer      change*                                   (to the end)
+//!          change        1 | group epoch i32 | metadata hash u64
+//!                        2 | member id text | subscription
+//!                        3 | assignment epoch i32 | count | { member id text | partitions }*
+//!                        4 | member id text | current
+//!                        5 | member id text                        the member is gone
+//!                        6 | regular expression text | count | topic name text*
+//!                        7 | regular expression text               no member has it any more
+//!          subscription  instance text? | rack text? | client id text | client host text | rebalance timeout i32 ms |
+//!                        assignor text? | count | topic name text* | regular expression text
+//!          current       epoch i32 | epoch before i32 | state u8 | held | held             (assigned, to be revoked)
+//!          partitions    count | { topic id 16 bytes | count | index i32* }*
+//!          held          count | { topic id 16 bytes | count | { index i32 | epoch i32 }* }*
 //! ```
 //!
 //! `?` stands for a byte that says 0 absent or 1 present. The time of a record is that of its frame. `Expire` and
 //! `Drop` were decided by what had been applied when they were proposed; a commit or a join may lie between, so they
 //! carry what they saw and do nothing where that has changed. A `Barrier` changes nothing: a reply that depends on
-//! records proposed before rides on it.
+//! records proposed before rides on it. A `Consumer` makes a group one of the consumer protocol, and a `Metadata` one of the classic
+//! protocol: what was of the other kind is gone. Names, topics and indexes rise; state is 0 stable, 1 to be revoked, 2 unreleased.
 
+use super::consumer::model::Change;
 use super::wire::{Decoder, Encoder, Malformed};
 use crate::codec::StrBytes;
 use bytes::Bytes;
@@ -85,6 +100,8 @@ pub(super) enum Record {
     Barrier,
     /// What the group holds counts against the bound of this user, if there is the group and no other user has it already.
     Owner { group: StrBytes, user: StrBytes },
+    /// What one heartbeat or deadline changes in a group of the consumer protocol.
+    Consumer { group: StrBytes, changes: Vec<Change> },
 }
 
 const METADATA: u8 = 1;
@@ -96,6 +113,7 @@ const DELETE: u8 = 6;
 const DROP: u8 = 7;
 const BARRIER: u8 = 8;
 const OWNER: u8 = 9;
+const CONSUMER: u8 = 10;
 
 /// The fewest bytes of a member: five lengths or flags, two timeouts, two more lengths.
 const MEMBER_BYTES_MIN: usize = 1 + 1 + 1 + 1 + 4 + 4 + 1 + 1;
@@ -197,6 +215,10 @@ impl Record {
                 head(&mut into, OWNER, group);
                 into.text(user);
             }
+            Record::Consumer { group, changes } => {
+                head(&mut into, CONSUMER, group);
+                changes.iter().for_each(|change| change.encode(&mut into));
+            }
         }
         into.finish()
     }
@@ -240,11 +262,24 @@ impl Record {
             DROP => Record::Drop { group, generation: from.i32("generation")? },
             BARRIER => Record::Barrier,
             OWNER => Record::Owner { group, user: from.text("user")? },
+            CONSUMER => {
+                let mut changes = Vec::new();
+                while !from.is_empty() {
+                    changes.push(Change::decode(&mut from)?);
+                }
+                Record::Consumer { group, changes }
+            }
             other => return Err(Malformed::new("unknown record kind", other)),
         };
         from.finish()?;
         Ok(record)
     }
+}
+
+/// The begin of a [`Record::Consumer`]; its changes follow.
+pub(super) fn consumer_head(into: &mut Encoder, group: &str) {
+    into.u8(FORMAT);
+    head(into, CONSUMER, group);
 }
 
 fn head(into: &mut Encoder, kind: u8, group: &str) {

@@ -5,7 +5,7 @@
 //! proposed before is still in flight, once that is applied.
 
 use super::KafkaGroups;
-use super::command::{GroupCommand, GroupReply, GroupState, LeaveGroupReply, TopicResults};
+use super::command::{ConsumerHeartbeatReply, GroupCommand, GroupReply, GroupState, LeaveGroupReply, TopicResults};
 use super::live::Live;
 use super::record::Record;
 use super::timers::TimerKind;
@@ -13,46 +13,70 @@ use super::turn::{Turn, group_key, join_error, session_key, sync_error};
 use super::wire::detached;
 use crate::codec::{ErrorCode, StrBytes};
 use bytes::Bytes;
-use polylogue_api::{Effects, Now};
+use polylogue_api::{Context, Effects};
 
 /// How often it is checked whether all metadata of a void group is applied. Milliseconds.
 const VOID_CHECK_MS: u64 = 10;
 
 impl KafkaGroups {
     /// The log refused these records, the newest of those proposed.
-    pub(super) fn take_back(&mut self, now: Now, records: &[Bytes], effects: &mut Effects) {
+    pub(super) fn take_back(&mut self, context: &Context<'_>, records: &[Bytes], effects: &mut Effects) {
+        let now = context.now;
         for record in records {
             self.unapplied = self.unapplied.saturating_sub(1);
             // Its own records can be read.
-            if let Ok(Record::Metadata { group, .. }) = Record::decode(record) {
-                let group = detached(&group);
-                self.visit(now, effects, &group, |turn, live| {
-                    live.unapplied = live.unapplied.saturating_sub(1);
-                    turn.make_void(live);
-                });
-                self.renew(now, &group, effects);
+            match Record::decode(record) {
+                Ok(Record::Metadata { group, .. }) => {
+                    let group = detached(&group);
+                    self.visit(now, effects, &group, |turn, live| {
+                        live.unapplied = live.unapplied.saturating_sub(1);
+                        turn.make_void(live);
+                    });
+                    self.renew(context, &group, effects);
+                }
+                Ok(Record::Consumer { group, .. }) => self.take_back_consumer(context, &group, false, effects),
+                Ok(Record::Delete { group } | Record::Drop { group, .. }) => {
+                    self.take_back_consumer(context, &group, true, effects);
+                }
+                _ => {}
             }
         }
     }
 
+    /// The same of a record of a group of the consumer protocol; `ends`: one that ends it.
+    fn take_back_consumer(&mut self, context: &Context<'_>, group: &StrBytes, ends: bool, effects: &mut Effects) {
+        let group = detached(group);
+        self.visit_consumer(context, effects, &group, |turn, tail| {
+            if tail.settle(ends) {
+                turn.make_consumer_void(tail);
+            }
+        });
+        self.renew(context, &group, effects);
+    }
+
     /// Rebuilds a void group, or checks it again later while metadata of it is in flight.
-    pub(super) fn renew(&mut self, now: Now, id: &StrBytes, effects: &mut Effects) {
+    pub(super) fn renew(&mut self, context: &Context<'_>, id: &StrBytes, effects: &mut Effects) {
+        self.renew_consumer(context, id, effects);
+        let now = context.now;
         let Some(live) = self.live.get(id).filter(|live| live.void) else { return };
         if live.unapplied > 0 {
             let at_ms = now.monotonic_ms.saturating_add(VOID_CHECK_MS);
             return self.timers.queue(at_ms, group_key(id, TimerKind::Void));
         }
-        let (reported, bytes) = (live.reported(), live.bytes());
-        let owner = live.owner.clone();
-        self.live.remove(id);
-        self.live_bytes -= bytes;
-        if let Some(of) = self.live_bytes_of.get_mut(&owner) {
-            *of = of.saturating_sub(bytes);
-            if *of == 0 {
-                self.live_bytes_of.remove(&owner);
-            }
-        }
+        let reported = live.reported();
+        self.drop_live(id);
         self.derive_group(now, id, reported, effects);
+    }
+
+    /// The same of a group of the consumer protocol.
+    fn renew_consumer(&mut self, context: &Context<'_>, id: &StrBytes, effects: &mut Effects) {
+        let Some(tail) = self.consumers.get(id).filter(|tail| tail.void) else { return };
+        if tail.unapplied > 0 {
+            let at_ms = context.now.monotonic_ms.saturating_add(VOID_CHECK_MS);
+            return self.timers.queue(at_ms, group_key(id, TimerKind::Void));
+        }
+        self.drop_tail(id);
+        self.derive_consumer(context, id, effects);
     }
 
     /// The answer to a request about a void group.
@@ -63,9 +87,12 @@ impl KafkaGroups {
             GroupCommand::Leave(request) => &request.group_id,
             GroupCommand::Heartbeat(request) => &request.group_id,
             GroupCommand::CommitOffsets(request) => &request.group_id,
+            GroupCommand::ConsumerHeartbeat(request) => &request.group_id,
             _ => return None,
         };
-        self.live.get(group).filter(|live| live.void).and_then(|_| void_reply(command))
+        let is_void = self.live.get(group).is_some_and(|live| live.void)
+            || self.consumers.get(group).is_some_and(|tail| tail.void);
+        if is_void { void_reply(command) } else { None }
     }
 }
 
@@ -102,6 +129,7 @@ fn void_reply(command: &GroupCommand) -> Option<GroupReply> {
         GroupCommand::Join(request) => join_error(error, request.member_id.clone(), request.version),
         GroupCommand::Sync(_) => sync_error(error),
         GroupCommand::Heartbeat(_) => GroupReply::Heartbeat(error),
+        GroupCommand::ConsumerHeartbeat(_) => GroupReply::ConsumerHeartbeat(ConsumerHeartbeatReply::refused(error)),
         GroupCommand::Leave(_) => GroupReply::Leave(LeaveGroupReply { error, members: Vec::new() }),
         GroupCommand::CommitOffsets(request) => {
             let results = request.topics.iter().map(|topic| {

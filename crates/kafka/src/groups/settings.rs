@@ -1,5 +1,6 @@
 //! What an operator decides about groups.
 
+use super::consumer::ConsumerGroupSettings;
 use crate::config;
 
 /// The settings of the group coordinator. The names in brackets are Kafka's broker settings, and the defaults are
@@ -27,6 +28,8 @@ pub struct GroupSettings {
     pub memory_bytes_max: usize,
     /// The same for the groups of one user: those in which the user was the first to commit or to join. Who has not logged in is a user, too.
     pub user_bytes_max: usize,
+    /// Groups of the consumer protocol.
+    pub consumer: ConsumerGroupSettings,
 }
 
 impl Default for GroupSettings {
@@ -42,6 +45,7 @@ impl Default for GroupSettings {
             groups_max: 100_000,
             memory_bytes_max: 128 << 20,
             user_bytes_max: 64 << 20,
+            consumer: ConsumerGroupSettings::default(),
         }
     }
 }
@@ -68,6 +72,7 @@ impl From<&config::GroupSettings> for GroupSettings {
             offsets_retention_ms: read.offsets_retention_ms,
             offsets_check_ms: read.offsets_retention_check_ms,
             offset_metadata_bytes_max: read.offset_metadata_bytes_max,
+            consumer: ConsumerGroupSettings::from(&read.consumer),
             ..GroupSettings::default()
         }
     }
@@ -80,6 +85,9 @@ pub(super) const NEW_MEMBER_JOIN_MS: u64 = 5 * 60 * 1_000;
 /// What one member may say in all its protocols together. Bytes. (Kafka is bounded by its largest record, 1 MiB, for
 /// the whole group.)
 pub(super) const MEMBER_METADATA_BYTES_MAX: usize = 1 << 20;
+
+/// Topics that a member of a consumer group may name.
+pub(super) const MEMBER_TOPICS_MAX: usize = 10_000;
 
 /// Protocols that one member may name.
 pub(super) const MEMBER_PROTOCOLS_MAX: usize = 100;

@@ -1,6 +1,6 @@
 //! The coordinator's groups in slots: each shard's coordinator has the groups of its slots. A command about several groups goes to each of theirs.
 
-use super::command::{DeleteGroups, DescribeGroups, FetchOffsets, ListedGroup};
+use super::command::{DeleteGroups, DescribeConsumerGroups, DescribeGroups, FetchOffsets, ListedGroup};
 use super::{GroupCommand, GroupReply, GroupSettings, GroupUsage, KafkaGroups};
 use crate::codec::StrBytes;
 use polylogue_api::machine::{Command, Join, Slots, Split};
@@ -39,6 +39,13 @@ impl Slots for GroupSlots {
                 |reply| if let GroupReply::Describe(groups) = reply { Some(groups) } else { None },
                 GroupReply::Describe,
             ),
+            GroupCommand::DescribeConsumers(DescribeConsumerGroups { groups }) => divide(
+                groups,
+                of,
+                |groups| GroupCommand::DescribeConsumers(DescribeConsumerGroups { groups }),
+                |reply| if let GroupReply::DescribeConsumers(groups) = reply { Some(groups) } else { None },
+                GroupReply::DescribeConsumers,
+            ),
             GroupCommand::Delete(DeleteGroups { groups }) => divide(
                 groups,
                 of,
@@ -61,8 +68,10 @@ impl Slots for GroupSlots {
                     GroupCommand::Leave(request) => of(&request.group_id),
                     GroupCommand::CommitOffsets(request) => of(&request.group_id),
                     GroupCommand::DeleteOffsets(request) => of(&request.group_id),
+                    GroupCommand::ConsumerHeartbeat(request) => of(&request.group_id),
                     GroupCommand::List(_)
                     | GroupCommand::Describe(_)
+                    | GroupCommand::DescribeConsumers(_)
                     | GroupCommand::Delete(_)
                     | GroupCommand::FetchOffsets(_) => 0,
                 };
@@ -129,7 +138,7 @@ fn join_lists(replies: Vec<MachineReply>) -> MachineReply {
 
 #[cfg(test)]
 mod tests {
-    use super::super::command::{DescribedGroup, GroupState, ListGroups};
+    use super::super::command::{DescribedGroup, GroupKind, GroupState, ListGroups};
     use super::*;
     use crate::codec::ErrorCode;
 
@@ -171,7 +180,7 @@ mod tests {
         assert_eq!(parts.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 1]);
         let list = |name: &str| -> MachineReply {
             let (group_id, protocol_type) = (StrBytes::from(name), StrBytes::new());
-            let listed = ListedGroup { group_id, protocol_type, state: GroupState::Empty };
+            let listed = ListedGroup { group_id, protocol_type, state: GroupState::Empty, kind: GroupKind::Classic };
             Ok(Box::new(GroupReply::List(Ok(vec![listed]))))
         };
         let joined = join(vec![list("b"), list("a")]).unwrap().downcast::<GroupReply>().unwrap();

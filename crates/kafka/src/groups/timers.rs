@@ -15,6 +15,10 @@ pub(super) enum TimerKind {
     Sync,
     /// The session of a member, or of a client with a member id only, has timed out.
     Session(StrBytes),
+    /// A member of a consumer group has not given up what it must.
+    Rebalance(StrBytes),
+    /// Regular expressions of a consumer group are being resolved.
+    Regex,
     /// Offsets may have outlived their use.
     Offsets,
     /// A void group may be rebuilt.

@@ -107,6 +107,11 @@ impl<'a> Decoder<'a> {
         Ok(taken)
     }
 
+    /// Whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
     /// All that is left.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.left)

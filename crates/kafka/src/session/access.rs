@@ -4,7 +4,8 @@
 //! On a listener without logins every operation is allowed.
 
 use super::work::Work;
-use polylogue_auth::{Decision, Operation, Resource, ResourceKind};
+use crate::groups::command::MayDescribe;
+use polylogue_auth::{Claim, Decision, Operation, Resource, ResourceKind};
 
 impl Work<'_> {
     /// Whether the client may perform an operation on a resource, which need not exist.
@@ -14,11 +15,24 @@ impl Work<'_> {
     }
 
     fn is_allowed(&self, decision: Decision) -> bool {
-        match decision {
-            Decision::Allowed => true,
-            Decision::Denied => false,
-            Decision::Unknown => self.settings.allow_without_acls,
+        is_allowed(decision, self.settings.allow_without_acls)
+    }
+
+    /// Which topics the client may describe, for the coordinator; `None` for all.
+    pub(super) fn may_describe(&self) -> Option<MayDescribe> {
+        let Some(Claim { address, .. }) = self.peer.login.claim() else {
+            return self.peer.login.is_asked().then(|| MayDescribe::new(|_| false));
+        };
+        if self.peer.login.is_administrator() {
+            return None;
         }
+        let user = self.peer.login.name().cloned().unwrap_or_default();
+        let (users, allow_without_acls) = (self.users.clone(), self.settings.allow_without_acls);
+        Some(MayDescribe::new(move |name| {
+            let who = Claim { name: &user, address };
+            let topic = Resource { kind: ResourceKind::Topic, name };
+            is_allowed(users.decide(&who, Operation::Describe, topic), allow_without_acls)
+        }))
     }
 
     /// Whether the client may perform an operation on a topic.
@@ -66,5 +80,14 @@ impl Work<'_> {
             None if self.settings.allow_without_acls => known,
             None => 0,
         }
+    }
+}
+
+/// What a decision comes to. `without_acls`: whether a resource without access control lists is open to all users.
+fn is_allowed(decision: Decision, without_acls: bool) -> bool {
+    match decision {
+        Decision::Allowed => true,
+        Decision::Denied => false,
+        Decision::Unknown => without_acls,
     }
 }

@@ -12,6 +12,9 @@ use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
 /// The first version with features in the response, and with the client's software in the request.
 const FEATURES_FROM: i16 = 3;
 
+/// The first version in which the lowest level of a feature may be 0 (KAFKA-17011).
+const FEATURES_FROM_0_FROM: i16 = 4;
+
 /// Length to which the name and the version of a client's library are truncated. Bytes.
 const SOFTWARE_BYTES_MAX: usize = 64;
 
@@ -50,7 +53,11 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
     };
     let response = ApiVersionsResponse {
         api_keys: supported_apis().map(row).collect(),
-        supported_features: features.iter().map(supported).collect(),
+        supported_features: features
+            .iter()
+            .filter(|f| f.min > 0 || version >= FEATURES_FROM_0_FROM)
+            .map(supported)
+            .collect(),
         finalized_features_epoch: if features.is_empty() { -1 } else { features::EPOCH },
         finalized_features: features.iter().map(finalized).collect(),
         ..ApiVersionsResponse::default()

@@ -11,7 +11,6 @@ use crate::codec::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use crate::groups::GROUP_TYPE;
 use crate::groups::command::{
     DeleteGroups, DeleteOffsets, DeleteOffsetsReply, DescribeGroups, DescribedGroup, DescribedMember, GroupCommand,
     GroupReply, ListGroups, ListedGroup, TopicResults,
@@ -102,7 +101,7 @@ fn list_response(work: &Work<'_>, error: ErrorCode, groups: Vec<ListedGroup>) ->
         group_id: group.group_id,
         protocol_type: group.protocol_type,
         group_state: StrBytes::from_static(group.state.name()),
-        group_type: StrBytes::from_static(GROUP_TYPE),
+        group_type: StrBytes::from_static(group.kind.name()),
     };
     let groups = groups.into_iter().map(row).collect();
     work.answer(&ListGroupsResponse { error_code: error.code(), groups, ..ListGroupsResponse::default() })

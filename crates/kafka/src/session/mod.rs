@@ -31,6 +31,7 @@ mod alter_configs;
 mod api_versions;
 mod client_quotas;
 mod close;
+mod consumer_groups;
 mod create_partitions;
 mod create_topics;
 mod delete_topics;
@@ -128,7 +129,7 @@ pub struct SessionContext<'a> {
     /// The settings. They must not become smaller during the life of a connection.
     pub settings: &'a KafkaSettings,
     /// Users.
-    pub users: &'a dyn Authority,
+    pub users: &'a Arc<dyn Authority>,
 }
 
 /// Requests that the broker must drop when a connection is closed.
@@ -546,7 +547,7 @@ impl Session {
 
     /// Adds time that a thread has worked for the connection. Nanoseconds.
     pub fn charge_time(&mut self, ns: u64, cx: &SessionContext<'_>) {
-        self.peer.quota.charge_time(ns, cx.users, cx.now);
+        self.peer.quota.charge_time(ns, cx.users.as_ref(), cx.now);
     }
 
     /// Returns the client's software, once it has reported it.

@@ -3,7 +3,7 @@
 use super::room::Room;
 use super::work::{Step, Work};
 use super::{
-    acls, alter_configs, api_versions, client_quotas, create_partitions, create_topics, delete_topics,
+    acls, alter_configs, api_versions, client_quotas, consumer_groups, create_partitions, create_topics, delete_topics,
     describe_cluster, describe_configs, describe_quorum, describe_topic_partitions, fetch, find_coordinator, groups,
     groups_admin, init_producer_id, list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce,
     room, sasl, scram_users, steps, update_features,
@@ -216,6 +216,13 @@ static APIS: &[Api] = &[
     Api {
         room: Some(room::unknown),
         ..api(ApiKey::DescribeProducers, (0, 0), TOPICS.with(DATA), NONE, partitions::start_describe_producers)
+    },
+    // Of the coordinator's thread it takes a look-up, or an assignment.
+    api(ApiKey::ConsumerGroupHeartbeat, (0, 1), TOPICS, NONE, consumer_groups::start_heartbeat),
+    Api {
+        size: KEYS,
+        room: Some(room::unknown),
+        ..api(ApiKey::ConsumerGroupDescribe, (0, 1), NONE, NONE, consumer_groups::start_describe)
     },
     Api {
         size: WORDS,

@@ -82,6 +82,9 @@ fn wrong(name: &str, level: i16, kind: i8, node: i32) -> Option<String> {
     if level > current && kind != UPGRADE {
         return invalid("Can't downgrade to a newer version.");
     }
+    if level != current && name != METADATA_VERSION {
+        return invalid(&format!("This broker serves level {current} of this feature only."));
+    }
     if level != current {
         let why = match kind {
             SAFE_DOWNGRADE => {

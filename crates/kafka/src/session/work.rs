@@ -12,6 +12,7 @@ use polylogue_auth::Authority;
 use polylogue_types::Chunk;
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// The context of a request's handler.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) struct Work<'a> {
     /// The settings.
     pub(super) settings: &'a KafkaSettings,
     /// Users.
-    pub(super) users: &'a dyn Authority,
+    pub(super) users: &'a Arc<dyn Authority>,
     /// The request's header.
     pub(super) head: &'a Head,
     /// The client.

@@ -204,6 +204,13 @@ fn groups(s: &mut BTreeSet<i16>) {
         },
         &[describe],
     );
+    walk(s, requests::consumer_group_heartbeat, |r| vec![r.error_code], &[read, (Describe, TOPIC, "a")]);
+    walk(
+        s,
+        requests::consumer_group_describe,
+        |r| r.groups.iter().map(|g| g.error_code).collect(),
+        &[describe, describe_h, (Describe, TOPIC, "a")],
+    );
     walk(s, requests::describe_groups, |r| r.groups.iter().map(|g| g.error_code).collect(), &[describe, describe_h]);
     walk(s, requests::delete_groups, |r| r.results.iter().map(|g| g.error_code).collect(), &[delete, delete_h]);
     walk(

@@ -204,7 +204,7 @@ fn no_feature_level_changes() {
     };
     // The current level.
     assert_eq!(ask(vec![]), (0, None));
-    assert_eq!(ask(vec![update("metadata.version", 30, 1), update("group.version", 0, 2)]), (0, None));
+    assert_eq!(ask(vec![update("metadata.version", 30, 1), update("group.version", 1, 2)]), (0, None));
     let controller = format!("Local controller {NODE}");
     for (name, level, kind, why) in [
         ("metadata.version", 31, 1, format!("{controller} only supports versions 7-30")),
@@ -220,7 +220,9 @@ fn no_feature_level_changes() {
              downgrade."
                 .to_owned(),
         ),
-        ("group.version", 1, 1, format!("{controller} does not support this feature.")),
+        ("group.version", 2, 1, format!("{controller} only supports versions 0-1")),
+        ("group.version", 0, 2, "This broker serves level 1 of this feature only.".to_owned()),
+        ("streams.version", 1, 1, format!("{controller} does not support this feature.")),
         ("transaction.version", 2, 1, format!("{controller} does not support this feature.")),
         ("no.such.feature", 1, 1, format!("{controller} does not support this feature.")),
         ("no.such.feature", 0, 1, "Feature no.such.feature not found.".to_owned()),
@@ -243,6 +245,19 @@ fn no_feature_level_changes() {
         );
         assert_eq!(ask(vec![update("metadata.version", 29, kind)]), (95, Some(text)));
     }
+}
+
+/// Clients of earlier versions refuse a feature whose lowest level is 0 (KAFKA-17011).
+#[test]
+fn a_feature_that_begins_at_0_is_supported_from_version_4_on() {
+    let names = |version| {
+        let reported = Host::new().ask::<ApiVersionsRequest>(version, &requests::api_versions(version));
+        reported.supported_features.iter().map(|f| f.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (names(3), names(4)),
+        (vec!["metadata.version".into()], vec!["group.version".into(), "metadata.version".into()])
+    );
 }
 
 /// ApiVersions and UpdateFeatures agree on the features.

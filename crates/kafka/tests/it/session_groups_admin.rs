@@ -13,7 +13,7 @@ use polylogue_kafka::codec::offset_delete::{
 };
 use polylogue_kafka::codec::{ErrorCode, Request};
 use polylogue_kafka::groups::command::{
-    DeleteOffsetsReply, DescribedGroup, GroupCommand, GroupReply, GroupState, ListedGroup, TopicResults,
+    DeleteOffsetsReply, DescribedGroup, GroupCommand, GroupKind, GroupReply, GroupState, ListedGroup, TopicResults,
 };
 use polylogue_kafka::session::CloseReason;
 use polylogue_types::TopicId;
@@ -50,7 +50,12 @@ fn filters_are_carried_and_all_is_listed_without() {
     host.send(5, &request);
     let (token, GroupCommand::List(list)) = command(&mut host) else { panic!() };
     assert_eq!((list.states, list.types), (request.states_filter, request.types_filter));
-    let group = |name, state| ListedGroup { group_id: text(name), protocol_type: text("consumer"), state };
+    let group = |name, state| ListedGroup {
+        group_id: text(name),
+        protocol_type: text("consumer"),
+        state,
+        kind: GroupKind::Classic,
+    };
     let groups = vec![group("a", GroupState::Stable), group("b", GroupState::PreparingRebalance)];
     reply(&mut host, token, GroupReply::List(Ok(groups)));
     let response = host.response::<ListGroupsRequest>(5);

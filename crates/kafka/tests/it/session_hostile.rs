@@ -55,6 +55,8 @@ fn decode_any(key: ApiKey, version: i16, body: &mut Reader) -> Result<(), Decode
         DeleteTopics delete_topics DeleteTopicsResponse,
         InitProducerId init_producer_id InitProducerIdResponse,
         OffsetForLeaderEpoch offset_for_leader_epoch OffsetForLeaderEpochResponse,
+        ConsumerGroupHeartbeat consumer_group_heartbeat ConsumerGroupHeartbeatResponse,
+        ConsumerGroupDescribe consumer_group_describe ConsumerGroupDescribeResponse,
         DescribeGroups describe_groups DescribeGroupsResponse,
         ListGroups list_groups ListGroupsResponse,
         DeleteGroups delete_groups DeleteGroupsResponse,

@@ -23,7 +23,7 @@ use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
 use polylogue_kafka::codec::offset_delete::{OffsetDeleteRequest, OffsetDeleteRequestTopic};
 use polylogue_kafka::codec::produce::ProduceRequest;
 use polylogue_kafka::codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
-use polylogue_kafka::session::{NoUsers, Session, SessionContext};
+use polylogue_kafka::session::{Authority, NoUsers, Session, SessionContext};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_types::{Chunk, Offset};
 use session_host::{START_MS, Topics, batch, frame, init, requests};
@@ -34,6 +34,7 @@ struct Bare {
     session: Session,
     topics: Topics,
     settings: KafkaSettings,
+    users: Arc<dyn Authority>,
     input: BytesMut,
     output: Vec<Chunk>,
 }
@@ -46,7 +47,8 @@ impl Bare {
         topics.add(2, "__consumer_offsets", 1, TopicConfig::default());
         let session = Session::new(init(1, Arc::default()), Now::default());
         let (input, output) = (BytesMut::with_capacity(1 << 20), Vec::with_capacity(64));
-        let mut bare = Bare { session, topics, settings: KafkaSettings::default(), input, output };
+        let (settings, users) = (KafkaSettings::default(), NoUsers::shared());
+        let mut bare = Bare { session, topics, settings, users, input, output };
         // Warm up the session's queues.
         let frame = frame(9, 1, &requests::produce(9));
         bare.round(&frame, produced());
@@ -56,7 +58,7 @@ impl Bare {
     fn call<T>(&mut self, f: impl FnOnce(&mut Session, &mut BytesMut, &SessionContext<'_>) -> T) -> T {
         let now = Now { wall_ms: START_MS, monotonic_ms: 1 };
         let topics: &dyn Catalog = &self.topics;
-        let cx = SessionContext { now, catalog: topics, settings: &self.settings, users: &NoUsers };
+        let cx = SessionContext { now, catalog: topics, settings: &self.settings, users: &self.users };
         f(&mut self.session, &mut self.input, &cx)
     }
 

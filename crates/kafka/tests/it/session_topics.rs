@@ -677,7 +677,7 @@ fn names_that_may_collide_are_looked_for_once() {
             now: host.now,
             catalog: &catalog,
             settings: &settings,
-            users: &polylogue_kafka::session::NoUsers,
+            users: &polylogue_kafka::session::NoUsers::shared(),
         };
         host.session.on_bytes(&mut bytes.as_slice().into(), &cx);
         assert_eq!(catalog.0.into_inner(), times);

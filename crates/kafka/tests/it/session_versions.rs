@@ -73,6 +73,8 @@ fn the_table_is_that_of_kafka_4_3() {
         row(ApiKey::UpdateFeatures, 0..=2),
         row(ApiKey::DescribeCluster, 0..=2),
         row(ApiKey::DescribeProducers, 0..=0),
+        row(ApiKey::ConsumerGroupHeartbeat, 0..=1),
+        row(ApiKey::ConsumerGroupDescribe, 0..=1),
         row(ApiKey::ListConfigResources, 0..=1),
         row(ApiKey::DescribeTopicPartitions, 0..=0),
     ];
@@ -88,7 +90,7 @@ fn api_versions() {
         let reported: Vec<_> = response.api_keys.iter().map(|k| (k.api_key, k.min_version, k.max_version)).collect();
         assert_eq!(reported, advertised);
         let features: Vec<_> = response.finalized_features.iter().map(|f| &*f.name).collect();
-        assert_eq!(features, if version >= 3 { vec!["metadata.version"] } else { vec![] });
+        assert_eq!(features, if version >= 3 { vec!["group.version", "metadata.version"] } else { vec![] });
     });
 }
 
@@ -273,6 +275,39 @@ fn describe_groups() {
         assert_eq!((&*member.member_id, &*member.client_id, &*member.client_host), ("m", "app", "/192.0.2.9"));
         assert_eq!(member.group_instance_id.as_deref(), (version >= 4).then_some("static"));
         assert_eq!((&*member.member_metadata, &*member.member_assignment), (b"meta".as_slice(), b"yours".as_slice()));
+    });
+}
+
+#[test]
+fn consumer_group_heartbeat() {
+    at_every_version(requests::consumer_group_heartbeat, |_, response| {
+        assert_eq!((response.error_code, &response.error_message), (0, &None));
+        assert_eq!((response.member_id.as_deref(), response.member_epoch), (Some("m"), 3));
+        assert_eq!(response.heartbeat_interval_ms, 5_000);
+        let assigned = &response.assignment.unwrap().topic_partitions;
+        assert_eq!((assigned.len(), assigned[0].topic_id, &assigned[0].partitions), (1, topic_id(1), &vec![0, 2]));
+    });
+}
+
+#[test]
+fn consumer_group_describe() {
+    at_every_version(requests::consumer_group_describe, |version, response| {
+        assert_eq!(response.groups.iter().map(|g| &*g.group_id).collect::<Vec<_>>(), ["g", "h"]);
+        let group = &response.groups[0];
+        assert_eq!((group.error_code, &group.error_message, &*group.group_state), (0, &None, "Reconciling"));
+        assert_eq!((group.group_epoch, group.assignment_epoch, &*group.assignor_name), (7, 7, "uniform"));
+        assert_eq!(group.authorized_operations, 3_400);
+        let member = &group.members[0];
+        assert_eq!((&*member.member_id, member.member_epoch, &*member.client_id), ("m", 6, "app"));
+        assert_eq!((member.instance_id.as_deref(), &member.rack_id), (Some("static"), &None));
+        assert_eq!(
+            (&member.subscribed_topic_names, member.subscribed_topic_regex.as_deref()),
+            (&vec![text("a")], Some("b.*"))
+        );
+        let (has, shall) = (&member.assignment.topic_partitions[0], &member.target_assignment.topic_partitions[0]);
+        assert_eq!((&*has.topic_name, has.topic_id, &has.partitions), ("a", topic_id(1), &vec![0, 1]));
+        assert_eq!(shall.partitions, [0]);
+        assert_eq!(member.member_type, if version >= 1 { 1 } else { -1 });
     });
 }
 

@@ -95,6 +95,10 @@ pub enum ApiKey {
     DescribeCluster = 60,
     /// Key 61, versions 0 to 0.
     DescribeProducers = 61,
+    /// Key 68, versions 0 to 1.
+    ConsumerGroupHeartbeat = 68,
+    /// Key 69, versions 0 to 1.
+    ConsumerGroupDescribe = 69,
     /// Key 74, versions 0 to 1.
     ListConfigResources = 74,
     /// Key 75, versions 0 to 0.
@@ -160,6 +164,8 @@ impl ApiKey {
         ApiKey::UpdateFeatures,
         ApiKey::DescribeCluster,
         ApiKey::DescribeProducers,
+        ApiKey::ConsumerGroupHeartbeat,
+        ApiKey::ConsumerGroupDescribe,
         ApiKey::ListConfigResources,
         ApiKey::DescribeTopicPartitions,
     ];
@@ -209,6 +215,8 @@ impl ApiKey {
             ApiKey::UpdateFeatures => row("UpdateFeatures", 0, 2, Some(0), false),
             ApiKey::DescribeCluster => row("DescribeCluster", 0, 2, Some(0), false),
             ApiKey::DescribeProducers => row("DescribeProducers", 0, 0, Some(0), false),
+            ApiKey::ConsumerGroupHeartbeat => row("ConsumerGroupHeartbeat", 0, 1, Some(0), false),
+            ApiKey::ConsumerGroupDescribe => row("ConsumerGroupDescribe", 0, 1, Some(0), false),
             ApiKey::ListConfigResources => row("ListConfigResources", 0, 1, Some(0), false),
             ApiKey::DescribeTopicPartitions => row("DescribeTopicPartitions", 0, 0, Some(0), false),
         }
@@ -313,6 +321,8 @@ impl TryFrom<i16> for ApiKey {
             57 => Ok(ApiKey::UpdateFeatures),
             60 => Ok(ApiKey::DescribeCluster),
             61 => Ok(ApiKey::DescribeProducers),
+            68 => Ok(ApiKey::ConsumerGroupHeartbeat),
+            69 => Ok(ApiKey::ConsumerGroupDescribe),
             74 => Ok(ApiKey::ListConfigResources),
             75 => Ok(ApiKey::DescribeTopicPartitions),
 

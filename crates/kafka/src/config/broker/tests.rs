@@ -59,6 +59,7 @@ fn each_setting_does_something() {
             ("log.cleanup.policy", _) => "compact",
             ("log.message.timestamp.type", _) => "LogAppendTime",
             ("compression.type", _) => "lz4",
+            ("group.consumer.assignors", _) => "range",
             ("max.connections.per.ip.overrides", _) => "10.0.0.1:5",
             (name, _) if name.starts_with("compression.") => "7",
             _ => "54321",

@@ -2262,6 +2262,117 @@ impl Sample for generated::update_features::UpdatableFeatureResult {
     }
 }
 
+impl Sample for generated::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest {
+            group_id: g.string(),
+            member_id: g.string(),
+            member_epoch: g.number(),
+            instance_id: g.opt(true, |g| g.string()),
+            rack_id: g.opt(true, |g| g.string()),
+            rebalance_timeout_ms: g.number(),
+            subscribed_topic_names: g.opt(true, |g| g.array(|g| g.string())),
+            subscribed_topic_regex: if version >= 1 { g.opt(true, |g| g.string()) } else { None },
+            server_assignor: g.opt(true, |g| g.string()),
+            topic_partitions: g.opt(true, |g| g.array(|g| Sample::sample(g, version))),
+        }
+    }
+}
+
+impl Sample for generated::consumer_group_heartbeat::TopicPartitions {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::consumer_group_heartbeat::TopicPartitions { topic_id: g.uuid(), partitions: g.array(|g| g.number()) }
+    }
+}
+
+impl Sample for generated::consumer_group_heartbeat::ConsumerGroupHeartbeatResponse {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::consumer_group_heartbeat::ConsumerGroupHeartbeatResponse {
+            throttle_time_ms: g.number(),
+            error_code: g.number(),
+            error_message: g.opt(true, |g| g.string()),
+            member_id: g.opt(true, |g| g.string()),
+            member_epoch: g.number(),
+            heartbeat_interval_ms: g.number(),
+            assignment: g.opt(true, |g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::consumer_group_heartbeat::Assignment {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::consumer_group_heartbeat::Assignment { topic_partitions: g.array(|g| Sample::sample(g, version)) }
+    }
+}
+
+impl Sample for generated::consumer_group_describe::ConsumerGroupDescribeRequest {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::consumer_group_describe::ConsumerGroupDescribeRequest {
+            group_ids: g.array(|g| g.string()),
+            include_authorized_operations: g.number(),
+        }
+    }
+}
+
+impl Sample for generated::consumer_group_describe::ConsumerGroupDescribeResponse {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::consumer_group_describe::ConsumerGroupDescribeResponse {
+            throttle_time_ms: g.number(),
+            groups: g.array(|g| Sample::sample(g, version)),
+        }
+    }
+}
+
+impl Sample for generated::consumer_group_describe::DescribedGroup {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::consumer_group_describe::DescribedGroup {
+            error_code: g.number(),
+            error_message: g.opt(true, |g| g.string()),
+            group_id: g.string(),
+            group_state: g.string(),
+            group_epoch: g.number(),
+            assignment_epoch: g.number(),
+            assignor_name: g.string(),
+            members: g.array(|g| Sample::sample(g, version)),
+            authorized_operations: g.number(),
+        }
+    }
+}
+
+impl Sample for generated::consumer_group_describe::Member {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::consumer_group_describe::Member {
+            member_id: g.string(),
+            instance_id: g.opt(true, |g| g.string()),
+            rack_id: g.opt(true, |g| g.string()),
+            member_epoch: g.number(),
+            client_id: g.string(),
+            client_host: g.string(),
+            subscribed_topic_names: g.array(|g| g.string()),
+            subscribed_topic_regex: g.opt(true, |g| g.string()),
+            assignment: Sample::sample(g, version),
+            target_assignment: Sample::sample(g, version),
+            member_type: if version >= 1 { g.number() } else { -1 },
+        }
+    }
+}
+
+impl Sample for generated::consumer_group_describe::Assignment {
+    fn sample(g: &mut Gen, version: i16) -> Self {
+        generated::consumer_group_describe::Assignment { topic_partitions: g.array(|g| Sample::sample(g, version)) }
+    }
+}
+
+impl Sample for generated::consumer_group_describe::TopicPartitions {
+    fn sample(g: &mut Gen, _version: i16) -> Self {
+        generated::consumer_group_describe::TopicPartitions {
+            topic_id: g.uuid(),
+            topic_name: g.string(),
+            partitions: g.array(|g| g.number()),
+        }
+    }
+}
+
 impl Sample for generated::request_header::RequestHeader {
     fn sample(g: &mut Gen, _version: i16) -> Self {
         generated::request_header::RequestHeader {

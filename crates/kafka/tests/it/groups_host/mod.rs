@@ -27,6 +27,9 @@ pub(crate) fn text(s: &str) -> StrBytes {
 pub(crate) struct Topics {
     topics: BTreeMap<String, Arc<TopicInfo>>,
     made: u8,
+    changed: u64,
+    /// What is set for groups.
+    pub(crate) of_groups: BTreeMap<String, polylogue_api::Settings>,
 }
 
 impl Topics {
@@ -42,7 +45,17 @@ impl Topics {
             config: Arc::new(TopicConfig::default()),
         };
         self.topics.insert(name.to_owned(), Arc::new(info));
+        self.changed += 1;
         id
+    }
+
+    /// The same topic with more partitions.
+    pub(crate) fn grow(&mut self, name: &str, partitions: u32) {
+        let old = self.topics.get(name).expect("a topic to grow");
+        let partition = |n: u32| PartitionInfo { id: PartitionId(u64::from(n) + 1), leader_epoch: 0 };
+        let info = TopicInfo { partitions: (0..partitions).map(partition).collect(), ..TopicInfo::clone(old) };
+        self.topics.insert(name.to_owned(), Arc::new(info));
+        self.changed += 1;
     }
 }
 
@@ -59,15 +72,20 @@ impl Catalog for Topics {
     fn cluster(&self) -> ClusterInfo {
         ClusterInfo { cluster_id: Arc::from("test"), node: NodeId(1) }
     }
-    fn settings(&self, _: &polylogue_api::SettingsScope) -> Arc<polylogue_api::Settings> {
-        Arc::default()
+    fn settings(&self, scope: &polylogue_api::SettingsScope) -> Arc<polylogue_api::Settings> {
+        match scope {
+            polylogue_api::SettingsScope::Group(group) => {
+                Arc::new(self.of_groups.get(group).cloned().unwrap_or_default())
+            }
+            _ => Arc::default(),
+        }
     }
     fn settings_scopes(&self) -> Vec<polylogue_api::SettingsScope> {
         Vec::new()
     }
 
     fn version(&self) -> u64 {
-        0
+        self.changed
     }
 }
 
@@ -318,6 +336,7 @@ impl Host {
 
     pub(crate) fn delete_topic(&mut self, name: &str) {
         let info = self.topics.topics.remove(name).expect("a topic to delete");
+        self.topics.changed += 1;
         self.with(|machine, context, effects| machine.on_topics_deleted(context, &[info], effects));
     }
 

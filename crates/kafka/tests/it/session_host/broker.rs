@@ -10,8 +10,9 @@ use polylogue_api::{
 use polylogue_auth::{AclFilter, UsersCommand, UsersReply};
 use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::groups::command::{
-    DeleteOffsetsReply, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand,
-    GroupReply, GroupState, JoinGroupReply, LeaveGroupReply, ListedGroup, SyncGroupReply, TopicKey, TopicResults,
+    ConsumerHeartbeatReply, DeleteOffsetsReply, DescribedConsumerGroup, DescribedConsumerMember, DescribedGroup,
+    DescribedMember, DescribedTopic, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupKind, GroupReply,
+    GroupState, JoinGroupReply, LeaveGroupReply, ListedGroup, SyncGroupReply, TopicKey, TopicResults,
 };
 use polylogue_record::kafka::{BatchHeader, patch_base};
 use polylogue_types::{Chunk, Index, Offset, PartitionId, ProducerId, Term};
@@ -286,6 +287,7 @@ fn admin_reply(command: GroupCommand) -> GroupReply {
                 group_id: StrBytes::from_static("g"),
                 protocol_type: StrBytes::from_static("consumer"),
                 state: GroupState::Empty,
+                kind: GroupKind::Classic,
             };
             GroupReply::List(Ok(vec![group]))
         }
@@ -301,7 +303,48 @@ fn admin_reply(command: GroupCommand) -> GroupReply {
             });
             GroupReply::DeleteOffsets(DeleteOffsetsReply { error: ErrorCode::None, topics: topics.collect() })
         }
+        GroupCommand::DescribeConsumers(describe) => {
+            GroupReply::DescribeConsumers(describe.groups.into_iter().map(described_consumer).collect())
+        }
+        GroupCommand::ConsumerHeartbeat(beat) => GroupReply::ConsumerHeartbeat(ConsumerHeartbeatReply {
+            member_id: Some(beat.member_id),
+            member_epoch: beat.member_epoch,
+            heartbeat_interval_ms: 5_000,
+            assignment: beat.owned,
+            ..ConsumerHeartbeatReply::refused(ErrorCode::None)
+        }),
         other => panic!("no tool sends {other:?}"),
+    }
+}
+
+/// A consumer group of one static member that reads two partitions of `a`.
+pub fn described_consumer(group_id: StrBytes) -> DescribedConsumerGroup {
+    let topic = |partitions: &[i32]| DescribedTopic {
+        id: super::topic_id(1),
+        name: StrBytes::from_static("a"),
+        partitions: partitions.to_vec(),
+    };
+    let member = DescribedConsumerMember {
+        member_id: StrBytes::from_static("m"),
+        instance_id: Some(StrBytes::from_static("static")),
+        rack_id: None,
+        epoch: 6,
+        client_id: StrBytes::from_static("app"),
+        client_host: StrBytes::from_static("/192.0.2.9"),
+        topics: vec![StrBytes::from_static("a")],
+        regex: Some(StrBytes::from_static("b.*")),
+        assigned: vec![topic(&[0, 1])],
+        target: vec![topic(&[0])],
+    };
+    DescribedConsumerGroup {
+        error: ErrorCode::None,
+        error_message: None,
+        group_id,
+        state: GroupState::Reconciling,
+        epoch: 7,
+        assignment_epoch: 7,
+        assignor: StrBytes::from_static("uniform"),
+        members: vec![member],
     }
 }
 

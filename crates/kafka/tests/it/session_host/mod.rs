@@ -150,7 +150,7 @@ impl Host {
     }
 
     fn call<T>(&mut self, f: impl FnOnce(&mut Session, &mut BytesMut, &SessionContext<'_>) -> T) -> T {
-        let cx = SessionContext { now: self.now, catalog: &self.topics, settings: &self.settings, users: &*self.users };
+        let cx = SessionContext { now: self.now, catalog: &self.topics, settings: &self.settings, users: &self.users };
         f(&mut self.session, &mut self.input, &cx)
     }
 

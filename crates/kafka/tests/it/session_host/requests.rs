@@ -8,6 +8,8 @@ pub use login::*;
 
 use super::{EPOCH, START_MS, batch, frame, text, topic_id};
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka::codec::consumer_group_describe::ConsumerGroupDescribeRequest;
+use polylogue_kafka::codec::consumer_group_heartbeat::{ConsumerGroupHeartbeatRequest, TopicPartitions};
 use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
 use polylogue_kafka::codec::delete_groups::DeleteGroupsRequest;
 use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
@@ -247,6 +249,25 @@ pub fn describe_groups(version: i16) -> DescribeGroupsRequest {
     DescribeGroupsRequest { groups: vec![text("g"), text("h")], include_authorized_operations: version >= 3 }
 }
 
+pub fn consumer_group_heartbeat(version: i16) -> ConsumerGroupHeartbeatRequest {
+    ConsumerGroupHeartbeatRequest {
+        group_id: text("g"),
+        member_id: text("m"),
+        member_epoch: 3,
+        instance_id: Some(text("static")),
+        rack_id: Some(text("rack")),
+        rebalance_timeout_ms: 30_000,
+        subscribed_topic_names: Some(vec![text("a")]),
+        subscribed_topic_regex: (version >= 1).then(|| text("b.*")),
+        server_assignor: Some(text("range")),
+        topic_partitions: Some(vec![TopicPartitions { topic_id: topic_id(1), partitions: vec![0, 2] }]),
+    }
+}
+
+pub fn consumer_group_describe(_: i16) -> ConsumerGroupDescribeRequest {
+    ConsumerGroupDescribeRequest { group_ids: vec![text("g"), text("h")], include_authorized_operations: true }
+}
+
 pub fn delete_groups(_: i16) -> DeleteGroupsRequest {
     DeleteGroupsRequest { groups_names: vec![text("g"), text("h"), text("g")] }
 }
@@ -314,6 +335,8 @@ pub fn frames() -> Vec<Vec<u8>> {
     collect(&mut frames, delete_acls);
     collect(&mut frames, list_groups);
     collect(&mut frames, describe_groups);
+    collect(&mut frames, consumer_group_heartbeat);
+    collect(&mut frames, consumer_group_describe);
     collect(&mut frames, delete_groups);
     collect(&mut frames, offset_delete);
     collect(&mut frames, describe_cluster);
