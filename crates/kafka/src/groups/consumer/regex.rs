@@ -26,6 +26,8 @@ const NESTING_MAX: u32 = 64;
 const GROUP_REGEXES_MAX: usize = 64;
 /// Names that are matched in one call. A match takes about a microsecond for an expression of usual size.
 const MATCHES_PER_CALL: usize = 2_000;
+/// How long other groups have their turn between two of these calls. Milliseconds.
+const SLICE_INTERVAL_MS: u64 = 1;
 /// How far apart resolutions of a group are at least. Milliseconds.
 const RESOLUTION_INTERVAL_MS: u64 = 10_000;
 
@@ -151,7 +153,8 @@ impl ConsumerTurn<'_> {
         resolution.done += done;
         if resolution.done < resolution.topics.len() {
             tail.resolution = Some(resolution);
-            self.timers.queue(self.now.monotonic_ms, group_key(&tail.id, TimerKind::Regex));
+            let at_ms = self.now.monotonic_ms.saturating_add(SLICE_INTERVAL_MS);
+            self.timers.queue(at_ms, group_key(&tail.id, TimerKind::Regex));
         } else {
             self.resolved(tail, resolution);
         }
