@@ -37,7 +37,7 @@ impl ClientError {
         ClientError { code: code.to_owned(), message: message.into() }
     }
 
-    /// Whether the server did not respond, or no longer.
+    /// Whether there was no response: none at all, or only part of one.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.code == UNREACHABLE
