@@ -309,6 +309,45 @@ def static_member(cluster):
 
 
 @case
+def consumer_protocol(cluster):
+    """The consumer protocol (KIP-848): two members share, one leaves, a third goes on from what is committed."""
+    topic, name = cluster.topic(4), f"g-{uuid.uuid4()}"
+    members = [cluster.consumer(name, group_protocol="consumer") for _ in range(2)]
+    wanted, seen = {v for _, v in numbered(200)}, []
+
+    def owned(consumer):
+        """What a member has, after a turn in which it may be given more or less, and read."""
+        for message in consumer.consume(50, 0.1):
+            if message.error():
+                raise KafkaException(message.error())
+            seen.append(message.value())
+        return {p.partition for p in consumer.assignment()}
+
+    def shared():
+        a, b = (owned(member) for member in members)
+        return len(a) == 2 and len(b) == 2 and a | b == set(range(4))
+
+    for member in members:
+        member.subscribe([topic])
+    until("two members share the partitions", shared)
+    cluster.send(topic, numbered(200))
+    until("both read what they have", lambda: shared() and set(seen) == wanted)
+    for member in members:
+        member.commit(asynchronous=False)
+    members[0].close()
+    until("the other one has all partitions", lambda: owned(members[1]) == set(range(4)))
+    described = cluster.admin.list_consumer_groups().result(WAIT_S).valid
+    assert name in {group.group_id for group in described}, described
+    members[1].close()
+    cluster.send(topic, [(k, v + b"b") for k, v in numbered(20)])
+    again = cluster.consumer(name, group_protocol="consumer")
+    again.subscribe([topic])
+    assert {m.value() for m in take(again, 20)} == {v + b"b" for _, v in numbered(20)}, "committed messages came again"
+    again.close()
+    assert sorted(seen) == sorted(wanted), "a message came twice"
+
+
+@case
 def many_partitions(cluster):
     topic = cluster.topic(100)
     messages = [(f"k{i % 250}".encode(), str(i).encode()) for i in range(5000)]

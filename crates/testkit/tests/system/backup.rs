@@ -233,7 +233,7 @@ fn a_backup_that_may_not_be_or_breaks_leaves_nothing_behind() {
     let mut as_bob = polylogue().unwrap();
     as_bob.args(["backup", text(&to), "--server", &url(&server), "--user", "bob"]);
     let refused = fail(as_bob.env("POLYLOGUE_PASSWORD", "secret"));
-    assert!(refused.contains("no administrator"), "{refused}");
+    assert!(refused.contains("not an administrator"), "{refused}");
     assert!(!partial.exists());
     // No room where it is written: the injector's.
     let injector = Injector::new(&place.root.join("full"), place.root.path()).unwrap();

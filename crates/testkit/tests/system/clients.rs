@@ -77,6 +77,14 @@ fn complete(client: &str, said: &str) {
         let known = passed.contains(case.as_str()) != left_out.contains(case.as_str());
         assert!(known, "{client}: the case {case} is neither passed nor listed, or both:\n{said}");
     }
+    for (case, clients) in table("| case of the consumer protocol |") {
+        let has = clients.split(", ").any(|of| of == client);
+        assert_eq!(
+            has,
+            passed.contains(case.as_str()),
+            "{client}: the case {case}, and who has it by the list:\n{said}"
+        );
+    }
 }
 
 /// Whether all cases run with all clients.
