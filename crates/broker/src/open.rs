@@ -280,6 +280,9 @@ impl Inner {
             }
         }
         forget_unknown(&store, &mut state);
+        if applied.is_none() && journal.recovery().frames == 0 {
+            begin_without_topics(&mut state);
+        }
         for partition in state.partitions.values_mut() {
             partition.reset_tail();
         }
@@ -435,6 +438,19 @@ fn add_own_partitions(state: &mut ShardState, machines: &[MachineId]) {
 /// A partition of a machine or of the broker, without records.
 pub(crate) fn own_partition(id: PartitionId) -> Partition {
     Partition { opened: true, ..Partition::new(id, Arc::default(), 0, Default::default()) }
+}
+
+/// Removes the partitions that level 0 takes from the metadata: a shard without frames has no state yet, however far the metadata is applied. Its first
+/// frames open them.
+fn begin_without_topics(state: &mut ShardState) {
+    let ShardState { partitions, queues, .. } = state;
+    partitions.retain(|id, _| {
+        let stays = is_own(*id);
+        if !stays {
+            queues.remove(*id);
+        }
+        stays
+    });
 }
 
 /// Adds a topic's partitions to a shard, without entries. `term` is the shard's.

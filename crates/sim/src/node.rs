@@ -294,7 +294,9 @@ impl Follower {
         for (shard, next) in &self.next {
             let role = self.broker.role(*shard);
             let end = self.broker.log_view(*shard).and_then(|view| view.tail).map_or(0, |tail| tail.0 + 1);
-            if role != Some(Role::Follower) || end != *next {
+            // It has not opened a shard that its disk has lost before the metadata named it.
+            let lost = role.is_none() && *next == 0;
+            if !lost && (role != Some(Role::Follower) || end != *next) {
                 return Err(format!("a follower's shard {shard} is {role:?} and ends at {end}, but got {next} frames"));
             }
         }

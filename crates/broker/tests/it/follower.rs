@@ -6,11 +6,12 @@ use polylogue_api::*;
 use polylogue_broker::{Broker, BrokerConfig};
 use polylogue_env::sim::SimWorld;
 use polylogue_replicate::{Role, Work};
-use polylogue_types::{Index, NodeId, Offset, PartitionId};
+use polylogue_types::{Index, NodeId, Offset, PartitionId, ShardId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const SHARDS: u32 = 2;
+const META_SHARD: ShardId = ShardId(0);
 
 fn open_writer(world: &SimWorld) -> Node {
     Node::open(world, |config| {
@@ -100,6 +101,33 @@ fn a_follower_serves_reads_and_refuses_what_is_the_writers() {
         assert_eq!(follower.broker.committed(shard.id), writer.broker.committed(shard.id), "nothing of its own");
     }
     assert_same(&writer, &follower);
+}
+
+/// A shard that a follower opened after it had applied the metadata had the metadata's partitions before its own frames opened them.
+#[test]
+fn a_shards_state_does_not_depend_on_how_far_the_metadata_is() {
+    let worlds = [1, 2, 3].map(SimWorld::new);
+    let mut writer = open_writer(&worlds[0]);
+    let [after, before] = [1, 2].map(|world| open_follower(&worlds[world]));
+    let topic = writer.create("t", 4, TopicConfig::default());
+    writer.queue("q", QueueSettings::default());
+    writer.append(entry(topic.partitions[0].id, "a")).unwrap();
+    let frames = |shard| writer.broker.frames(shard, Index(0), usize::MAX).unwrap();
+    after.broker.receive(META_SHARD, &frames(META_SHARD)).unwrap();
+    after.drive();
+    let mut compared = 0;
+    for shard in writer.broker.shards().iter().map(|shard| shard.id).filter(|id| *id != META_SHARD) {
+        for frame in frames(shard) {
+            let states = [&after, &before].map(|node| {
+                node.broker.receive(shard, std::slice::from_ref(&frame)).unwrap();
+                node.drive();
+                node.broker.applied_state(shard).unwrap().unwrap()
+            });
+            assert_eq!(states[0].differences(&states[1]), vec![], "shard {shard} at {}", frame.index);
+            compared += 1;
+        }
+    }
+    assert!(compared > 4, "{compared}");
 }
 
 #[test]
