@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::machines::Machines;
 use crate::open::MEMORY_SHARD;
 use crate::shard::Shard;
+use crate::verify::shards_of;
 use polylogue_api::{MachineId, StateMachine};
 use polylogue_env::Env;
 use polylogue_log::Frame;
@@ -192,8 +193,8 @@ impl Inner {
         }
     }
 
-    /// Opens the shards that are recorded, and those of other classes that topics need. A follower has none of class `memory`: its content is lost with the writer, and its
-    /// offsets start at the term that this node will acquire.
+    /// Opens the shards that are recorded, and those of other classes that topics need. A follower also opens all that it has on its disk: its metadata may
+    /// be behind them. It has none of class `memory`: its content is lost with the writer, and its offsets start at the term that this node will acquire.
     pub(crate) fn open_wanted(self: &Arc<Inner>) -> Result<()> {
         let mut wanted: std::collections::BTreeSet<ShardId> = {
             let machines = self.machines.lock();
@@ -201,6 +202,9 @@ impl Inner {
         };
         wanted.extend(self.sync_shards());
         let follows = !self.leads();
+        if follows {
+            wanted.extend(shards_of(&self.env, &self.data.path)?.into_iter().map(|(id, _)| id));
+        }
         for id in wanted.into_iter().filter(|id| !(follows && *id == MEMORY_SHARD)) {
             if !self.shards.read().contains_key(&id) {
                 self.open_shard(id)?;

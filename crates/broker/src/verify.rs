@@ -138,7 +138,7 @@ fn is_there(env: &Env, dir: &Path) -> Result<()> {
 }
 
 /// Returns the shards of a data directory, by their directories.
-fn shards_of(env: &Env, dir: &Path) -> Result<Vec<(ShardId, PathBuf)>> {
+pub(crate) fn shards_of(env: &Env, dir: &Path) -> Result<Vec<(ShardId, PathBuf)>> {
     let names = env.disk.list(dir).map_err(|e| Error::new(ErrorKind::Io, format!("{}: {e}", dir.display())))?;
     let shards = names.iter().filter_map(|name| {
         let id = ShardId(name.strip_prefix(SHARD)?.parse().ok()?);

@@ -156,6 +156,25 @@ fn a_follower_is_one_again_after_a_start() {
     }
 }
 
+/// A follower whose power went before it had the metadata did not open its other shards, and was sent their first frames again.
+#[test]
+fn a_follower_opens_shards_that_its_metadata_does_not_name_yet() {
+    let (one, other) = (SimWorld::new(1), SimWorld::new(2));
+    let (mut writer, before) = (open_writer(&one), open_follower(&other));
+    let partition = writer.create("t", 1, TopicConfig::default()).partitions[0].id;
+    writer.append(entry(partition, "a")).unwrap();
+    let shard = ShardId(1);
+    before.broker.receive(shard, &writer.broker.frames(shard, Index(0), usize::MAX).unwrap()).unwrap();
+    before.drive();
+    drop(before);
+    other.crash();
+    let mut follower = open_follower(&other);
+    assert_eq!(follower.broker.committed(shard), writer.broker.committed(shard));
+    copy(&writer, &follower);
+    assert_same(&writer, &follower);
+    assert_eq!(follower.text(partition, 0), "a");
+}
+
 #[test]
 fn a_follower_that_takes_over_goes_on_where_the_writer_was() {
     let (one, other) = (SimWorld::new(1), SimWorld::new(2));
