@@ -274,7 +274,7 @@ fn a_backup_that_may_not_be_or_breaks_leaves_nothing_behind() {
     cut.wait().unwrap();
     assert!(!to.exists() && partial.exists());
     let refused = fail(&mut backup(&server, &to, "correct"));
-    assert!(refused.contains("left by a backup that was broken off"), "{refused}");
+    assert!(refused.contains("left by an aborted backup"), "{refused}");
     std::fs::remove_dir_all(&partial).unwrap();
     let mut next = begin(&server, &to, &partial);
     next.kill().unwrap();
