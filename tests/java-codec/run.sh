@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Serializes every message of the official Kafka client for crates/kafka/tests/it/codec_java.rs to compare with.
+# Serializes every message of the official Kafka client for crates/kafka-codec/tests/it/java.rs to compare with.
 # Needs a JDK (17 or newer) and, once, Maven to fetch three jars; tests/java.sh says what happens without them.
 #
 #   tests/java-codec/run.sh        writes build/java-codec/samples.bin and errors.tsv

@@ -12,24 +12,22 @@ use crate::error::{BenchError, Context, Result};
 use crate::stamp;
 use bytes::{Bytes, BytesMut};
 use log::Log;
-use polylogue_kafka::codec::api_versions::{ApiVersion, ApiVersionsResponse};
-use polylogue_kafka::codec::create_partitions::{
+use polylogue_kafka_codec::api_versions::{ApiVersion, ApiVersionsResponse};
+use polylogue_kafka_codec::create_partitions::{
     CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopicResult,
 };
-use polylogue_kafka::codec::create_topics::{CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse};
-use polylogue_kafka::codec::fetch::{FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData};
-use polylogue_kafka::codec::frame::{LENGTH_BYTES, RequestFrame, encode_response, frame_len};
-use polylogue_kafka::codec::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
-use polylogue_kafka::codec::list_offsets::{
+use polylogue_kafka_codec::create_topics::{CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse};
+use polylogue_kafka_codec::fetch::{FetchRequest, FetchResponse, FetchableTopicResponse, PartitionData};
+use polylogue_kafka_codec::frame::{LENGTH_BYTES, RequestFrame, encode_response, frame_len};
+use polylogue_kafka_codec::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+use polylogue_kafka_codec::list_offsets::{
     ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
-use polylogue_kafka::codec::metadata::{
+use polylogue_kafka_codec::metadata::{
     MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
-use polylogue_kafka::codec::produce::{
-    PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse,
-};
-use polylogue_kafka::codec::{ApiKey, Message, Records, Request, StrBytes};
+use polylogue_kafka_codec::produce::{PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse};
+use polylogue_kafka_codec::{ApiKey, Message, Records, Request, StrBytes};
 use polylogue_record::kafka::{BatchBuilder, NewRecord, patch_base};
 use polylogue_types::{Chunk, TopicId};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -377,7 +375,7 @@ fn served() -> Vec<ApiVersion> {
         of::<FetchRequest>(),
         of::<ListOffsetsRequest>(),
         of::<MetadataRequest>(),
-        of::<polylogue_kafka::codec::api_versions::ApiVersionsRequest>(),
+        of::<polylogue_kafka_codec::api_versions::ApiVersionsRequest>(),
         of::<CreateTopicsRequest>(),
         of::<CreatePartitionsRequest>(),
         of::<InitProducerIdRequest>(),
@@ -385,7 +383,7 @@ fn served() -> Vec<ApiVersion> {
 }
 
 fn produced(request: ProduceRequest) -> ProduceResponse {
-    let topic = |topic: polylogue_kafka::codec::produce::TopicProduceData| {
+    let topic = |topic: polylogue_kafka_codec::produce::TopicProduceData| {
         let partition = |index| PartitionProduceResponse { index, log_start_offset: 0, ..Default::default() };
         let partition_responses = topic.partition_data.iter().map(|data| partition(data.index)).collect();
         TopicProduceResponse { name: topic.name, topic_id: topic.topic_id, partition_responses }
@@ -394,9 +392,9 @@ fn produced(request: ProduceRequest) -> ProduceResponse {
 }
 
 fn list_offsets(request: ListOffsetsRequest) -> ListOffsetsResponse {
-    let topic = |topic: polylogue_kafka::codec::list_offsets::ListOffsetsTopic| {
+    let topic = |topic: polylogue_kafka_codec::list_offsets::ListOffsetsTopic| {
         let partition =
-            |asked: &polylogue_kafka::codec::list_offsets::ListOffsetsPartition| ListOffsetsPartitionResponse {
+            |asked: &polylogue_kafka_codec::list_offsets::ListOffsetsPartition| ListOffsetsPartitionResponse {
                 partition_index: asked.partition_index,
                 offset: if asked.timestamp == EARLIEST { 0 } else { NEXT_OFFSET },
                 ..Default::default()
@@ -410,7 +408,7 @@ fn list_offsets(request: ListOffsetsRequest) -> ListOffsetsResponse {
 mod tests {
     use super::*;
     use crate::wire::Wire;
-    use polylogue_kafka::codec::metadata::MetadataRequestTopic;
+    use polylogue_kafka_codec::metadata::MetadataRequestTopic;
 
     fn wire(partitions: u32) -> Wire {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -10,8 +10,8 @@ use polylogue_broker::{
 };
 use polylogue_env::Env;
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::groups::GroupSettings;
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_groups::GroupSettings;
 use polylogue_net::groups::machines;
 use polylogue_types::PartitionId;
 use serde_json::json;

@@ -8,7 +8,7 @@ use crate::client::ClientError;
 use crate::client::kafka::{Fetched, KafkaClient, Topic, error_text};
 use bytes::Bytes;
 use polylogue_env::Env;
-use polylogue_kafka::codec::ErrorCode;
+use polylogue_kafka_codec::ErrorCode;
 use polylogue_record::kafka::{BatchIter, Record, records};
 use polylogue_types::{TimestampMs, limits};
 use serde_json::{Value, json};

@@ -8,12 +8,12 @@
 use allocation_counter::measure;
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{Appended, Catalog, ClusterInfo, Now, PartitionInfo, ReadData, Reply, TopicConfig, TopicInfo};
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use polylogue_kafka::codec::frame::encode_request;
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::{Records, Request, StrBytes};
 use polylogue_kafka::session::{FetchBudget, Listener, NoUsers, Session, SessionContext, SessionInit};
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use polylogue_kafka_codec::frame::encode_request;
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::{Records, Request, StrBytes};
 use polylogue_record::kafka::{BatchBuilder, NewRecord, verify_crc};
 use polylogue_types::{Chunk, NodeId, Offset, PartitionId, TopicId};
 use std::error::Error;

@@ -7,6 +7,7 @@
 mod broker;
 mod change;
 mod check;
+mod coordinator;
 mod describe;
 mod error;
 mod known;

@@ -5,16 +5,15 @@
 //!            bytes                       polylogue_api::Request / Reply
 //!   server <-------> session ---------------------------------------------> broker
 //!                     |   \
-//!                     |    \--> groups   members and generations (soft), offsets and what is committed (applied)
+//!                     |    \--> kafka-groups   members and generations (soft), offsets and what is committed (applied)
 //!                     v
-//!                   codec                generated from the message descriptors of `kafka-clients`
+//!                kafka-codec             generated from the message descriptors of `kafka-clients`
 //! ```
 //!
-//! [`codec`] has every message at every advertised version; [`session`] is one connection; [`groups`] is the group coordinator as a
-//! state machine that replays its records; [`config`] maps Kafka's names of broker and topic settings to ours; [`settings`] is
-//! what a session and a coordinator know of them.
-pub mod codec;
+//! [`session`] is one connection; [`config`] maps Kafka's names of broker and topic settings to ours; [`settings`] is what a session knows of
+//! them. Messages at every advertised version are in the crate `kafka-codec`, the group coordinator, a state machine that replays its records, in
+//! `kafka-groups`.
+
 pub mod config;
-pub mod groups;
 pub mod session;
 pub mod settings;

@@ -5,7 +5,7 @@ use polylogue_amqp_gateway::{AmqpMachine, Directory, GuestRule, QueuesAsTopics};
 use polylogue_amqp_model::Limits;
 use polylogue_api::machine::{Command, Slots, Split};
 use polylogue_api::{Caller, Catalog, Context, Effects, MachineId, StateMachine, TopicChange, TopicInfo};
-use polylogue_kafka::groups::{GroupSettings, GroupUsage, KafkaGroups};
+use polylogue_kafka_groups::{GroupSettings, GroupUsage, KafkaGroups};
 use polylogue_types::TimestampMs;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};

@@ -21,7 +21,7 @@ use polylogue_cli::StartError;
 use polylogue_config::{GuestPolicy, ListenerConfig, LoginPolicy, ServerConfig, Setting};
 use polylogue_env::{Env, Rng};
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::groups::{GroupSettings, GroupUsage};
+use polylogue_kafka_groups::{GroupSettings, GroupUsage};
 use polylogue_log::journal::JournalIo;
 use polylogue_log::store::StoreConfig;
 use polylogue_net::address::{HostPort, Protocol};

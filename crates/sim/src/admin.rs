@@ -4,8 +4,8 @@
 use crate::clients::Turn;
 use crate::connection::{Connection, Response};
 use crate::oracle::{NOTHING, Place};
-use polylogue_kafka::codec::{delete_records, list_offsets};
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::{delete_records, list_offsets};
 
 mod wire;
 

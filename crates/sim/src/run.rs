@@ -14,9 +14,9 @@ use polylogue_api::{CreateTopics, Durability, NewTopic, Reply, Request, TopicCon
 use polylogue_broker::{AppliedState, Broker, BrokerConfig, ErrorKind, ReplySink, SessionId, Witness};
 use polylogue_env::sim::{Fault, FaultKind, FaultOp, SimRng, SimWorld};
 use polylogue_env::{Disk, OpenMode};
-use polylogue_kafka::codec::{Records, Request as Asking, fetch, list_offsets};
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::{Records, Request as Asking, fetch, list_offsets};
 use polylogue_log::check;
 use polylogue_log::journal::JournalIo;
 use polylogue_replicate::Work;

@@ -37,9 +37,9 @@ fn imports(code: &str) -> String {
     let mut out = "use super::{Gen, Sample};\n".to_owned();
     for path in [
         "bytes::Bytes",
-        "polylogue_kafka::codec::Records",
-        "polylogue_kafka::codec::StrBytes",
-        "polylogue_kafka::codec::generated",
+        "polylogue_kafka_codec::Records",
+        "polylogue_kafka_codec::StrBytes",
+        "polylogue_kafka_codec::generated",
         "polylogue_types::TopicId",
     ] {
         if path.rsplit("::").next().is_some_and(|name| uses(code, name)) {

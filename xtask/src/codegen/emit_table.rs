@@ -144,7 +144,7 @@ pub(super) fn index(modules: &[Module]) -> String {
     let messages: Vec<String> = modules
         .iter()
         .flat_map(|module| module.structs.iter().filter(|item| item.is_message).map(move |item| (module, item)))
-        .map(|(module, item)| format!("$crate::codec::generated::{}::{}", module.file, item.name))
+        .map(|(module, item)| format!("$crate::generated::{}::{}", module.file, item.name))
         .map(|path| format!("$check::<{path}>($($argument),*);"))
         .collect();
     out += &format!(

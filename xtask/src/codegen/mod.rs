@@ -86,11 +86,11 @@ const OTHERS: &[&str] =
     &["RequestHeader", "ResponseHeader", "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"];
 
 /// Where the codec goes, from the root.
-const CODEC: &str = "crates/kafka/src/codec/generated";
+const CODEC: &str = "crates/kafka-codec/src/generated";
 /// Where the code that makes random messages for tests goes, from the root.
-const SAMPLES: &str = "crates/kafka/tests/it/codec_samples/generated.rs";
+const SAMPLES: &str = "crates/kafka-codec/tests/it/samples/generated.rs";
 /// Kafka's error codes: a copy of build/java-codec/errors.tsv, which tests/java-codec/run.sh writes. The test
-/// crates/kafka/tests/it/codec_java.rs compares the two.
+/// crates/kafka-codec/tests/it/java.rs compares the two.
 const ERRORS: &str = "xtask/data/kafka-errors.tsv";
 
 /// `codegen kafka [--check]`.

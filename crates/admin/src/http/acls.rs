@@ -9,8 +9,8 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use polylogue_auth::{Acl, AclFilter, Operation, PatternFilter, PatternKind, Permission, ResourceKind};
-use polylogue_kafka::codec::create_acls::{AclCreation, CreateAclsRequest};
-use polylogue_kafka::codec::delete_acls::{DeleteAclsFilter, DeleteAclsRequest};
+use polylogue_kafka_codec::create_acls::{AclCreation, CreateAclsRequest};
+use polylogue_kafka_codec::delete_acls::{DeleteAclsFilter, DeleteAclsRequest};
 use std::sync::Arc;
 
 /// The version of the Kafka requests that are sent.

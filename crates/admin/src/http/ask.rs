@@ -4,9 +4,9 @@ use super::App;
 use super::error::{Failure, NO_ANSWER};
 use bytes::{Bytes, BytesMut};
 use polylogue_api::{MachineId, Reply, Request};
-use polylogue_kafka::codec::frame::{LENGTH_BYTES, decode_response_header, encode_request};
-use polylogue_kafka::codec::{self, Message};
-use polylogue_kafka::groups::command::{GroupCommand, GroupReply};
+use polylogue_kafka_codec::frame::{LENGTH_BYTES, decode_response_header, encode_request};
+use polylogue_kafka_codec::{self, Message};
+use polylogue_kafka_groups::command::{GroupCommand, GroupReply};
 use polylogue_net::Visit;
 use polylogue_net::kafka::KafkaConnection;
 use polylogue_net::mailbox::Mail;
@@ -43,8 +43,12 @@ pub(super) async fn groups(app: &App, command: GroupCommand) -> Result<GroupRepl
 }
 
 /// Sends a Kafka request through its own Kafka session, so that the rules for Kafka clients apply here too.
-pub(super) async fn kafka<R: codec::Request>(app: &App, version: i16, request: &R) -> Result<R::Response, Failure> {
-    let unwritable = |e: codec::EncodeError| Failure::invalid(e.to_string());
+pub(super) async fn kafka<R: polylogue_kafka_codec::Request>(
+    app: &App,
+    version: i16,
+    request: &R,
+) -> Result<R::Response, Failure> {
+    let unwritable = |e: polylogue_kafka_codec::EncodeError| Failure::invalid(e.to_string());
     let chunks = encode_request(version, 0, Some("http-api".into()), request).map_err(unwritable)?;
     let mut input = BytesMut::new();
     for chunk in chunks {
@@ -55,7 +59,7 @@ pub(super) async fn kafka<R: codec::Request>(app: &App, version: i16, request: &
     let visit = Visit::new(&app.broker);
     let session = app.kafka.session_for_ourselves(visit.id.0);
     let frame = in_time(answer(&visit, session, input)).await?;
-    let unreadable = |e: codec::DecodeError| Failure::internal(e.to_string());
+    let unreadable = |e: polylogue_kafka_codec::DecodeError| Failure::internal(e.to_string());
     let frame = frame.slice(LENGTH_BYTES.min(frame.len())..);
     let (_, mut body) = decode_response_header(frame, R::API_KEY, version).map_err(unreadable)?;
     R::Response::decode(&mut body, version).map_err(unreadable)

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use polylogue_amqp::refusal::Code as AmqpCode;
 use polylogue_amqp_model::Code as ModelCode;
 use polylogue_api::Unavailable;
-use polylogue_kafka::codec::ErrorCode;
+use polylogue_kafka_codec::ErrorCode;
 use polylogue_net::declared::Fault;
 
 /// Text for a request that timed out in the broker.

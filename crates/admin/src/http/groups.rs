@@ -17,9 +17,9 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use polylogue_amqp_gateway::QueuesAsTopics;
 use polylogue_api::Catalog as _;
-use polylogue_kafka::codec::consumer_protocol_assignment::ConsumerProtocolAssignment;
-use polylogue_kafka::codec::{ErrorCode, Message, Reader, StrBytes};
-use polylogue_kafka::groups::command::{
+use polylogue_kafka_codec::consumer_protocol_assignment::ConsumerProtocolAssignment;
+use polylogue_kafka_codec::{ErrorCode, Message, Reader, StrBytes};
+use polylogue_kafka_groups::command::{
     DeleteGroups, DescribeConsumerGroups, DescribeGroups, DescribedConsumerGroup, DescribedConsumerMember,
     DescribedGroup, DescribedMember, DescribedTopic, FetchGroup, FetchOffsets, FetchedGroup, FetchedTopic,
     GroupCommand, GroupKind, GroupReply, GroupState, ListGroups,

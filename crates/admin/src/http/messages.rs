@@ -16,11 +16,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use polylogue_api::TopicInfo;
-use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
-use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::ErrorCode;
+use polylogue_kafka_codec::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchTopic, PartitionData};
+use polylogue_kafka_codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_record::kafka::{BatchBuilder, BatchIter, NewRecord, Record, partition_of_key, records};
 use polylogue_types::limits;
 use std::collections::BTreeMap;
@@ -195,7 +195,7 @@ async fn read(
                 return Err(failure);
             }
             let count = counts.entry(partition).or_default();
-            let bytes = data.records.and_then(polylogue_kafka::codec::Records::into_bytes).unwrap_or_default();
+            let bytes = data.records.and_then(polylogue_kafka_codec::Records::into_bytes).unwrap_or_default();
             let (left_of_it, budget) = (limit - *count, &mut budget);
             let mut taken = Taken { partition, from: next, next, left: left_of_it, room, budget };
             taken.take(bytes, &mut messages)?;

@@ -10,7 +10,7 @@ use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use polylogue_amqp_model::Queue;
-use polylogue_kafka::groups::command::{GroupCommand, GroupReply, ListGroups};
+use polylogue_kafka_groups::command::{GroupCommand, GroupReply, ListGroups};
 use polylogue_net::declared;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;

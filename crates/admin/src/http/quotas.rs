@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use polylogue_auth::{QuotaEntity, QuotaKind, QuotaLimits, QuotaName};
-use polylogue_kafka::codec::alter_client_quotas::{
+use polylogue_kafka_codec::alter_client_quotas::{
     AlterClientQuotasRequest, EntityData, OpData, RequestEntryData as Entry,
 };
 use std::sync::Arc;

@@ -8,12 +8,12 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use polylogue_kafka::codec::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
-use polylogue_kafka::codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
-use polylogue_kafka::codec::incremental_alter_configs::{
+use polylogue_kafka::config::{ConfigOp, ConfigSource};
+use polylogue_kafka_codec::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use polylogue_kafka_codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use polylogue_kafka_codec::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
-use polylogue_kafka::config::{ConfigOp, ConfigSource};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

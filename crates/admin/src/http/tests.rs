@@ -12,14 +12,14 @@ use polylogue_api::{
 };
 use polylogue_auth::NoUsers;
 use polylogue_config::Resolved;
-use polylogue_kafka::codec::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
-use polylogue_kafka::codec::{ErrorCode, Message, StrBytes, Writer};
 use polylogue_kafka::config::LiveSettings;
-use polylogue_kafka::groups::command::{
+use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::consumer_protocol_assignment::{ConsumerProtocolAssignment, TopicPartition};
+use polylogue_kafka_codec::{ErrorCode, Message, StrBytes, Writer};
+use polylogue_kafka_groups::command::{
     CommitTopic, DescribedConsumerGroup, DescribedGroup, DescribedMember, FetchedGroup, FetchedOffset, FetchedTopic,
     GroupCommand, GroupKind, GroupReply, GroupState, ListedGroup, TopicResults,
 };
-use polylogue_kafka::settings::KafkaSettings;
 use polylogue_net::handle::{BrokerStatus, Figure, Health};
 use polylogue_net::kafka::KafkaShared;
 use polylogue_net::memory::Memory;

@@ -4,7 +4,7 @@ use crate::clock::timespec;
 use crate::error::{BenchError, Context, Result};
 use crate::wire::ANSWER_BYTES_MAX;
 use bytes::{Bytes, BytesMut};
-use polylogue_kafka::codec::frame::{LENGTH_BYTES, frame_len};
+use polylogue_kafka_codec::frame::{LENGTH_BYTES, frame_len};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};

@@ -11,9 +11,9 @@ use crate::verify::{Findings, Verifier};
 use crate::wire::{Wire, error_name, frame};
 use crate::worker::Read;
 use bytes::Bytes;
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData};
-use polylogue_kafka::codec::frame::decode_response_header;
-use polylogue_kafka::codec::{ApiKey, Message, Records};
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData};
+use polylogue_kafka_codec::frame::decode_response_header;
+use polylogue_kafka_codec::{ApiKey, Message, Records};
 use polylogue_record::kafka::{BatchIter, records, verify_crc};
 use std::net::TcpStream;
 

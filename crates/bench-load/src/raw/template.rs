@@ -25,8 +25,8 @@ use crate::error::{BenchError, Context, Result};
 use crate::stamp::{self, STAMP_BYTES, Stamp};
 use crate::wire;
 use bytes::Bytes;
-use polylogue_kafka::codec::Records;
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::Records;
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use polylogue_record::crc::{combine, crc32c};
 use polylogue_record::kafka::{BatchBuilder, CRC_FROM, HEADER_BYTES, NewRecord, records};
 
@@ -261,8 +261,8 @@ fn stamp_places(batch: &Bytes) -> Result<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polylogue_kafka::codec::Message;
-    use polylogue_kafka::codec::frame::RequestFrame;
+    use polylogue_kafka_codec::Message;
+    use polylogue_kafka_codec::frame::RequestFrame;
     use polylogue_record::kafka::{BatchHeader, verify_crc};
 
     fn form(message_bytes: u32, records: usize, batches: usize) -> Form {

@@ -2,16 +2,16 @@
 
 use super::{ClientError, Login, UNREACHABLE};
 use bytes::Bytes;
-use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use polylogue_kafka::codec::frame::{decode_response_header, encode_request, frame_len};
-use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
-use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
-use polylogue_kafka::codec::{DecodeError, EncodeError, ErrorCode, Message, Request};
+use polylogue_kafka_codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use polylogue_kafka_codec::frame::{decode_response_header, encode_request, frame_len};
+use polylogue_kafka_codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka_codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka_codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka_codec::sasl_handshake::SaslHandshakeRequest;
+use polylogue_kafka_codec::{DecodeError, EncodeError, ErrorCode, Message, Request};
 use polylogue_net::Trust;
 use polylogue_net::trust::Stream;
 use polylogue_types::{Chunk, TopicId};
@@ -289,7 +289,7 @@ impl KafkaClient {
         let fetched = data.map(|p| Fetched {
             partition: p.partition_index,
             error: p.error_code,
-            records: p.records.and_then(polylogue_kafka::codec::Records::into_bytes).unwrap_or_default(),
+            records: p.records.and_then(polylogue_kafka_codec::Records::into_bytes).unwrap_or_default(),
         });
         Ok(fetched.collect())
     }

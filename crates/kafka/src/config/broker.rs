@@ -5,8 +5,8 @@ use super::parsed::{BrokerSettings, ConsumerGroupSettings};
 use super::topic::{Effect, TOPIC_CONFIGS};
 use super::value::{self, Kind, Valid, Value};
 use super::{ConfigError, parse_topic_config};
-use crate::groups::Assignor;
 use polylogue_api::TopicConfig;
+use polylogue_kafka_groups::Assignor;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 

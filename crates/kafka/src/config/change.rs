@@ -4,8 +4,8 @@
 use super::known::{broker_config, client_metrics_configs, group_configs};
 use super::topic::topic_config_def;
 use super::value::Kind;
-use crate::codec::ErrorCode;
 use polylogue_api::Settings;
+use polylogue_kafka_codec::ErrorCode;
 use std::collections::BTreeSet;
 
 /// The longest value (what fits a string of Kafka's protocol). Bytes.

@@ -4,11 +4,11 @@ use super::layers::Layers;
 use super::parse_topic_config;
 use super::parsed::BrokerSettings;
 use super::{ParsedSettings, parse_broker_settings};
-use crate::groups;
 use crate::settings::KafkaSettings;
 use arc_swap::ArcSwap;
 use polylogue_api::machine::Command;
 use polylogue_api::{ConfigResolver, Inherited, MachineId, Settings, TopicConfig, Tuning};
+use polylogue_kafka_groups as groups;
 use std::sync::Arc;
 
 /// What the broker was started with. It holds where nothing else is set.

@@ -21,7 +21,7 @@ pub struct BrokerSettings {
 }
 
 /// Kafka's `group.*`, `offsets.*` and `offset.*`, as they were read; the coordinator's own
-/// [`GroupSettings`](crate::groups::GroupSettings) are made of them.
+/// [`GroupSettings`](polylogue_kafka_groups::GroupSettings) are made of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupSettings {
     /// How long an empty group waits for more members (`group.initial.rebalance.delay.ms`).

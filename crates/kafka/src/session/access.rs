@@ -4,8 +4,8 @@
 //! On a listener without logins every operation is allowed.
 
 use super::work::Work;
-use crate::groups::command::MayDescribe;
 use polylogue_auth::{Claim, Decision, Operation, Resource, ResourceKind};
+use polylogue_kafka_groups::command::MayDescribe;
 
 impl Work<'_> {
     /// Whether the client may perform an operation on a resource, which need not exist.

@@ -2,15 +2,19 @@
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::create_acls::{AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse};
-use crate::codec::delete_acls::{DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsRequest, DeleteAclsResponse};
-use crate::codec::describe_acls::{AclDescription, DescribeAclsRequest, DescribeAclsResource, DescribeAclsResponse};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{MachineId, Reply, Request};
 use polylogue_auth::{
     Acl, AclFilter, Operation, PatternFilter, PatternKind, Permission, ResourceKind, UsersCommand, UsersRefusal,
     UsersReply,
 };
+use polylogue_kafka_codec::create_acls::{AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse};
+use polylogue_kafka_codec::delete_acls::{
+    DeleteAclsFilterResult, DeleteAclsMatchingAcl, DeleteAclsRequest, DeleteAclsResponse,
+};
+use polylogue_kafka_codec::describe_acls::{
+    AclDescription, DescribeAclsRequest, DescribeAclsResource, DescribeAclsResponse,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use std::sync::Arc;
 
 /// Kafka's `ANY`, the wildcard of filters, and `MATCH`, for patterns that apply to a name.

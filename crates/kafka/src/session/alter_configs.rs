@@ -8,9 +8,6 @@ use super::errors;
 use super::resources::{BROKER, CLIENT_METRICS, GROUP, SetFor, TOPIC, broker_name, config_refusal, layers_of};
 use super::topics::{QUEUE_REFUSED, invalid_name, is_queue};
 use super::work::{Pending, Step, Work};
-use crate::codec::alter_configs as legacy;
-use crate::codec::incremental_alter_configs as incremental;
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use crate::config::{
     ConfigEdit, ConfigOp, Refused, Resource, check_broker, check_client_metrics, check_group, check_topic, edited,
     replaced,
@@ -20,6 +17,9 @@ use polylogue_api::{
     TopicChange, TopicConfig, TopicInfo,
 };
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::alter_configs as legacy;
+use polylogue_kafka_codec::incremental_alter_configs as incremental;
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,10 +4,10 @@ use super::features::{self, FEATURES, Feature};
 use super::table::supported_apis;
 use super::work::{Step, Work};
 use super::{ClientSoftware, SupportedApi};
-use crate::codec::api_versions::{
+use polylogue_kafka_codec::api_versions::{
     ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey,
 };
-use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
+use polylogue_kafka_codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
 
 /// The first version with features in the response, and with the client's software in the request.
 const FEATURES_FROM: i16 = 3;

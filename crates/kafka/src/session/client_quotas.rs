@@ -3,18 +3,18 @@
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::alter_client_quotas::{
-    AlterClientQuotasRequest, AlterClientQuotasResponse, EntityData, OpData, RequestEntryData, ResponseEntryData,
-};
-use crate::codec::describe_client_quotas::{
-    ComponentData, DescribeClientQuotasRequest, DescribeClientQuotasResponse, EntityData as DescribedEntity, EntryData,
-    ValueData,
-};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{MachineId, Reply, Request};
 use polylogue_auth::{
     AlterQuotas, Operation, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, UsersCommand, UsersRefusal, UsersReply,
 };
+use polylogue_kafka_codec::alter_client_quotas::{
+    AlterClientQuotasRequest, AlterClientQuotasResponse, EntityData, OpData, RequestEntryData, ResponseEntryData,
+};
+use polylogue_kafka_codec::describe_client_quotas::{
+    ComponentData, DescribeClientQuotasRequest, DescribeClientQuotasResponse, EntityData as DescribedEntity, EntryData,
+    ValueData,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use std::collections::BTreeSet;
 
 /// Entity types.

@@ -1,6 +1,6 @@
 //! The reasons for which a session closes its connection.
 
-use crate::codec::{ApiKey, DecodeError, EncodeError, ErrorCode};
+use polylogue_kafka_codec::{ApiKey, DecodeError, EncodeError, ErrorCode};
 use std::fmt;
 
 /// Why the session closes a connection. Earlier requests are answered first, unless the peer no longer receives or sends

@@ -4,19 +4,19 @@ use super::errors;
 use super::groups::{answered, command};
 use super::operations::{GROUP_OPERATIONS, NOT_ASKED};
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::consumer_group_describe::{
+use polylogue_api::Reply;
+use polylogue_auth::{Operation, ResourceKind};
+use polylogue_kafka_codec::consumer_group_describe::{
     self, ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, DescribedGroup, Member,
 };
-use crate::codec::consumer_group_heartbeat::{
+use polylogue_kafka_codec::consumer_group_heartbeat::{
     Assignment, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, TopicPartitions,
 };
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use crate::groups::command::{
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use polylogue_kafka_groups::command::{
     ConsumerHeartbeat, ConsumerHeartbeatReply, DescribeConsumerGroups, DescribedConsumerGroup, DescribedConsumerMember,
     DescribedTopic, GroupCommand, GroupReply,
 };
-use polylogue_api::Reply;
-use polylogue_auth::{Operation, ResourceKind};
 
 /// The type of a member that speaks the consumer protocol (from version 1 of ConsumerGroupDescribe on).
 const CONSUMER_MEMBER: i8 = 1;

@@ -4,13 +4,13 @@
 use super::errors::{self, with_message};
 use super::topics::{QUEUE_REFUSED, is_queue, node_id};
 use super::work::{Pending, Step, Work};
-use crate::codec::create_partitions::{
+use polylogue_api::{AlterError, AlterTopics, PartitionsChange, Reply, Request, TopicChange, TopicInfo};
+use polylogue_auth::Operation;
+use polylogue_kafka_codec::create_partitions::{
     CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 };
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use polylogue_api::{AlterError, AlterTopics, PartitionsChange, Reply, Request, TopicChange, TopicInfo};
-use polylogue_auth::Operation;
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_types::TopicId;
 use std::collections::BTreeSet;
 

@@ -4,14 +4,14 @@
 use super::errors;
 use super::topics::{CLUSTER_METADATA, Collisions, invalid_name, is_internal, node_id};
 use super::work::{Pending, Step, Work};
-use crate::codec::create_topics::{
-    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest,
-    CreateTopicsResponse,
-};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use crate::config::{DURABILITY, Source, TopicConfigValue, parse_topic_config, topic_config_values};
 use polylogue_api::{CreateTopics, NewTopic, Reply, Request, TopicConfig, TopicError, TopicInfo};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::create_topics::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfigs, CreatableTopicResult, CreateTopicsRequest,
+    CreateTopicsResponse,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Partitions that one request may create (Kafka's `MAX_PARTITIONS_PER_BATCH`).

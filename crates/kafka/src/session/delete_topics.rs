@@ -3,10 +3,12 @@
 use super::errors::{self, with_message};
 use super::topics::{QUEUE_REFUSED, is_queue, owned};
 use super::work::{Pending, Step, Work};
-use crate::codec::delete_topics::{DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{DeleteTopics, Reply, Request, TopicError, TopicRef};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::delete_topics::{
+    DeletableTopicResult, DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_types::TopicId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -4,8 +4,8 @@
 use super::metadata::cluster_operations;
 use super::topics::{node_id, owned};
 use super::work::{Step, Work};
-use crate::codec::describe_cluster::{DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader};
+use polylogue_kafka_codec::describe_cluster::{DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader};
 
 /// Endpoint types (KIP-919): brokers.
 const BROKERS: i8 = 1;

@@ -6,18 +6,20 @@ use super::resources::{
 };
 use super::topics::{invalid_name, node_id, owned};
 use super::work::{Step, Work};
-use crate::codec::describe_configs::{
-    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
-    DescribeConfigsResult, DescribeConfigsSynonym,
-};
-use crate::codec::list_config_resources::{ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use crate::config::{
     ConfigEntry, ConfigSynonym, Facts, describe_broker, describe_client_metrics, describe_cluster, describe_group,
     describe_topic,
 };
 use polylogue_api::{Settings, SettingsScope};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::describe_configs::{
+    DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResponse,
+    DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use polylogue_kafka_codec::list_config_resources::{
+    ConfigResource, ListConfigResourcesRequest, ListConfigResourcesResponse,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use std::collections::BTreeSet;
 
 /// The maximum number of configs in a response: all those of 14,000 topics. Further resources are refused; Kafka has no limit.

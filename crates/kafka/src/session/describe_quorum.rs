@@ -5,13 +5,13 @@
 use super::errors;
 use super::topics::node_id;
 use super::work::{Pending, Step, Work};
-use crate::codec::describe_quorum::{
+use polylogue_api::{MetadataLog, Reply, Request, Unavailable};
+use polylogue_auth::Operation;
+use polylogue_kafka_codec::describe_quorum::{
     DescribeQuorumRequest, DescribeQuorumResponse, Listener, Node, ReplicaState, RequestPartitionData,
     RequestTopicData, ResponsePartitionData, ResponseTopicData,
 };
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use polylogue_api::{MetadataLog, Reply, Request, Unavailable};
-use polylogue_auth::Operation;
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_types::{Index, TopicId};
 
 /// The only topic of the metadata quorum.

@@ -4,13 +4,13 @@
 use super::operations::TOPIC_OPERATIONS;
 use super::topics::{invalid_name, is_internal, node_id, owned};
 use super::work::{Step, Work};
-use crate::codec::describe_topic_partitions::{
+use polylogue_api::TopicInfo;
+use polylogue_auth::{Operation, ResourceKind};
+use polylogue_kafka_codec::describe_topic_partitions::{
     Cursor, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic, TopicRequest,
 };
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use polylogue_api::TopicInfo;
-use polylogue_auth::{Operation, ResourceKind};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_types::TopicId;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Maps the broker's errors to Kafka's error codes. Codes that clients treat as final are used only where a retry cannot
 //! help; -1 (UNKNOWN_SERVER_ERROR) is avoided, because producers treat it as final.
 
-use crate::codec::{ErrorCode, StrBytes};
 use polylogue_api::{AlterError, AppendError, ReadError, TopicError, TrimError, Unavailable};
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
 
 /// Maps an append error. `by_id`: the request identifies topics by id.
 pub(super) fn of_append(error: AppendError, by_id: bool) -> (ErrorCode, Option<StrBytes>) {

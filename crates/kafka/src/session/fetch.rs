@@ -21,13 +21,13 @@ use super::fetch_session::{Cached, FetchSession, SessionRef, SessionTopic, Want}
 use super::topics::{Lookup, check_epoch, owned, partition_of};
 use super::turns::Place;
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::fetch::{EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchTopic};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{
     EpochEnd, EpochEndQuery, FollowRequest, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request, TopicInfo,
     WatchRequest,
 };
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::fetch::{EpochEndOffset, FetchPartition, FetchRequest, FetchResponse, FetchTopic};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_types::{Offset, PartitionId, TopicId};
 
 /// The first version that identifies topics by id.

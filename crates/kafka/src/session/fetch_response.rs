@@ -4,8 +4,10 @@ use super::fetch::{BY_ID_FROM, Fetching, Row, RowTopic, Session};
 use super::fetch_session::{FetchSession, SessionTopic};
 use super::topics::node_id;
 use super::work::{Step, Work};
-use crate::codec::fetch::{FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData};
-use crate::codec::{ErrorCode, Records};
+use polylogue_kafka_codec::fetch::{
+    FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint, PartitionData,
+};
+use polylogue_kafka_codec::{ErrorCode, Records};
 use polylogue_types::Chunk;
 
 /// The first version with the current leader (KIP-951).

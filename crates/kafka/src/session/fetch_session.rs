@@ -17,8 +17,8 @@
 use super::fetch_looks::{FOLLOWED_PARTITIONS_MIN, Looks};
 use super::topics::NAME_BYTES_MAX;
 use super::turns::{Place, Turns};
-use crate::codec::ErrorCode;
 use crate::settings::KafkaSettings;
+use polylogue_kafka_codec::ErrorCode;
 use polylogue_types::{PartitionId, TopicId};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,12 +5,12 @@
 
 use super::topics::{OFFSETS_TOPIC, node_id};
 use super::work::{Pending, Step, Work};
-use crate::codec::find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use crate::config::parse_topic_config;
 use crate::settings::KafkaSettings;
 use polylogue_api::{CreateTopics, NewTopic, Reply, Request};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::find_coordinator::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 
 /// The first version with several keys.
 const BATCHED_FROM: i16 = 4;

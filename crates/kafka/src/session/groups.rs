@@ -2,17 +2,17 @@
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::heartbeat::{HeartbeatRequest, HeartbeatResponse};
-use crate::codec::join_group::{JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember};
-use crate::codec::leave_group::{LeaveGroupRequest, LeaveGroupResponse, MemberResponse};
-use crate::codec::sync_group::{SyncGroupRequest, SyncGroupResponse};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use crate::groups::command::{
+use polylogue_api::{MachineId, Reply, Request, Unavailable};
+use polylogue_auth::Operation;
+use polylogue_kafka_codec::heartbeat::{HeartbeatRequest, HeartbeatResponse};
+use polylogue_kafka_codec::join_group::{JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember};
+use polylogue_kafka_codec::leave_group::{LeaveGroupRequest, LeaveGroupResponse, MemberResponse};
+use polylogue_kafka_codec::sync_group::{SyncGroupRequest, SyncGroupResponse};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use polylogue_kafka_groups::command::{
     Assignment, GroupCommand, GroupReply, Heartbeat, JoinGroup, JoinGroupReply, LeaveGroup, LeaveGroupReply,
     LeavingMember, Protocol, SyncGroup, SyncGroupReply,
 };
-use polylogue_api::{MachineId, Reply, Request, Unavailable};
-use polylogue_auth::Operation;
 
 /// Sends a command to the coordinator.
 pub(super) fn command(work: &mut Work<'_>, command: GroupCommand) -> u64 {
@@ -100,7 +100,7 @@ fn no_join(error: ErrorCode, member_id: StrBytes, version: i16) -> JoinGroupRepl
 }
 
 fn join_response(work: &Work<'_>, joined: JoinGroupReply) -> Step {
-    let member = |m: crate::groups::command::JoinedMember| JoinGroupResponseMember {
+    let member = |m: polylogue_kafka_groups::command::JoinedMember| JoinGroupResponseMember {
         member_id: m.member_id,
         group_instance_id: m.instance_id,
         metadata: m.metadata,

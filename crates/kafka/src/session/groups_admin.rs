@@ -4,19 +4,21 @@ use super::errors;
 use super::groups::{answered, command};
 use super::operations::{GROUP_OPERATIONS, NOT_ASKED};
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::delete_groups::{DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse};
-use crate::codec::describe_groups::{self, DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroupMember};
-use crate::codec::list_groups::{self, ListGroupsRequest, ListGroupsResponse};
-use crate::codec::offset_delete::{
+use polylogue_api::Reply;
+use polylogue_auth::{Operation, ResourceKind};
+use polylogue_kafka_codec::delete_groups::{DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse};
+use polylogue_kafka_codec::describe_groups::{
+    self, DescribeGroupsRequest, DescribeGroupsResponse, DescribedGroupMember,
+};
+use polylogue_kafka_codec::list_groups::{self, ListGroupsRequest, ListGroupsResponse};
+use polylogue_kafka_codec::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use crate::groups::command::{
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use polylogue_kafka_groups::command::{
     DeleteGroups, DeleteOffsets, DeleteOffsetsReply, DescribeGroups, DescribedGroup, DescribedMember, GroupCommand,
     GroupReply, ListGroups, ListedGroup, TopicResults,
 };
-use polylogue_api::Reply;
-use polylogue_auth::{Operation, ResourceKind};
 use polylogue_types::TopicId;
 use std::collections::BTreeSet;
 

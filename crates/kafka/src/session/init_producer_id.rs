@@ -2,10 +2,10 @@
 
 use super::errors;
 use super::work::{Pending, Step, Work};
-use crate::codec::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_api::{Reply, Request};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader};
 
 /// Without a transactional id every producer gets a new id and epoch 0, whatever id and epoch it had before
 /// (`TransactionCoordinator.handleInitProducerId`). With one it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED: transactions are

@@ -3,12 +3,12 @@
 use super::errors;
 use super::topics::Lookup;
 use super::work::{Pending, Step, Work};
-use crate::codec::list_offsets::{
-    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
-};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_api::{FindOffset, FoundOffset, OffsetSpec, Reply, Request};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::list_offsets::{
+    ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_record::kafka::{BatchError, BatchHeader, RecordAt, first_at_or_after_timestamp, max_timestamp_record};
 use polylogue_types::{Offset, TopicId};
 use std::collections::BTreeSet;

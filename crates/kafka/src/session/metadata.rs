@@ -4,13 +4,13 @@ use super::create_topics::PARTITIONS_PER_REQUEST_MAX;
 use super::operations::{CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS};
 use super::topics::{Collisions, invalid_name, is_reserved, node_id, owned};
 use super::work::{Pending, Step, Work};
-use crate::codec::metadata::{
+use polylogue_api::{CreateTopics, CreatedTopic, NewTopic, Reply, Request, TopicConfig, TopicError, TopicInfo};
+use polylogue_auth::{CLUSTER_RESOURCE, Operation, ResourceKind};
+use polylogue_kafka_codec::metadata::{
     MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition,
     MetadataResponseTopic,
 };
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use polylogue_api::{CreateTopics, CreatedTopic, NewTopic, Reply, Request, TopicConfig, TopicError, TopicInfo};
-use polylogue_auth::{CLUSTER_RESOURCE, Operation, ResourceKind};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_types::TopicId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

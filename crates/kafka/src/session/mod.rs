@@ -77,12 +77,12 @@ pub use room::Room;
 pub use sasl::{LOGIN_FRAME_BYTES_MAX, LOGIN_MS_MAX};
 pub use table::{SupportedApi, supported_apis};
 
-use crate::codec::frame::{LENGTH_BYTES, RequestFrame, frame_len};
-use crate::codec::{ApiKey, DecodeError, Reader, StrBytes};
 use crate::settings::KafkaSettings;
 use bytes::{Buf, Bytes, BytesMut};
 use fetch_session::FetchSessions;
 use polylogue_api::{Catalog, Event, Now, Reply, Request, Token};
+use polylogue_kafka_codec::frame::{LENGTH_BYTES, RequestFrame, frame_len};
+use polylogue_kafka_codec::{ApiKey, DecodeError, Reader, StrBytes};
 use polylogue_types::{Chunk, STEPS_PER_TURN};
 use quota::PeerQuota;
 use sasl::Login;

@@ -3,12 +3,12 @@
 use super::errors;
 use super::topics::Lookup;
 use super::work::{Pending, Step, Work};
-use crate::codec::offset_for_leader_epoch::{
-    EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
-};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_api::{EpochEnd, EpochEndQuery, Reply, Request};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::offset_for_leader_epoch::{
+    EpochEndOffset, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, OffsetForLeaderTopicResult,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_types::{Offset, TopicId};
 
 pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, DecodeError> {

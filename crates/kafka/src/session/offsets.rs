@@ -3,21 +3,21 @@
 use super::errors;
 use super::groups::{answered, command};
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::offset_commit::{
+use polylogue_api::Reply;
+use polylogue_auth::Operation;
+use polylogue_kafka_codec::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestTopic, OffsetCommitResponse, OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 };
-use crate::codec::offset_fetch::{
+use polylogue_kafka_codec::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse, OffsetFetchResponseGroup,
     OffsetFetchResponsePartition, OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use crate::groups::command::{
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
+use polylogue_kafka_groups::command::{
     CommitOffsets, CommitPartition, CommitTopic, FetchGroup, FetchOffsets, FetchTopic, FetchedGroup, FetchedOffset,
     FetchedTopic, GroupCommand, GroupReply, TopicKey, TopicResults,
 };
-use polylogue_api::Reply;
-use polylogue_auth::Operation;
 use polylogue_types::TopicId;
 
 /// The first version of both that identifies topics by id.

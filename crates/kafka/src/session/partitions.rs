@@ -3,20 +3,20 @@
 use super::errors;
 use super::topics::{Lookup, invalid_name, is_queue, owned, partition_of};
 use super::work::{Pending, Step, Work};
-use crate::codec::delete_records::{
+use polylogue_api::{PRODUCERS_PER_REPLY_MAX, ProducerInfo, ProducersError, Reply, Request, TopicInfo, TrimPartition};
+use polylogue_auth::Operation;
+use polylogue_kafka_codec::delete_records::{
     DeleteRecordsPartition, DeleteRecordsPartitionResult, DeleteRecordsRequest, DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 };
-use crate::codec::describe_log_dirs::{
+use polylogue_kafka_codec::describe_log_dirs::{
     DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult,
     DescribeLogDirsTopic,
 };
-use crate::codec::describe_producers::{
+use polylogue_kafka_codec::describe_producers::{
     DescribeProducersRequest, DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse,
 };
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
-use polylogue_api::{PRODUCERS_PER_REPLY_MAX, ProducerInfo, ProducersError, Reply, Request, TopicInfo, TrimPartition};
-use polylogue_auth::Operation;
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_types::{Offset, PartitionId, TopicId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

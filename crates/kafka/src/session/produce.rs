@@ -5,13 +5,13 @@ use super::errors;
 use super::produce_batch::{Budget, Halt, Ready, Refused, is_transactional, prepare};
 use super::topics::{Lookup, QUEUE_REFUSED, is_queue, node_id, partition_of};
 use super::work::{Pending, Step, Work};
-use crate::codec::produce::{
-    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
-};
-use crate::codec::{DecodeError, ErrorCode, Reader, StrBytes};
 use bytes::Bytes;
 use polylogue_api::{Ack, AppendEntry, AppendRequest, Reply, Request};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::produce::{
+    LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Reader, StrBytes};
 use polylogue_record::kafka::NO_TIMESTAMP;
 use polylogue_types::{TimestampMs, TopicId};
 

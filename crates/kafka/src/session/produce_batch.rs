@@ -6,10 +6,10 @@
 
 use super::steps;
 use super::work::Work;
-use crate::codec::produce::BatchIndexAndErrorMessage;
-use crate::codec::{ErrorCode, StrBytes};
 use bytes::Bytes;
 use polylogue_api::{AppendEntry, Compression, PartitionInfo, ProducerStamp, TimestampKind, TopicConfig};
+use polylogue_kafka_codec::produce::BatchIndexAndErrorMessage;
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
 use polylogue_record::compress::{Codec, CompressError};
 use polylogue_record::envelope::Form;
 use polylogue_record::kafka::{

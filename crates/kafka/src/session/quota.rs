@@ -7,9 +7,9 @@
 
 use super::topics::owned;
 use super::work::Work;
-use crate::codec::StrBytes;
 use polylogue_api::Now;
 use polylogue_auth::{Authority, Bucket, ClientQuota, QuotaKind};
+use polylogue_kafka_codec::StrBytes;
 use std::sync::Arc;
 
 /// The quota state of a connection.

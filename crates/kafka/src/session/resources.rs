@@ -3,10 +3,10 @@
 use super::errors::with_message;
 use super::topics::node_id;
 use super::work::Work;
-use crate::codec::{ErrorCode, StrBytes};
 use crate::config::{Fixed, Layers};
 use polylogue_api::{Settings, SettingsScope};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
 use polylogue_types::NodeId;
 use std::sync::Arc;
 

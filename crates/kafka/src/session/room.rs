@@ -3,11 +3,11 @@
 //! The numbers are sizes of encoded responses, rounded up. Temporary memory is freed before another response is built on the same
 //! thread.
 
-use crate::codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
-use crate::codec::metadata::{MetadataRequest, MetadataRequestTopic};
-use crate::codec::offset_fetch::OffsetFetchRequest;
-use crate::codec::{Message, Reader};
 use polylogue_api::{Catalog, TopicInfo};
+use polylogue_kafka_codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use polylogue_kafka_codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka_codec::offset_fetch::OffsetFetchRequest;
+use polylogue_kafka_codec::{Message, Reader};
 
 /// A response up to this size needs no memory permit of its own: that of its request and the limit on all responses suffice. Bytes.
 pub(super) const FREE_BYTES: usize = 64 << 10;

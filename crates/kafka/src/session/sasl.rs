@@ -11,16 +11,16 @@
 
 use super::close::CloseReason;
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::frame::LENGTH_BYTES;
-use crate::codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
-use crate::codec::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
-use crate::codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
 use bytes::Bytes;
 use polylogue_api::Reply;
 use polylogue_auth::{
     AuthError, AuthErrorKind, BEARER_REFUSED, Bearer, BearerMessage, Challenged, Claim, ClientFirst, Mechanism, Plain,
     Ticket, Turn,
 };
+use polylogue_kafka_codec::frame::LENGTH_BYTES;
+use polylogue_kafka_codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+use polylogue_kafka_codec::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
+use polylogue_kafka_codec::{ApiKey, DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_types::Chunk;
 use std::net::IpAddr;
 

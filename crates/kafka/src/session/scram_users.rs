@@ -3,20 +3,20 @@
 
 use super::errors;
 use super::work::{Pending, Step, WaitsFor, Work};
-use crate::codec::alter_user_scram_credentials::{
-    AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, AlterUserScramCredentialsResult,
-    ScramCredentialUpsertion,
-};
-use crate::codec::describe_user_scram_credentials::{
-    CredentialInfo, DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use polylogue_api::{MachineId, Reply, Request};
 use polylogue_auth::{
     AlterScram, Operation, ScramChange, ScramCredential, ScramMechanism, ScramUser, UsersCommand, UsersRefusal,
     UsersReply,
 };
+use polylogue_kafka_codec::alter_user_scram_credentials::{
+    AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, AlterUserScramCredentialsResult,
+    ScramCredentialUpsertion,
+};
+use polylogue_kafka_codec::describe_user_scram_credentials::{
+    CredentialInfo, DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader, StrBytes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The error of a refused entry.

@@ -8,8 +8,8 @@ use super::{
     groups_admin, init_producer_id, list_offsets, metadata, offset_for_leader_epoch, offsets, partitions, produce,
     room, sasl, scram_users, steps, update_features,
 };
-use crate::codec::{ApiKey, DecodeError, Reader};
 use crate::settings::KafkaSettings;
+use polylogue_kafka_codec::{ApiKey, DecodeError, Reader};
 use std::fmt;
 use std::ops::RangeInclusive;
 

@@ -1,8 +1,8 @@
 //! Lookup of topics by name and by id, and the rules for their names.
 
 use super::errors::unknown_topic;
-use crate::codec::{ErrorCode, StrBytes};
 use polylogue_api::{Catalog, ClusterInfo, PartitionInfo, TopicInfo};
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
 use polylogue_types::TopicId;
 use std::collections::BTreeMap;
 use std::sync::Arc;

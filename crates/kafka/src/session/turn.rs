@@ -2,8 +2,8 @@
 
 use super::steps::{self, Steps};
 use super::{Room, Session, SessionContext, Slot, State, room};
-use crate::codec::ApiKey;
 use polylogue_api::{Reply, Token};
+use polylogue_kafka_codec::ApiKey;
 use polylogue_types::Unfinished;
 
 /// The broker's reply to a request that continues in a longer turn.

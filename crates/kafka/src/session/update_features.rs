@@ -6,9 +6,9 @@ use super::errors::with_message;
 use super::features::{FEATURES, FEATURES_OFF, METADATA_VERSION};
 use super::topics::node_id;
 use super::work::{Step, Work};
-use crate::codec::update_features::{UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse};
-use crate::codec::{DecodeError, ErrorCode, Message, Reader};
 use polylogue_auth::Operation;
+use polylogue_kafka_codec::update_features::{UpdatableFeatureResult, UpdateFeaturesRequest, UpdateFeaturesResponse};
+use polylogue_kafka_codec::{DecodeError, ErrorCode, Message, Reader};
 use std::collections::BTreeMap;
 
 /// The last version with a row for each feature.
@@ -44,7 +44,7 @@ pub(super) fn start(work: &mut Work<'_>, body: &mut Reader) -> Result<Step, Deco
             ..UpdateFeaturesResponse::default()
         },
         None => {
-            let row = |update: crate::codec::update_features::FeatureUpdateKey| UpdatableFeatureResult {
+            let row = |update: polylogue_kafka_codec::update_features::FeatureUpdateKey| UpdatableFeatureResult {
                 feature: update.feature,
                 error_message: None,
                 ..UpdatableFeatureResult::default()

@@ -2,16 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod codec_bytes;
-mod codec_frame;
-mod codec_java;
-mod codec_round_trip;
-mod codec_samples;
-mod codec_wire;
-mod groups_consumers;
-mod groups_host;
-mod groups_scenarios;
-mod groups_simulation;
 mod session_access;
 mod session_cluster;
 mod session_configs;

@@ -10,22 +10,22 @@ use polylogue_auth::Operation::{
     Alter, AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite, Read, Write,
 };
 use polylogue_auth::{Acl, Operation, PatternKind, Permission, Resource, ResourceKind, UsersCommand, UsersReply};
-use polylogue_kafka::codec::create_acls::{AclCreation, CreateAclsRequest};
-use polylogue_kafka::codec::create_topics::CreateTopicsRequest;
-use polylogue_kafka::codec::describe_acls::DescribeAclsRequest;
-use polylogue_kafka::codec::fetch::FetchRequest;
-use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
-use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::offset_fetch::{
-    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponseTopics,
-};
-use polylogue_kafka::codec::produce::ProduceRequest;
-use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
-use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
-use polylogue_kafka::codec::{ApiKey, ErrorCode, Request, StrBytes};
 use polylogue_kafka::session::{CloseReason, supported_apis};
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::create_acls::{AclCreation, CreateAclsRequest};
+use polylogue_kafka_codec::create_topics::CreateTopicsRequest;
+use polylogue_kafka_codec::describe_acls::DescribeAclsRequest;
+use polylogue_kafka_codec::fetch::FetchRequest;
+use polylogue_kafka_codec::find_coordinator::FindCoordinatorRequest;
+use polylogue_kafka_codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka_codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka_codec::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponseTopics,
+};
+use polylogue_kafka_codec::produce::ProduceRequest;
+use polylogue_kafka_codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka_codec::sasl_handshake::SaslHandshakeRequest;
+use polylogue_kafka_codec::{ApiKey, ErrorCode, Request, StrBytes};
 use session_host::broker::Broker;
 use session_host::requests::{self, versions};
 use session_host::users::Users;
@@ -313,7 +313,7 @@ fn all_topics_are_those_that_the_client_may_see() {
     assert!(names(&mut with(&[])).is_empty());
     assert_eq!(names(&mut with(&[(Write, TOPIC, "b")])), ["b"], "who may write may see");
     assert_eq!(names(&mut with(&[(Operation::All, TOPIC, "*")])), ["a", "b"]);
-    let request = polylogue_kafka::codec::describe_topic_partitions::DescribeTopicPartitionsRequest {
+    let request = polylogue_kafka_codec::describe_topic_partitions::DescribeTopicPartitionsRequest {
         topics: vec![],
         ..requests::describe_topic_partitions(0)
     };
@@ -453,17 +453,17 @@ fn topics_that_may_not_be_seen_are_left_out_of_all_offsets() {
     let mut host = with(&[(Describe, GROUP, "g"), (Describe, TOPIC, "b")]);
     host.send(9, &all);
     let (token, _) = host.asked_one();
-    let topic = |name| polylogue_kafka::groups::command::FetchedTopic {
+    let topic = |name| polylogue_kafka_groups::command::FetchedTopic {
         name: text(name),
         id: polylogue_types::TopicId::ZERO,
         partitions: vec![],
     };
-    let group = polylogue_kafka::groups::command::FetchedGroup {
+    let group = polylogue_kafka_groups::command::FetchedGroup {
         group_id: text("g"),
         error: ErrorCode::None,
         topics: vec![topic("a"), topic("b")],
     };
-    let reply = polylogue_kafka::groups::command::GroupReply::FetchOffsets(vec![group]);
+    let reply = polylogue_kafka_groups::command::GroupReply::FetchOffsets(vec![group]);
     host.reply(token, polylogue_api::Reply::Machine(Ok(Box::new(reply))));
     let reported = host.response::<OffsetFetchRequest>(9);
     let names: Vec<_> = reported.groups[0].topics.iter().map(|topic| &*topic.name).collect();
@@ -474,7 +474,7 @@ fn topics_that_may_not_be_seen_are_left_out_of_all_offsets() {
 /// then those that Kafka's broker answers itself: unknown ids and topics without access.
 #[test]
 fn offsets_of_several_groups_are_in_kafkas_order() {
-    use polylogue_kafka::groups::command::{FetchOffsets, FetchedGroup, FetchedTopic, GroupCommand, GroupReply};
+    use polylogue_kafka_groups::command::{FetchOffsets, FetchedGroup, FetchedTopic, GroupCommand, GroupReply};
     let topic = |number, partitions: &[i32]| OffsetFetchRequestTopics {
         topic_id: topic_id(number),
         partition_indexes: partitions.to_vec(),
@@ -493,12 +493,12 @@ fn offsets_of_several_groups_are_in_kafkas_order() {
     host.send(10, &OffsetFetchRequest { groups, ..OffsetFetchRequest::default() });
     let (token, Ask::Machine(_, command)) = host.asked_one() else { panic!("no command") };
     let GroupCommand::FetchOffsets(FetchOffsets { groups, .. }) = *command.downcast().unwrap() else { panic!() };
-    let fetched = |topic: &polylogue_kafka::groups::command::FetchTopic| FetchedTopic {
+    let fetched = |topic: &polylogue_kafka_groups::command::FetchTopic| FetchedTopic {
         name: StrBytes::new(),
         id: topic.topic.parts().1,
         partitions: vec![],
     };
-    let answer = |group: &polylogue_kafka::groups::command::FetchGroup| FetchedGroup {
+    let answer = |group: &polylogue_kafka_groups::command::FetchGroup| FetchedGroup {
         group_id: group.group_id.clone(),
         error: ErrorCode::None,
         topics: group.topics.iter().flatten().map(fetched).collect(),

@@ -5,14 +5,14 @@
 use crate::session_host;
 
 use polylogue_api::TopicConfig;
-use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::describe_cluster::DescribeClusterRequest;
-use polylogue_kafka::codec::describe_quorum::{DescribeQuorumRequest, RequestPartitionData, RequestTopicData};
-use polylogue_kafka::codec::describe_topic_partitions::{
+use polylogue_kafka::session::{Listener, Session, SessionInit};
+use polylogue_kafka_codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka_codec::describe_cluster::DescribeClusterRequest;
+use polylogue_kafka_codec::describe_quorum::{DescribeQuorumRequest, RequestPartitionData, RequestTopicData};
+use polylogue_kafka_codec::describe_topic_partitions::{
     Cursor, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicRequest,
 };
-use polylogue_kafka::codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
-use polylogue_kafka::session::{Listener, Session, SessionInit};
+use polylogue_kafka_codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
 use session_host::broker::Broker;
 use session_host::{Host, NODE, frame, init, requests, text, topic_id};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn pages(names: &[&str], limit: i32, cursor: Option<(&str, i32)>) -> DescribeTop
 type Page = (Vec<(String, Vec<i32>)>, Option<(String, i32)>);
 
 fn page(response: &DescribeTopicPartitionsResponse) -> Page {
-    let topic = |topic: &polylogue_kafka::codec::describe_topic_partitions::DescribeTopicPartitionsResponseTopic| {
+    let topic = |topic: &polylogue_kafka_codec::describe_topic_partitions::DescribeTopicPartitionsResponseTopic| {
         let name = topic.name.as_ref().unwrap().to_string();
         (name, topic.partitions.iter().map(|p| p.partition_index).collect())
     };

@@ -8,15 +8,15 @@ use polylogue_api::{
     AlterError, AlterSettings, AlterTopics, Current, Durability, Reply, Request as Ask, Settings, SettingsScope, Token,
     TopicConfig, Unavailable,
 };
-use polylogue_kafka::codec::alter_configs as legacy;
-use polylogue_kafka::codec::describe_configs::{
+use polylogue_kafka_codec::alter_configs as legacy;
+use polylogue_kafka_codec::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResourceResult, DescribeConfigsResult,
 };
-use polylogue_kafka::codec::incremental_alter_configs::{
+use polylogue_kafka_codec::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
-use polylogue_kafka::codec::list_config_resources::ListConfigResourcesRequest;
-use polylogue_kafka::codec::{ErrorCode, StrBytes};
+use polylogue_kafka_codec::list_config_resources::ListConfigResourcesRequest;
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
 use polylogue_types::NodeId;
 use session_host::{Host, NODE, text, topic_id};
 

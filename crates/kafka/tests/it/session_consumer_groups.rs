@@ -6,12 +6,12 @@ use crate::session_host;
 
 use polylogue_api::{MachineId, Reply, Request as Ask, Token, Unavailable};
 use polylogue_auth::{Operation, Resource, ResourceKind};
-use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::consumer_group_describe::ConsumerGroupDescribeRequest;
-use polylogue_kafka::codec::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
-use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
-use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
-use polylogue_kafka::groups::command::{ConsumerHeartbeat, ConsumerHeartbeatReply, GroupCommand, GroupReply};
+use polylogue_kafka_codec::ErrorCode;
+use polylogue_kafka_codec::consumer_group_describe::ConsumerGroupDescribeRequest;
+use polylogue_kafka_codec::consumer_group_heartbeat::ConsumerGroupHeartbeatRequest;
+use polylogue_kafka_codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka_codec::sasl_handshake::SaslHandshakeRequest;
+use polylogue_kafka_groups::command::{ConsumerHeartbeat, ConsumerHeartbeatReply, GroupCommand, GroupReply};
 use session_host::broker::described_consumer;
 use session_host::requests;
 use session_host::users::Users;

@@ -9,11 +9,11 @@ use polylogue_api::{
     Compression, EpochEnd, EpochEndQuery, ReadData, ReadError, ReadPart, ReadRequest, Reply, Request as Ask, Token,
     TopicConfig,
 };
-use polylogue_kafka::codec::fetch::{
+use polylogue_kafka_codec::fetch::{
     FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState,
 };
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::{ErrorCode, Records};
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::{ErrorCode, Records};
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::BatchBuilder;
 use polylogue_types::{Chunk, FileRange, Offset, RangeSource, TopicId};

@@ -5,8 +5,8 @@
 use crate::session_host;
 
 use polylogue_api::{ReadData, ReadError, Reply, Request as Ask, Token, TopicConfig};
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic};
 use polylogue_kafka::session::FetchBudget;
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic};
 use polylogue_types::{Chunk, Offset, PartitionId};
 use proptest::prelude::*;
 use session_host::{Host, batch, init, partition_id, text};

@@ -5,10 +5,10 @@
 use crate::session_host;
 
 use polylogue_api::{ReadData, Reply, Request as Ask};
-use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic};
 use polylogue_kafka::session::Session;
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::ErrorCode;
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic};
 use polylogue_types::{Chunk, Offset, TopicId};
 use session_host::{Host, batch, init, partition_id, text, topic_id};
 use std::collections::BTreeMap;

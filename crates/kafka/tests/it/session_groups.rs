@@ -5,20 +5,20 @@
 use crate::session_host;
 
 use polylogue_api::{MachineId, Reply, Request as Ask, Token, Unavailable};
-use polylogue_kafka::codec::heartbeat::HeartbeatRequest;
-use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
-use polylogue_kafka::codec::leave_group::{LeaveGroupRequest, MemberIdentity};
-use polylogue_kafka::codec::offset_commit::{
+use polylogue_kafka::session::CloseReason;
+use polylogue_kafka_codec::heartbeat::HeartbeatRequest;
+use polylogue_kafka_codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use polylogue_kafka_codec::leave_group::{LeaveGroupRequest, MemberIdentity};
+use polylogue_kafka_codec::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use polylogue_kafka::codec::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic};
-use polylogue_kafka::codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
-use polylogue_kafka::codec::{ErrorCode, StrBytes};
-use polylogue_kafka::groups::command::{
+use polylogue_kafka_codec::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic};
+use polylogue_kafka_codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
+use polylogue_kafka_groups::command::{
     FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupReply, JoinGroupReply, JoinedMember, LeaveGroupReply,
     LeavingMember, SyncGroupReply, TopicKey, TopicResults,
 };
-use polylogue_kafka::session::CloseReason;
 use polylogue_types::TopicId;
 use session_host::{Host, text, topic_id};
 

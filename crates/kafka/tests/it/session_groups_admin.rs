@@ -5,17 +5,17 @@
 use crate::session_host;
 
 use polylogue_api::{MachineId, Reply, Request as Ask, Token, Unavailable};
-use polylogue_kafka::codec::delete_groups::DeleteGroupsRequest;
-use polylogue_kafka::codec::describe_groups::DescribeGroupsRequest;
-use polylogue_kafka::codec::list_groups::ListGroupsRequest;
-use polylogue_kafka::codec::offset_delete::{
+use polylogue_kafka::session::CloseReason;
+use polylogue_kafka_codec::delete_groups::DeleteGroupsRequest;
+use polylogue_kafka_codec::describe_groups::DescribeGroupsRequest;
+use polylogue_kafka_codec::list_groups::ListGroupsRequest;
+use polylogue_kafka_codec::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
-use polylogue_kafka::codec::{ErrorCode, Request};
-use polylogue_kafka::groups::command::{
+use polylogue_kafka_codec::{ErrorCode, Request};
+use polylogue_kafka_groups::command::{
     DeleteOffsetsReply, DescribedGroup, GroupCommand, GroupKind, GroupReply, GroupState, ListedGroup, TopicResults,
 };
-use polylogue_kafka::session::CloseReason;
 use polylogue_types::TopicId;
 use session_host::broker::described;
 use session_host::{Host, requests, text};

@@ -5,11 +5,11 @@
 use crate::session_host;
 
 use bytes::Bytes;
-use polylogue_kafka::codec as g;
-use polylogue_kafka::codec::frame::{RequestFrame, decode_response_header};
-use polylogue_kafka::codec::{ApiKey, DecodeError, Message, Reader};
 use polylogue_kafka::session::{CloseReason, supported_apis};
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec as g;
+use polylogue_kafka_codec::frame::{RequestFrame, decode_response_header};
+use polylogue_kafka_codec::{ApiKey, DecodeError, Message, Reader};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use session_host::Host;

@@ -9,15 +9,15 @@ use polylogue_api::{MachineId, Reply, Request as Ask};
 use polylogue_auth::{
     AlterScram, Operation, Resource, ScramChange, ScramMechanism, UsersCommand, UsersRefusal, UsersReply,
 };
-use polylogue_kafka::codec::alter_user_scram_credentials::{
-    AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
-};
-use polylogue_kafka::codec::describe_user_scram_credentials::{DescribeUserScramCredentialsRequest, UserName};
-use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
-use polylogue_kafka::codec::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
-use polylogue_kafka::codec::{ApiKey, ErrorCode};
 use polylogue_kafka::session::{CloseReason, LOGIN_FRAME_BYTES_MAX, LOGIN_MS_MAX, supported_apis};
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::alter_user_scram_credentials::{
+    AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
+};
+use polylogue_kafka_codec::describe_user_scram_credentials::{DescribeUserScramCredentialsRequest, UserName};
+use polylogue_kafka_codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka_codec::sasl_handshake::{SaslHandshakeRequest, SaslHandshakeResponse};
+use polylogue_kafka_codec::{ApiKey, ErrorCode};
 use proptest::prelude::*;
 use session_host::asked::Asked;
 use session_host::users::{DELAY_MS, Users};
@@ -339,10 +339,10 @@ fn credentials_are_shown_without_what_is_secret() {
     host.users = Arc::new(Users::default());
     let all = host.ask(0, &DescribeUserScramCredentialsRequest { users: None });
     let rows =
-        |response: polylogue_kafka::codec::describe_user_scram_credentials::DescribeUserScramCredentialsResponse| {
+        |response: polylogue_kafka_codec::describe_user_scram_credentials::DescribeUserScramCredentialsResponse| {
             assert_eq!((response.error_code, response.error_message), (0, None));
             let row =
-                |row: polylogue_kafka::codec::describe_user_scram_credentials::DescribeUserScramCredentialsResult| {
+                |row: polylogue_kafka_codec::describe_user_scram_credentials::DescribeUserScramCredentialsResult| {
                     let infos: Vec<_> =
                         row.credential_infos.iter().map(|info| (info.mechanism, info.iterations)).collect();
                     (row.user.to_string(), row.error_code, row.error_message.map(|text| text.to_string()), infos)

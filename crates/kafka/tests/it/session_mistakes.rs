@@ -9,16 +9,16 @@ use polylogue_api::{
     AppendError, Appended, Cleanup, Compression, CreatedTopic, FoundOffset, ReadData, ReadError, Reply, Request as Ask,
     TimestampKind, TopicConfig, Unavailable,
 };
-use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
-use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::{ErrorCode, Records};
 use polylogue_kafka::session::{CloseReason, Session, SessionInit, supported_apis};
+use polylogue_kafka_codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka_codec::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use polylogue_kafka_codec::find_coordinator::FindCoordinatorRequest;
+use polylogue_kafka_codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka_codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka_codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::{ErrorCode, Records};
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::{BatchBuilder, NewRecord, records};
 use polylogue_types::{Chunk, Offset, TopicId};
@@ -458,8 +458,8 @@ fn mistake_26_timestamps_may_lie_far_apart_or_be_absent() {
 
 #[test]
 fn mistake_27_what_members_say_is_carried_as_it_is() {
-    use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
-    use polylogue_kafka::groups::command::GroupCommand;
+    use polylogue_kafka_codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+    use polylogue_kafka_groups::command::GroupCommand;
     let metadata = Bytes::from_static(&[0, 1, 0xff, 0, 0x80]);
     let protocol = |name: &str| JoinGroupRequestProtocol { name: text(name), metadata: metadata.clone() };
     let mut host = Host::new();

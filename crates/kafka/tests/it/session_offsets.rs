@@ -8,11 +8,11 @@ use bytes::Bytes;
 use polylogue_api::{
     EpochEnd, EpochEndQuery, FindOffset, FoundOffset, OffsetSpec, ReadError, Reply, Request as Ask, Token,
 };
-use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::list_offsets::{
+use polylogue_kafka_codec::ErrorCode;
+use polylogue_kafka_codec::list_offsets::{
     ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsRequest, ListOffsetsTopic,
 };
-use polylogue_kafka::codec::offset_for_leader_epoch::{
+use polylogue_kafka_codec::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 use polylogue_record::compress::Codec;

@@ -8,13 +8,13 @@ use polylogue_api::{
     AlterError, AlterTopics, Cleanup, Current, PartitionSize, PartitionSizes, PartitionsChange, ProducerInfo,
     ProducersError, Reply, Request as Ask, Token, TopicConfig, TrimError, Unavailable,
 };
-use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::create_partitions::{
+use polylogue_kafka_codec::ErrorCode;
+use polylogue_kafka_codec::create_partitions::{
     CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic,
 };
-use polylogue_kafka::codec::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
-use polylogue_kafka::codec::describe_log_dirs::{DescribableLogDirTopic, DescribeLogDirsRequest};
-use polylogue_kafka::codec::describe_producers::{DescribeProducersRequest, TopicRequest};
+use polylogue_kafka_codec::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
+use polylogue_kafka_codec::describe_log_dirs::{DescribableLogDirTopic, DescribeLogDirsRequest};
+use polylogue_kafka_codec::describe_producers::{DescribeProducersRequest, TopicRequest};
 use polylogue_types::{Offset, ProducerId};
 use session_host::{Host, NODE, partition_id, text, topic_id};
 

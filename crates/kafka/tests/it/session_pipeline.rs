@@ -6,17 +6,17 @@ use crate::session_host;
 
 use bytes::BytesMut;
 use polylogue_api::{Appended, CreatedTopic, Reply, Request as Ask, Unavailable};
-use polylogue_kafka::codec::DecodeError;
-use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
-use polylogue_kafka::codec::heartbeat::HeartbeatRequest;
-use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::metadata::MetadataRequest;
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::{ApiKey, Records, Request};
 use polylogue_kafka::session::{CloseReason, Session};
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::DecodeError;
+use polylogue_kafka_codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka_codec::create_topics::{CreatableTopic, CreateTopicsRequest};
+use polylogue_kafka_codec::heartbeat::HeartbeatRequest;
+use polylogue_kafka_codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka_codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka_codec::metadata::MetadataRequest;
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::{ApiKey, Records, Request};
 use polylogue_types::{Offset, ProducerId};
 use session_host::{Host, batch, frame, requests, text};
 

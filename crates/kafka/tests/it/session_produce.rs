@@ -8,13 +8,13 @@ use polylogue_api::{
     Ack, AppendError, AppendRequest, Appended, Cleanup, Compression, ProducerStamp, Reply, Request as Ask,
     TimestampKind, Token, TopicConfig, Unavailable,
 };
-use polylogue_kafka::codec::frame::encode_request;
-use polylogue_kafka::codec::produce::{
-    PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData,
-};
-use polylogue_kafka::codec::{ErrorCode, Records};
 use polylogue_kafka::session::CloseReason;
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::frame::encode_request;
+use polylogue_kafka_codec::produce::{
+    PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData,
+};
+use polylogue_kafka_codec::{ErrorCode, Records};
 use polylogue_record::compress::{Codec, compress};
 use polylogue_record::crc::crc32c;
 use polylogue_record::envelope::EntryFlags;

@@ -5,12 +5,12 @@
 use crate::session_host;
 
 use polylogue_api::{QueueSettings, Request as Ask, TopicConfig};
-use polylogue_kafka::codec::alter_configs::{AlterConfigsRequest, AlterConfigsResource};
-use polylogue_kafka::codec::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
-use polylogue_kafka::codec::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
-use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
-use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::{ErrorCode, StrBytes};
+use polylogue_kafka_codec::alter_configs::{AlterConfigsRequest, AlterConfigsResource};
+use polylogue_kafka_codec::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use polylogue_kafka_codec::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
+use polylogue_kafka_codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use polylogue_kafka_codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
 use polylogue_types::TopicId;
 use session_host::{Host, requests, text, topic_id};
 

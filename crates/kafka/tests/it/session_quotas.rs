@@ -9,12 +9,12 @@ use polylogue_api::{MachineId, Reply, Request as Ask};
 use polylogue_auth::{
     AlterQuotas, QuotaEntity, QuotaKind, QuotaLimits, QuotaName, UsersCommand, UsersRefusal, UsersReply,
 };
-use polylogue_kafka::codec::alter_client_quotas::{AlterClientQuotasRequest, EntityData, OpData, RequestEntryData};
-use polylogue_kafka::codec::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
-use polylogue_kafka::codec::fetch::{FetchRequest, FetchResponse};
-use polylogue_kafka::codec::metadata::MetadataRequest;
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::{ErrorCode, Records};
+use polylogue_kafka_codec::alter_client_quotas::{AlterClientQuotasRequest, EntityData, OpData, RequestEntryData};
+use polylogue_kafka_codec::describe_client_quotas::{ComponentData, DescribeClientQuotasRequest};
+use polylogue_kafka_codec::fetch::{FetchRequest, FetchResponse};
+use polylogue_kafka_codec::metadata::MetadataRequest;
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::{ErrorCode, Records};
 use polylogue_types::TopicId;
 use session_host::broker::Broker;
 use session_host::users::Users;

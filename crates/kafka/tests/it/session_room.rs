@@ -5,13 +5,13 @@
 use crate::session_host;
 
 use polylogue_api::TopicConfig;
-use polylogue_kafka::codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
-use polylogue_kafka::codec::fetch::FetchRequest;
-use polylogue_kafka::codec::list_groups::ListGroupsRequest;
-use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::offset_fetch::OffsetFetchRequest;
-use polylogue_kafka::codec::{ApiKey, Request};
 use polylogue_kafka::session::Room;
+use polylogue_kafka_codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use polylogue_kafka_codec::fetch::FetchRequest;
+use polylogue_kafka_codec::list_groups::ListGroupsRequest;
+use polylogue_kafka_codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka_codec::offset_fetch::OffsetFetchRequest;
+use polylogue_kafka_codec::{ApiKey, Request};
 use session_host::broker::Broker;
 use session_host::requests::{self, versions};
 use session_host::{Host, frame, text, topic_id};

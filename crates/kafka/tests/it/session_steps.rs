@@ -3,13 +3,13 @@
 use crate::session_host;
 
 use polylogue_api::{Appended, Compression, FoundOffset, Reply, Request as Ask, Token, TopicConfig};
-use polylogue_kafka::codec::Records;
-use polylogue_kafka::codec::list_groups::ListGroupsRequest;
-use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::metadata::MetadataRequest;
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
-use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
+use polylogue_kafka_codec::Records;
+use polylogue_kafka_codec::list_groups::ListGroupsRequest;
+use polylogue_kafka_codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka_codec::metadata::MetadataRequest;
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka_codec::sasl_handshake::SaslHandshakeRequest;
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::BatchBuilder;
 use polylogue_types::{Offset, STEPS_PER_TURN, STEPS_PER_WORKER_TURN, TopicId, Unfinished};

@@ -5,12 +5,12 @@
 use crate::session_host;
 
 use polylogue_auth::{Bearer, Grants, Operation, Resource, ResourceKind};
-use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::metadata::MetadataRequest;
-use polylogue_kafka::codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
-use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
 use polylogue_kafka::session::CloseReason;
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::ErrorCode;
+use polylogue_kafka_codec::metadata::MetadataRequest;
+use polylogue_kafka_codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
+use polylogue_kafka_codec::sasl_handshake::SaslHandshakeRequest;
 use session_host::asked::Asked;
 use session_host::users::DELAY_MS;
 use session_host::{START_MS, frame, text};
@@ -155,7 +155,7 @@ fn a_bearer_may_do_what_lists_say_and_everything_with_the_scope_of_administrator
     let topic = Resource { kind: ResourceKind::Topic, name: "t" };
     let known = |asked: &mut Asked| {
         let name = Some(text("t"));
-        let topic = polylogue_kafka::codec::metadata::MetadataRequestTopic { name, ..Default::default() };
+        let topic = polylogue_kafka_codec::metadata::MetadataRequestTopic { name, ..Default::default() };
         let request = MetadataRequest {
             topics: Some(vec![topic]),
             allow_auto_topic_creation: false,

@@ -7,16 +7,16 @@ use crate::session_host;
 use polylogue_api::{
     CreatedTopic, DeletedTopic, NewTopic, Reply, Request as Ask, Token, TopicConfig, TopicError, TopicRef, Unavailable,
 };
-use polylogue_kafka::codec::create_topics::{
-    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
-};
-use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
-use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
-use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
-use polylogue_kafka::codec::{ErrorCode, StrBytes};
 use polylogue_kafka::config::Fixed;
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::create_topics::{
+    CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
+};
+use polylogue_kafka_codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
+use polylogue_kafka_codec::find_coordinator::FindCoordinatorRequest;
+use polylogue_kafka_codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka_codec::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
 use polylogue_types::TopicId;
 use session_host::{Host, NODE, text, topic_id};
 use std::sync::Arc;
@@ -368,7 +368,7 @@ fn delete(names: &[&str]) -> DeleteTopicsRequest {
 }
 
 fn deleted(response: &DeleteTopicsResponse) -> Vec<(Option<&str>, TopicId, ErrorCode)> {
-    let row = |row: &polylogue_kafka::codec::delete_topics::DeletableTopicResult| {
+    let row = |row: &polylogue_kafka_codec::delete_topics::DeletableTopicResult| {
         (row.name.clone(), row.topic_id, code(row.error_code))
     };
     let mut rows: Vec<_> = response.responses.iter().map(row).collect();

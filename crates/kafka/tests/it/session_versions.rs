@@ -4,9 +4,9 @@
 
 use crate::session_host;
 
-use polylogue_kafka::codec::produce::ProduceRequest;
-use polylogue_kafka::codec::{ApiKey, Request};
 use polylogue_kafka::session::{SupportedApi, supported_apis};
+use polylogue_kafka_codec::produce::ProduceRequest;
+use polylogue_kafka_codec::{ApiKey, Request};
 use polylogue_types::TopicId;
 use session_host::broker::Broker;
 use session_host::requests::{self, versions};

@@ -3,7 +3,7 @@
 use polylogue_amqp_gateway::AmqpAnswer;
 use polylogue_api::{MachineReply, Reply, Request, TopicRef};
 use polylogue_auth::{Acl, AclFilter, AlterQuotas, AlterScram, ScramChange, UsersCommand, UsersReply};
-use polylogue_kafka::groups::command::GroupCommand;
+use polylogue_kafka_groups::command::GroupCommand;
 use std::fmt::Write as _;
 
 /// The maximum number of parts listed; of more only the number is logged.

@@ -10,12 +10,12 @@ use crate::{AnswerGauge, Connections, Gate, Lanes, NetMetrics, OutputGauge, Shar
 use polylogue_amqp_gateway::AmqpMachine;
 use polylogue_amqp_model::Limits;
 use polylogue_api::{PartitionInfo, ReadData, Reply, Request, TopicConfig, TopicInfo};
-use polylogue_kafka::codec::StrBytes;
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use polylogue_kafka::codec::frame::encode_request;
-use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
 use polylogue_kafka::config::LiveSettings;
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::StrBytes;
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use polylogue_kafka_codec::frame::encode_request;
+use polylogue_kafka_codec::init_producer_id::InitProducerIdRequest;
 use polylogue_types::{Offset, PartitionId, ProducerId, TopicId};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ async fn kafka() -> (SocketAddr, Arc<Shared>, Arc<FakeBroker>, watch::Sender<boo
     (at, shared, broker, stop)
 }
 
-fn bytes_of<R: polylogue_kafka::codec::Request>(version: i16, request: &R) -> Vec<u8> {
+fn bytes_of<R: polylogue_kafka_codec::Request>(version: i16, request: &R) -> Vec<u8> {
     let chunks = encode_request(version, 1, Some(StrBytes::from_static("test")), request).unwrap();
     chunks.iter().flat_map(|chunk| chunk.to_bytes().unwrap()).collect()
 }

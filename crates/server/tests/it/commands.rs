@@ -4,11 +4,11 @@
 use crate::common;
 
 use common::{Server, TempDir, done, done_with, polylogue};
-use polylogue_kafka::codec::delete_records::{
+use polylogue_kafka_codec::delete_records::{
     DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopic,
 };
-use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
-use polylogue_kafka::codec::{ApiKey, Message};
+use polylogue_kafka_codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka_codec::{ApiKey, Message};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -4,10 +4,10 @@
 use crate::common;
 
 use common::{Server, TempDir};
-use polylogue_kafka::codec::Request;
-use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::frame::encode_request;
-use polylogue_kafka::codec::metadata::MetadataRequest;
+use polylogue_kafka_codec::Request;
+use polylogue_kafka_codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka_codec::frame::encode_request;
+use polylogue_kafka_codec::metadata::MetadataRequest;
 use polylogue_types::Chunk;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};

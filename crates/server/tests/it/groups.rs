@@ -4,10 +4,10 @@
 use crate::common;
 
 use common::{Done, Server, TempDir, done, polylogue};
-use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
-use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
-use polylogue_kafka::codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
-use polylogue_kafka::codec::{Message, Request};
+use polylogue_kafka_codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka_codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
+use polylogue_kafka_codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use polylogue_kafka_codec::{Message, Request};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -4,11 +4,11 @@
 use crate::common;
 
 use common::{Server, TempDir, done, polylogue};
-use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
-use polylogue_kafka::codec::metadata::MetadataRequest;
-use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
-use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
-use polylogue_kafka::codec::{Message as _, Request};
+use polylogue_kafka_codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka_codec::metadata::MetadataRequest;
+use polylogue_kafka_codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka_codec::sasl_handshake::SaslHandshakeRequest;
+use polylogue_kafka_codec::{Message as _, Request};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};

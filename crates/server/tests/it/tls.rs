@@ -6,11 +6,11 @@ use crate::common;
 
 use common::tls::{Authority, Broker, PATIENCE, Signed, client, connect, until, versions};
 use common::{TempDir, done};
-use polylogue_kafka::codec::describe_user_scram_credentials::{
+use polylogue_kafka_codec::describe_user_scram_credentials::{
     DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
 };
-use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
-use polylogue_kafka::codec::{ApiKey, ErrorCode, Message};
+use polylogue_kafka_codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka_codec::{ApiKey, ErrorCode, Message};
 use rcgen::{DistinguishedName, DnType, SerialNumber, date_time_ymd};
 use rustix::process::Signal;
 use std::io::{self, Read, Write};

@@ -4,7 +4,7 @@ use super::{Asked, BROKER_KEY, Kind, TOPIC_KEY};
 use crate::clients::{commit_request, fetch_commit_request};
 use crate::connection::{Connection, Response};
 use crate::oracle::{NOTHING, Place};
-use polylogue_kafka::codec::{
+use polylogue_kafka_codec::{
     StrBytes, alter_configs, create_partitions, delete_groups, delete_records, describe_configs,
     incremental_alter_configs, list_groups, list_offsets, metadata, offset_commit, offset_delete, offset_fetch,
 };

@@ -4,7 +4,7 @@ use super::{DATA, Mode, SHARDS, World, whole_partition};
 use crate::clients;
 use crate::node::{self, Follower};
 use polylogue_broker::Broker;
-use polylogue_kafka::codec::Records;
+use polylogue_kafka_codec::Records;
 use polylogue_log::Frame;
 use polylogue_types::{Index, ShardId};
 use std::sync::Arc;

@@ -58,7 +58,7 @@ fn fetches_that_wait() {
         move || {
             let kafka = kafka.get_or_insert_with(|| Kafka::connect(at).unwrap());
             (0..16).for_each(|_| drop(kafka.send(12, &request)));
-            (0..16).for_each(|_| drop(kafka.receive::<polylogue_kafka::codec::fetch::FetchRequest>(12)));
+            (0..16).for_each(|_| drop(kafka.receive::<polylogue_kafka_codec::fetch::FetchRequest>(12)));
         }
     };
     stage.attack((0..32).map(attacker));

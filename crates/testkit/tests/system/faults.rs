@@ -11,7 +11,7 @@ use common::batch::batch;
 use common::kafka::{Kafka, code};
 use polylogue_amqp::codec::Method;
 use polylogue_faultfs::Injector;
-use polylogue_kafka::codec::{ErrorCode, produce};
+use polylogue_kafka_codec::{ErrorCode, produce};
 use polylogue_testkit::{Server, run, wait_until};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -9,13 +9,13 @@ use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use polylogue_api::TopicInfo;
-use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::offset_commit::{
+use polylogue_kafka_codec::ErrorCode;
+use polylogue_kafka_codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka_codec::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use polylogue_kafka::groups::GroupState;
-use polylogue_kafka::groups::command::{FetchGroup, FetchOffsets, FetchTopic, GroupCommand, GroupReply, TopicKey};
+use polylogue_kafka_groups::GroupState;
+use polylogue_kafka_groups::command::{FetchGroup, FetchOffsets, FetchTopic, GroupCommand, GroupReply, TopicKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

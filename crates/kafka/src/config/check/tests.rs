@@ -1,5 +1,5 @@
 use super::*;
-use crate::codec::ErrorCode;
+use polylogue_kafka_codec::ErrorCode;
 
 const NOTHING: &Settings = &Settings::new();
 const BARE: Layers<'static> = Layers { node: NOTHING, cluster: NOTHING, fixed: NOTHING };

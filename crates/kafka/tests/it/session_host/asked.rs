@@ -2,11 +2,11 @@
 
 use super::Host;
 use super::users::{DELAY_MS, Users};
-use polylogue_kafka::codec::ErrorCode;
-use polylogue_kafka::codec::metadata::MetadataRequest;
-use polylogue_kafka::codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 use polylogue_kafka::session::CloseReason;
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::ErrorCode;
+use polylogue_kafka_codec::metadata::MetadataRequest;
+use polylogue_kafka_codec::sasl_authenticate::{SaslAuthenticateRequest, SaslAuthenticateResponse};
 use std::sync::Arc;
 
 /// The connection and its users.

@@ -8,8 +8,8 @@ use polylogue_api::{
     Reply, Request as Ask, Token, TopicRef, TrimPartition,
 };
 use polylogue_auth::{AclFilter, UsersCommand, UsersReply};
-use polylogue_kafka::codec::{ErrorCode, StrBytes};
-use polylogue_kafka::groups::command::{
+use polylogue_kafka_codec::{ErrorCode, StrBytes};
+use polylogue_kafka_groups::command::{
     ConsumerHeartbeatReply, DeleteOffsetsReply, DescribedConsumerGroup, DescribedConsumerMember, DescribedGroup,
     DescribedMember, DescribedTopic, FetchedGroup, FetchedOffset, FetchedTopic, GroupCommand, GroupKind, GroupReply,
     GroupState, JoinGroupReply, LeaveGroupReply, ListedGroup, SyncGroupReply, TopicKey, TopicResults,

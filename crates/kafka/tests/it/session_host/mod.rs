@@ -13,12 +13,12 @@ use polylogue_api::{
     Catalog, ClusterInfo, Event, Now, PartitionInfo, Reply, Request as Ask, Settings, SettingsScope, Token,
     TopicConfig, TopicInfo,
 };
-use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
-use polylogue_kafka::codec::{Message, Request, StrBytes};
 use polylogue_kafka::session::{
     Authority, CloseReason, FetchBudget, Listener, NoUsers, Session, SessionContext, SessionInit,
 };
 use polylogue_kafka::settings::KafkaSettings;
+use polylogue_kafka_codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka_codec::{Message, Request, StrBytes};
 use polylogue_record::kafka::{BatchBuilder, NewRecord};
 use polylogue_types::{Chunk, NodeId, PartitionId, TopicId};
 use std::collections::BTreeMap;

@@ -7,43 +7,43 @@ pub use admin::*;
 pub use login::*;
 
 use super::{EPOCH, START_MS, batch, frame, text, topic_id};
-use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
-use polylogue_kafka::codec::consumer_group_describe::ConsumerGroupDescribeRequest;
-use polylogue_kafka::codec::consumer_group_heartbeat::{ConsumerGroupHeartbeatRequest, TopicPartitions};
-use polylogue_kafka::codec::create_topics::{CreatableTopic, CreateTopicsRequest};
-use polylogue_kafka::codec::delete_groups::DeleteGroupsRequest;
-use polylogue_kafka::codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
-use polylogue_kafka::codec::describe_cluster::DescribeClusterRequest;
-use polylogue_kafka::codec::describe_groups::DescribeGroupsRequest;
-use polylogue_kafka::codec::describe_log_dirs::DescribeLogDirsRequest;
-use polylogue_kafka::codec::describe_quorum::{DescribeQuorumRequest, RequestPartitionData, RequestTopicData};
-use polylogue_kafka::codec::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
-use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
-use polylogue_kafka::codec::find_coordinator::FindCoordinatorRequest;
-use polylogue_kafka::codec::heartbeat::HeartbeatRequest;
-use polylogue_kafka::codec::init_producer_id::InitProducerIdRequest;
-use polylogue_kafka::codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
-use polylogue_kafka::codec::leave_group::{LeaveGroupRequest, MemberIdentity};
-use polylogue_kafka::codec::list_groups::ListGroupsRequest;
-use polylogue_kafka::codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
-use polylogue_kafka::codec::metadata::{MetadataRequest, MetadataRequestTopic};
-use polylogue_kafka::codec::offset_commit::{
+use polylogue_kafka::session::supported_apis;
+use polylogue_kafka_codec::api_versions::ApiVersionsRequest;
+use polylogue_kafka_codec::consumer_group_describe::ConsumerGroupDescribeRequest;
+use polylogue_kafka_codec::consumer_group_heartbeat::{ConsumerGroupHeartbeatRequest, TopicPartitions};
+use polylogue_kafka_codec::create_topics::{CreatableTopic, CreateTopicsRequest};
+use polylogue_kafka_codec::delete_groups::DeleteGroupsRequest;
+use polylogue_kafka_codec::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use polylogue_kafka_codec::describe_cluster::DescribeClusterRequest;
+use polylogue_kafka_codec::describe_groups::DescribeGroupsRequest;
+use polylogue_kafka_codec::describe_log_dirs::DescribeLogDirsRequest;
+use polylogue_kafka_codec::describe_quorum::{DescribeQuorumRequest, RequestPartitionData, RequestTopicData};
+use polylogue_kafka_codec::describe_topic_partitions::{DescribeTopicPartitionsRequest, TopicRequest};
+use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
+use polylogue_kafka_codec::find_coordinator::FindCoordinatorRequest;
+use polylogue_kafka_codec::heartbeat::HeartbeatRequest;
+use polylogue_kafka_codec::init_producer_id::InitProducerIdRequest;
+use polylogue_kafka_codec::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
+use polylogue_kafka_codec::leave_group::{LeaveGroupRequest, MemberIdentity};
+use polylogue_kafka_codec::list_groups::ListGroupsRequest;
+use polylogue_kafka_codec::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use polylogue_kafka_codec::metadata::{MetadataRequest, MetadataRequestTopic};
+use polylogue_kafka_codec::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use polylogue_kafka::codec::offset_delete::{
+use polylogue_kafka_codec::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
-use polylogue_kafka::codec::offset_fetch::{
+use polylogue_kafka_codec::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
-use polylogue_kafka::codec::offset_for_leader_epoch::{
+use polylogue_kafka_codec::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
-use polylogue_kafka::codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use polylogue_kafka::codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
-use polylogue_kafka::codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
-use polylogue_kafka::codec::{ApiKey, Records, Request, StrBytes};
-use polylogue_kafka::session::supported_apis;
+use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, TopicProduceData};
+use polylogue_kafka_codec::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
+use polylogue_kafka_codec::update_features::{FeatureUpdateKey, UpdateFeaturesRequest};
+use polylogue_kafka_codec::{ApiKey, Records, Request, StrBytes};
 use polylogue_types::TopicId;
 use std::ops::RangeInclusive;
 

@@ -2,8 +2,8 @@
 
 use super::batch::batch;
 use bytes::Bytes;
-use polylogue_kafka::codec::frame::{decode_response_header, encode_request};
-use polylogue_kafka::codec::*;
+use polylogue_kafka_codec::frame::{decode_response_header, encode_request};
+use polylogue_kafka_codec::*;
 use polylogue_record::kafka::{BatchIter, records};
 use polylogue_testkit::Result;
 use std::collections::BTreeSet;

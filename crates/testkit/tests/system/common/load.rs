@@ -4,7 +4,7 @@ use super::batch::build;
 use super::kafka::Kafka;
 use super::oracle::{MADE, Message, Oracle, Partition};
 use polylogue_env::sim::SimRng;
-use polylogue_kafka::codec::ErrorCode;
+use polylogue_kafka_codec::ErrorCode;
 use polylogue_record::compress::Codec;
 use polylogue_record::kafka::BatchBuilder;
 use polylogue_testkit::Result;

@@ -1,18 +1,18 @@
 //! Requests for settings, partitions and their messages.
 
 use super::super::{NODE, text};
-use polylogue_kafka::codec::alter_configs::{self, AlterConfigsRequest};
-use polylogue_kafka::codec::create_partitions::{
+use polylogue_kafka_codec::alter_configs::{self, AlterConfigsRequest};
+use polylogue_kafka_codec::create_partitions::{
     CreatePartitionsAssignment, CreatePartitionsRequest, CreatePartitionsTopic,
 };
-use polylogue_kafka::codec::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
-use polylogue_kafka::codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
-use polylogue_kafka::codec::describe_log_dirs::{DescribableLogDirTopic, DescribeLogDirsRequest};
-use polylogue_kafka::codec::describe_producers::{DescribeProducersRequest, TopicRequest};
-use polylogue_kafka::codec::incremental_alter_configs::{
+use polylogue_kafka_codec::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
+use polylogue_kafka_codec::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use polylogue_kafka_codec::describe_log_dirs::{DescribableLogDirTopic, DescribeLogDirsRequest};
+use polylogue_kafka_codec::describe_producers::{DescribeProducersRequest, TopicRequest};
+use polylogue_kafka_codec::incremental_alter_configs::{
     AlterConfigsResource, AlterableConfig, IncrementalAlterConfigsRequest,
 };
-use polylogue_kafka::codec::list_config_resources::ListConfigResourcesRequest;
+use polylogue_kafka_codec::list_config_resources::ListConfigResourcesRequest;
 
 /// Resource types, each with a name, a config of it, and a value.
 const RESOURCES: [(i8, &str, &str, &str); 5] = [

@@ -2,17 +2,17 @@
 
 use super::super::text;
 use bytes::Bytes;
-use polylogue_kafka::codec::alter_client_quotas::{AlterClientQuotasRequest, EntityData, OpData, RequestEntryData};
-use polylogue_kafka::codec::alter_user_scram_credentials::{
+use polylogue_kafka_codec::alter_client_quotas::{AlterClientQuotasRequest, EntityData, OpData, RequestEntryData};
+use polylogue_kafka_codec::alter_user_scram_credentials::{
     AlterUserScramCredentialsRequest, ScramCredentialDeletion, ScramCredentialUpsertion,
 };
-use polylogue_kafka::codec::create_acls::{AclCreation, CreateAclsRequest};
-use polylogue_kafka::codec::delete_acls::{DeleteAclsFilter, DeleteAclsRequest};
-use polylogue_kafka::codec::describe_acls::DescribeAclsRequest;
-use polylogue_kafka::codec::describe_client_quotas::DescribeClientQuotasRequest;
-use polylogue_kafka::codec::describe_user_scram_credentials::{DescribeUserScramCredentialsRequest, UserName};
-use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
-use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
+use polylogue_kafka_codec::create_acls::{AclCreation, CreateAclsRequest};
+use polylogue_kafka_codec::delete_acls::{DeleteAclsFilter, DeleteAclsRequest};
+use polylogue_kafka_codec::describe_acls::DescribeAclsRequest;
+use polylogue_kafka_codec::describe_client_quotas::DescribeClientQuotasRequest;
+use polylogue_kafka_codec::describe_user_scram_credentials::{DescribeUserScramCredentialsRequest, UserName};
+use polylogue_kafka_codec::sasl_authenticate::SaslAuthenticateRequest;
+use polylogue_kafka_codec::sasl_handshake::SaslHandshakeRequest;
 
 pub fn sasl_handshake(_: i16) -> SaslHandshakeRequest {
     SaslHandshakeRequest { mechanism: text("SCRAM-SHA-256") }

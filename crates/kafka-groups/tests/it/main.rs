@@ -1,0 +1,8 @@
+//! The integration tests of this crate, compiled and linked as one program.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod consumers;
+mod host;
+mod scenarios;
+mod simulation;
