@@ -164,7 +164,7 @@ impl Inner {
             return Err(Error::new(ErrorKind::StorageFull, text));
         }
         let shards = self.cut_shards()?;
-        let identity = encode(&self.data.identity);
+        let identity = encode(&self.data.current());
         let (files, bytes) = shards.iter().fold((1, identity.len() as u64), |(files, bytes), (_, shard)| {
             let left = shard.left();
             (files + left.0, bytes + left.1)

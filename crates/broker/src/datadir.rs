@@ -103,6 +103,11 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), identity, _lock: lock })
     }
 
+    /// The identity since the layout was raised; [`identity`](DataDir::identity) is what the start found. Valid once the start is over.
+    pub(crate) fn current(&self) -> Identity {
+        Identity { layout: LAYOUT_VERSION, ..self.identity }
+    }
+
     /// Raises the layout to this version, durably: earlier versions refuse the directory from then on.
     ///
     /// # Errors
@@ -111,7 +116,7 @@ impl DataDir {
         if self.identity.layout >= LAYOUT_VERSION {
             return Ok(());
         }
-        write_identity(env, &self.path, &Identity { layout: LAYOUT_VERSION, ..self.identity })
+        write_identity(env, &self.path, &self.current())
     }
 
     /// Returns the directory of a shard.

@@ -35,7 +35,7 @@ use polylogue_meta::{META_SHARD, MetaEvent, MetaMachine, MetaSettings, SharedCat
 use polylogue_replicate::ShardLog;
 use polylogue_replicate::local::LocalLog;
 use polylogue_replicate::memory::MemoryLog;
-use polylogue_types::{Index, Map, Offset, PartitionId, ShardId, Term, TopicId};
+use polylogue_types::{Index, Map, Offset, Ordinal, PartitionId, ShardId, Term, TopicId};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -280,9 +280,7 @@ impl Inner {
             }
         }
         forget_unknown(&store, &mut state);
-        if applied.is_none() && journal.recovery().frames == 0 {
-            begin_without_topics(&mut state);
-        }
+        forget_unopened(&mut state);
         for partition in state.partitions.values_mut() {
             partition.reset_tail();
         }
@@ -440,12 +438,12 @@ pub(crate) fn own_partition(id: PartitionId) -> Partition {
     Partition { opened: true, ..Partition::new(id, Arc::default(), 0, Default::default()) }
 }
 
-/// Removes the partitions that level 0 takes from the metadata: a shard without frames has no state yet, however far the metadata is applied. Its first
-/// frames open them.
-fn begin_without_topics(state: &mut ShardState) {
+/// Removes the partitions that level 0 took from the metadata and that neither a record nor an entry of this shard names: its state would depend on
+/// how far the metadata was applied. The writer opens them by records.
+fn forget_unopened(state: &mut ShardState) {
     let ShardState { partitions, queues, .. } = state;
-    partitions.retain(|id, _| {
-        let stays = is_own(*id);
+    partitions.retain(|id, partition| {
+        let stays = is_own(*id) || partition.opened || partition.applied_ordinal > Ordinal(0);
         if !stays {
             queues.remove(*id);
         }

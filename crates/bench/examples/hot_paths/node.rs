@@ -18,7 +18,7 @@ use polylogue_api::{
 use polylogue_broker::{Broker, BrokerConfig, ReplySink, SessionId};
 use polylogue_env::sim::{SimClock, SimRng, SimTasks};
 use polylogue_env::{Env, ExitOnFatal, RealDisk};
-use polylogue_kafka::session::{FetchBudget, Listener, NoUsers, Session, SessionContext, SessionInit};
+use polylogue_kafka::session::{Authority, FetchBudget, Listener, NoUsers, Session, SessionContext, SessionInit};
 use polylogue_kafka::settings::KafkaSettings;
 use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchResponse, FetchTopic};
 use polylogue_kafka_codec::frame::{LENGTH_BYTES, decode_response_header, encode_request};
@@ -100,7 +100,8 @@ impl Place {
         machines.insert(MachineId::KAFKA_GROUPS, Box::new(KafkaGroups::new(GroupSettings::default())));
         let broker = Broker::open(self.env.clone(), config, machines)?;
         let catalog = broker.catalog();
-        Ok(Node { broker, catalog, settings: KafkaSettings::default(), clock: self.clock.clone() })
+        let (settings, users) = (KafkaSettings::default(), NoUsers::shared());
+        Ok(Node { broker, catalog, settings, users, clock: self.clock.clone() })
     }
 }
 
@@ -116,6 +117,7 @@ pub(crate) struct Node {
     pub(crate) broker: Broker,
     pub(crate) catalog: Arc<dyn Catalog>,
     settings: KafkaSettings,
+    users: Arc<dyn Authority>,
     clock: SimClock,
 }
 
@@ -248,7 +250,7 @@ impl Connection {
             now: node.broker.now(),
             catalog: node.catalog.as_ref(),
             settings: &node.settings,
-            users: &NoUsers::shared(),
+            users: &node.users,
         };
         self.session.on_bytes(&mut self.input, &cx);
         while let Some((token, request)) = self.session.poll_request() {
@@ -267,7 +269,7 @@ impl Connection {
                 now: node.broker.now(),
                 catalog: node.catalog.as_ref(),
                 settings: &node.settings,
-                users: &NoUsers::shared(),
+                users: &node.users,
             };
             while let Some(mail) = self.mail.pop_front() {
                 match mail {

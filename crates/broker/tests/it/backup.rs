@@ -64,7 +64,7 @@ fn timers(node: &Node) -> u64 {
 }
 
 /// Stores the next piece. Returns false if there is none.
-fn copy_next(env: &Env, backup: &mut Backup, at: &mut (String, u64)) -> bool {
+pub(crate) fn copy_next(env: &Env, backup: &mut Backup, at: &mut (String, u64)) -> bool {
     match backup.next_piece().expect("a piece") {
         Some(BackupPiece::File { name, .. }) => {
             let path = Path::new("/copy").join(&name);

@@ -130,6 +130,37 @@ fn a_shards_state_does_not_depend_on_how_far_the_metadata_is() {
     assert!(compared > 4, "{compared}");
 }
 
+/// A start took the metadata's partitions into shards whose own records had not opened them yet.
+#[test]
+fn nor_after_a_restart_behind_any_frame() {
+    let worlds = [1, 2, 3].map(SimWorld::new);
+    let mut writer = open_writer(&worlds[0]);
+    let [mut after, mut before] = [1, 2].map(|world| open_follower(&worlds[world]));
+    let topic = writer.create("t", 4, TopicConfig::default());
+    writer.queue("q", QueueSettings::default());
+    writer.append(entry(topic.partitions[0].id, "a")).unwrap();
+    let frames = |shard| writer.broker.frames(shard, Index(0), usize::MAX).unwrap();
+    after.broker.receive(META_SHARD, &frames(META_SHARD)).unwrap();
+    after.drive();
+    let mut compared = 0;
+    for shard in writer.broker.shards().iter().map(|shard| shard.id).filter(|id| *id != META_SHARD) {
+        for frame in frames(shard) {
+            let mut states = Vec::new();
+            for (node, world) in [(&mut after, &worlds[1]), (&mut before, &worlds[2])] {
+                node.broker.receive(shard, std::slice::from_ref(&frame)).unwrap();
+                node.drive();
+                world.crash();
+                *node = open_follower(world);
+                states.push(node.broker.applied_state(shard).unwrap().unwrap());
+            }
+            assert_eq!(states[0].index, frame.index);
+            assert_eq!(states[0].differences(&states[1]), vec![], "shard {shard} at {}", frame.index);
+            compared += 1;
+        }
+    }
+    assert!(compared > 4, "{compared}");
+}
+
 #[test]
 fn a_follower_is_one_again_after_a_start() {
     let (one, other) = (SimWorld::new(1), SimWorld::new(2));

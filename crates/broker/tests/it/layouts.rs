@@ -151,6 +151,19 @@ fn a_directory_of_layout_3_is_migrated_over_a_crash_at_any_step() {
     is_migrated(3);
 }
 
+/// The backup of a process that had raised the layout was of the old one: an earlier version would have taken it for its own.
+#[test]
+fn a_backup_of_a_migrated_directory_has_the_new_layout() {
+    let unpacked = Unpacked::new("layout-1");
+    let world = unpacked.world(8);
+    let node = open(&world);
+    node.drive();
+    let (env, mut backup) = (world.env(), node.broker.begin_backup().unwrap());
+    let mut at = Default::default();
+    while crate::backup::copy_next(&env, &mut backup, &mut at) {}
+    assert_eq!(read_identity(&env, Path::new("/copy")).unwrap().layout, LAYOUT_VERSION);
+}
+
 /// If the start does not complete, the directory is unchanged: the earlier version can use it.
 #[test]
 fn a_start_that_is_refused_leaves_the_layout_as_it_was() {

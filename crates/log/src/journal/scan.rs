@@ -373,14 +373,29 @@ fn read_frame(reader: &mut Reader<'_>, file: &ChainFile, position: u64, limit: u
 fn next_magic(reader: &mut Reader<'_>, mut position: u64, limit: u64) -> Result<Option<u64>> {
     while position < limit {
         let bytes = reader.at_hand(position)?;
-        let step = FRAME_ALIGN_BYTES as usize;
-        let found = bytes.chunks(step).position(|c| c.starts_with(&MAGIC.to_le_bytes()));
-        if let Some(i) = found {
-            return Ok(Some(position + i as u64 * FRAME_ALIGN_BYTES).filter(|found| *found < limit));
+        if let Some(i) = first_magic(bytes) {
+            return Ok(Some(position + i as u64).filter(|found| *found < limit));
         }
         position += (bytes.len() as u64).next_multiple_of(FRAME_ALIGN_BYTES).max(FRAME_ALIGN_BYTES);
     }
     Ok(None)
+}
+
+/// Bytes that are skipped together where all are zero: most of what is behind the last frame of a file was never written. A multiple of
+/// [`FRAME_ALIGN_BYTES`].
+const ZERO_BLOCK_BYTES: usize = 256;
+
+/// The place of the first [`MAGIC`] that is aligned, from the start of `bytes`. Bytes.
+fn first_magic(bytes: &[u8]) -> Option<usize> {
+    let (magic, step) = (MAGIC.to_le_bytes(), FRAME_ALIGN_BYTES as usize);
+    bytes.chunks(ZERO_BLOCK_BYTES).enumerate().find_map(|(number, block)| {
+        // Vectorised, in contrast to the comparisons below.
+        if block.iter().fold(0, |all, byte| all | byte) == 0 {
+            return None;
+        }
+        let found = block.chunks(step).position(|chunk| chunk.starts_with(&magic))?;
+        Some(number * ZERO_BLOCK_BYTES + found * step)
+    })
 }
 
 /// What a file holds behind a place: the highest mark of what was flushed in frames of this salt, and where the last
@@ -416,4 +431,26 @@ pub(crate) fn first_salt(file: &dyn DiskFile, size: u64) -> Result<Option<u64>> 
     let mut reader = Reader::new(file, size.min(FILE_HEADER_BYTES + LOCAL_BYTES as u64));
     let header = LocalHeader::decode(reader.get(FILE_HEADER_BYTES, LOCAL_BYTES as u64)?);
     Ok(header.map(|(local, _)| local.salt))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_magic_is_found_wherever_it_is_aligned_and_only_there() {
+        let step = FRAME_ALIGN_BYTES as usize;
+        assert_eq!(ZERO_BLOCK_BYTES % step, 0);
+        for len in [0, 3, step, ZERO_BLOCK_BYTES - 1, 3 * ZERO_BLOCK_BYTES + step + 3] {
+            assert_eq!(first_magic(&vec![0; len]), None);
+            for place in 0..len.saturating_sub(3) {
+                let mut bytes = vec![0; len];
+                bytes[place..place + 4].copy_from_slice(&MAGIC.to_le_bytes());
+                assert_eq!(first_magic(&bytes), (place % step == 0).then_some(place), "{place} of {len}");
+                bytes.fill(b'P');
+                bytes[place..place + 4].copy_from_slice(&MAGIC.to_le_bytes());
+                assert_eq!(first_magic(&bytes), (place % step == 0).then_some(place), "{place} of {len}, not in zeros");
+            }
+        }
+    }
 }
