@@ -3,7 +3,7 @@
 //! A change says what its author believed to hold. It is compared with what the newest accepted change left, committed
 //! or not: records are committed in order, so that a change built on one that is lost is lost with it.
 
-use crate::machine::{MetaEvent, MetaMachine, MetaReply, TopicMeta, propose_all};
+use crate::machine::{MetaEvent, MetaMachine, MetaReply, TopicMeta};
 use crate::record::{MetaRecord, PartitionRecord, TopicRecord};
 use polylogue_api::{
     AlterError, AlterSettings, AlterTopics, Caller, Current, Durability, Effects, Settings, SettingsChange,
@@ -86,14 +86,14 @@ impl MetaMachine {
         let mut records = Vec::new();
         let changes = command.changes.iter();
         let results = changes.map(|c| self.plan_topic_change(c, command.validate_only, &mut records)).collect();
-        propose_all(effects, caller, &gathered(records), MetaReply::AlteredTopics(results));
+        self.propose(effects, caller, &gathered(records), MetaReply::AlteredTopics(results));
     }
 
     pub(crate) fn alter_settings(&mut self, caller: Caller, command: &AlterSettings, effects: &mut Effects) {
         let mut records = Vec::new();
         let changes = command.changes.iter();
         let results = changes.map(|c| self.plan_document(c, command.validate_only, &mut records)).collect();
-        propose_all(effects, caller, &records, MetaReply::AlteredSettings(results));
+        self.propose(effects, caller, &records, MetaReply::AlteredSettings(results));
     }
 
     /// What holds of a topic once all is committed that was accepted.

@@ -198,6 +198,8 @@ pub(crate) struct Tail {
     pub(crate) partitions: u64,
     producer_next: i64,
     producer_end: i64,
+    /// Records that are proposed and not applied.
+    unapplied: u64,
 }
 
 impl MetaMachine {
@@ -273,6 +275,7 @@ impl MetaMachine {
             // What is left of a block reserved earlier is skipped: ids are plenty, a doubled one is a disaster.
             producer_next: self.producer_ids_end,
             producer_end: self.producer_ids_end,
+            unapplied: 0,
         };
     }
 
@@ -344,7 +347,7 @@ impl MetaMachine {
         if command.validate_only {
             records.clear();
         }
-        propose_all(effects, caller, &records, MetaReply::Created(results));
+        self.propose(effects, caller, &records, MetaReply::Created(results));
     }
 
     fn delete(&mut self, caller: Caller, command: &DeleteTopics, effects: &mut Effects) {
@@ -369,7 +372,7 @@ impl MetaMachine {
                 DeletedTopic { name: found.record.name.as_str().into(), id: found.id() }
             }));
         }
-        propose_all(effects, caller, &records, MetaReply::Deleted(results));
+        self.propose(effects, caller, &records, MetaReply::Deleted(results));
     }
 
     fn allocate_producer(&mut self, caller: Caller, effects: &mut Effects) {
@@ -382,7 +385,24 @@ impl MetaMachine {
         // Either the block is used up, or its reservation is still on its way: wait for a record in any case.
         self.tail.producer_end = self.tail.producer_end.max(id + PRODUCER_ID_BLOCK);
         let record = MetaRecord::ProducerIds { end: self.tail.producer_end };
-        propose_all(effects, caller, &[record], MetaReply::Producer(ProducerId(id)));
+        self.propose(effects, caller, &[record], MetaReply::Producer(ProducerId(id)));
+    }
+
+    /// Proposes the records in order; the reply leaves with the last of them. A reply without records, a refusal for instance, may depend on what is
+    /// proposed and not applied yet: then it waits behind a record that changes nothing.
+    pub(crate) fn propose(&mut self, effects: &mut Effects, caller: Caller, records: &[MetaRecord], reply: MetaReply) {
+        let reply: Box<dyn Any + Send> = Box::new(reply);
+        let barrier = MetaRecord::ProducerIds { end: self.producer_ids_end };
+        let (last, first) = match records.split_last() {
+            Some(split) => split,
+            None if self.tail.unapplied > 0 => (&barrier, &[][..]),
+            None => return effects.replies.push((caller, reply)),
+        };
+        for record in first {
+            effects.proposals.push(Proposal { record: Bytes::from(record.encode()), replies: Vec::new() });
+        }
+        effects.proposals.push(Proposal { record: Bytes::from(last.encode()), replies: vec![(caller, reply)] });
+        self.tail.unapplied += first.len() as u64 + 1;
     }
 
     /// The log refused a record, the newest of those proposed: the tail is what it was before. No caller has seen the ids in it.
@@ -491,19 +511,6 @@ fn spread(random: u64, position: u64) -> [u8; 16] {
     out
 }
 
-/// Proposes the records in order; the reply leaves with the last of them, or at once when there are none.
-pub(crate) fn propose_all(effects: &mut Effects, caller: Caller, records: &[MetaRecord], reply: MetaReply) {
-    let reply: Box<dyn Any + Send> = Box::new(reply);
-    let Some((last, first)) = records.split_last() else {
-        effects.replies.push((caller, reply));
-        return;
-    };
-    for record in first {
-        effects.proposals.push(Proposal { record: Bytes::from(record.encode()), replies: Vec::new() });
-    }
-    effects.proposals.push(Proposal { record: Bytes::from(last.encode()), replies: vec![(caller, reply)] });
-}
-
 impl StateMachine for MetaMachine {
     fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Command, effects: &mut Effects) {
         let Ok(command) = command.downcast::<MetaCommand>() else { return };
@@ -514,7 +521,7 @@ impl StateMachine for MetaMachine {
             MetaCommand::AlterSettings(command) => self.alter_settings(caller, &command, effects),
             MetaCommand::AllocateProducerId => self.allocate_producer(caller, effects),
             MetaCommand::DefineShards(shards) => {
-                propose_all(effects, caller, &[MetaRecord::Shards(shards)], MetaReply::Defined);
+                self.propose(effects, caller, &[MetaRecord::Shards(shards)], MetaReply::Defined);
             }
         }
     }
@@ -522,16 +529,20 @@ impl StateMachine for MetaMachine {
     fn on_gone(&mut self, _: &Context<'_>, _: Caller, _: &mut Effects) {}
 
     fn apply(&mut self, record: &[u8], _: TimestampMs) -> Result<(), String> {
-        match MetaRecord::decode(record).map_err(|e| format!("a record of the topics cannot be read: {e}"))? {
+        let record = MetaRecord::decode(record).map_err(|e| format!("a record of the topics cannot be read: {e}"))?;
+        self.tail.unapplied = self.tail.unapplied.saturating_sub(1);
+        match record {
             MetaRecord::TopicCreated(topic) => self.topic_created(topic),
             MetaRecord::TopicDeleted(id) => self.topic_deleted(id),
             MetaRecord::ProducerIds { end } => {
-                self.producer_ids_end = self.producer_ids_end.max(end);
+                if end > self.producer_ids_end {
+                    self.producer_ids_end = end;
+                    self.changed.insert(COUNTERS_CHUNK.to_vec());
+                }
                 // Not one of this tail's own blocks: the writer that reserved it may have given its ids out.
                 if end > self.tail.producer_end {
                     (self.tail.producer_next, self.tail.producer_end) = (end, end);
                 }
-                self.changed.insert(COUNTERS_CHUNK.to_vec());
             }
             MetaRecord::TopicConfigured(id, config) => self.topic_configured(id, config),
             MetaRecord::TopicsConfigured(ids, config) => {
@@ -551,6 +562,7 @@ impl StateMachine for MetaMachine {
     }
 
     fn on_refused(&mut self, _: &Context<'_>, records: &[Bytes], _: &mut Effects) {
+        self.tail.unapplied = self.tail.unapplied.saturating_sub(records.len() as u64);
         // Its own records can be read.
         let records = records.iter().rev().filter_map(|record| MetaRecord::decode(record).ok());
         records.for_each(|record| self.take_back(record));
