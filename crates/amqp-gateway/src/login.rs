@@ -355,7 +355,14 @@ impl Connection {
             self.entered(token);
             return Ok(None);
         }
-        let ask = AmqpAsk::OpenVhost { who: self.who(), vhost: vhost.clone() };
+        let who = self.who();
+        // Committed rights suffice to let it in; the machine refuses.
+        if let Some(Ok(id)) = who.subject().map(|user| self.directory.metadata().check_vhost(user, &vhost)) {
+            self.enter(id, vhost)?;
+            self.entered(token);
+            return Ok(None);
+        }
+        let ask = AmqpAsk::OpenVhost { who, vhost: vhost.clone() };
         self.ask_machine(ask, Waits::Vhost(token, vhost));
         Ok(None)
     }

@@ -259,11 +259,31 @@ impl Connection {
         }
     }
 
-    /// Looks up a queue for an operation.
+    /// Looks up a queue for an operation: without the metadata's lock, which declarations hold, if that suffices.
     fn find(&mut self, token: Token, queue: &ShortStr, then: Then) -> Result<Option<amqp::Reply>, Refusal> {
-        let ask = AmqpAsk::Queue { who: self.who(), vhost: self.vhost, name: name(queue)?, access: Access::Read };
+        let (name, who) = (name(queue)?, self.who());
+        if let Some(entry) = self.find_committed(&who, &name) {
+            self.found(token, then, &entry.queue);
+            return Ok(None);
+        }
+        let ask = AmqpAsk::Queue { who, vhost: self.vhost, name, access: Access::Read };
         self.ask_machine(ask, Waits::Found(token, then));
         Ok(None)
+    }
+
+    /// Looks up a queue that the connection may read in what is committed and published, which has every change that was answered. `None` if the
+    /// machine has to decide: because of this connection's own unanswered changes, for exclusive queues, and to refuse.
+    fn find_committed(&self, who: &Caller, name: &str) -> Option<Arc<QueueEntry>> {
+        if !self.changing.is_empty() {
+            return None;
+        }
+        let id = self.directory.router().load().queue(self.vhost, name.as_bytes())?;
+        let entry = self.directory.queue(id).filter(|entry| entry.queue.owner.is_none())?;
+        if let Some(user) = who.subject() {
+            let metadata = self.directory.metadata();
+            metadata.check(user, self.vhost, Access::Read, Resource::Queue, name).ok()?;
+        }
+        Some(entry)
     }
 
     fn delete_queue(

@@ -115,6 +115,18 @@ impl Rig {
         None
     }
 
+    /// The connection's first request to a queue, behind that to the metadata if it has one.
+    fn serve_lookup(&mut self) -> (Token, Request) {
+        match self.connection.poll_request().expect("a request") {
+            (token, Request::Machine(_, ask)) => {
+                let effects = self.handle(ask);
+                self.commit(token, effects);
+                self.connection.poll_request().expect("it asks the queue")
+            }
+            other => other,
+        }
+    }
+
     fn ask(&mut self, request: amqp::Request) -> Option<(Token, Request)> {
         self.connection.begin(1, request);
         self.serve()
@@ -198,11 +210,7 @@ fn operations_that_race_a_deletion_get_not_found() {
         let mut rig = Rig::new();
         rig.declare("q", false);
         rig.connection.begin(1, request);
-        let (token, ask) = rig.connection.poll_request().expect("it looks up the queue");
-        let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
-        let effects = rig.handle(ask);
-        rig.commit(token, effects);
-        let (mut token, mut asked) = rig.connection.poll_request().expect("it asks the queue");
+        let (mut token, mut asked) = rig.serve_lookup();
         if matches!((&asked, &reply), (Request::Attach(_), Reply::Take(_))) {
             rig.connection.on_reply(token, Reply::Attach(Ok(ConsumerId(9))), Now::default());
             (token, asked) = rig.connection.poll_request().expect("it takes a message");
@@ -224,12 +232,43 @@ fn a_consumer_lost_with_its_writer_closes_only_the_channel() {
     assert_eq!(rig.replies(), ["PRECONDITION_FAILED - the broker is busy, try again"]);
 }
 
+/// Each lookup waited for the lock of the metadata, which declarations and their commits hold.
+#[test]
+fn a_committed_queue_is_found_without_the_metadata() {
+    let asks_metadata = |rig: &mut Rig, request: amqp::Request| {
+        rig.connection.begin(1, request);
+        matches!(rig.connection.poll_request(), Some((_, Request::Machine(..))))
+    };
+    let purge = |name: &'static str| amqp::Request::PurgeQueue(CHANNEL, name.into());
+    let mut rig = Rig::new();
+    rig.declare("q", false);
+    for request in [get("q"), consume("q", 1), purge("q")] {
+        assert!(!asks_metadata(&mut rig, request));
+    }
+    assert!(asks_metadata(&mut rig, purge("none")), "it refuses");
+    // It may be behind its own commands.
+    assert!(asks_metadata(&mut rig, declare("new", false)));
+    assert!(asks_metadata(&mut rig, get("new")) && asks_metadata(&mut rig, get("q")));
+    let mut rig = Rig::new();
+    let exclusive = DeclareQueue { vhost: rig.world.vhost, name: "mine".into(), exclusive: true, ..Default::default() };
+    let who = Caller { owner: crate::machine::owner(77), ..Caller::broker() };
+    let effects = rig.handle(Box::new(AmqpAsk::Do(who, Box::new(Command::DeclareQueue(exclusive)))));
+    rig.world.commit(effects);
+    assert!(rig.id("mine").is_some() && asks_metadata(&mut rig, get("mine")), "it knows the owner");
+    let mut rig = Rig::new();
+    rig.declare("q", false);
+    rig.world.act(Command::SetPermission("guest".into(), "/".into(), ["".into(), "".into(), "".into()]));
+    assert!(asks_metadata(&mut rig, get("q")), "it refuses");
+}
+
 /// The queue was deleted after the metadata had found it: clients were asked to try again.
 #[test]
 fn a_queue_deleted_after_the_lookup_is_not_found() {
     for request in [get("q"), consume("q", 1), amqp::Request::PurgeQueue(CHANNEL, "q".into()), declare("q", true)] {
         let mut rig = Rig::new();
         rig.declare("q", false);
+        // A change of its own is not answered, so that it asks the metadata.
+        rig.connection.changing.insert(u64::MAX);
         rig.connection.begin(1, request);
         let (token, ask) = rig.connection.poll_request().expect("it looks up the queue");
         let Request::Machine(_, ask) = ask else { panic!("{ask:?}") };
