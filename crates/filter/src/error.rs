@@ -35,7 +35,7 @@ impl FilterError {
         FilterError { kind, at: Some(at), text: text.into() }
     }
 
-    /// `what` has `value` of a unit of which it may have `limit`.
+    /// A limit is exceeded: `what` is counted, `value` is the count.
     pub(crate) fn limit(what: &str, value: usize, limit: usize) -> FilterError {
         FilterError::new(FilterErrorKind::Limit, format!("{what}: {value}, the limit is {limit}"))
     }

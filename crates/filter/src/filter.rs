@@ -7,15 +7,21 @@ use crate::sql::Selector;
 use crate::subject::{Subject, Tag, Value, tag_hash};
 use std::cmp::Ordering;
 
-/// Bytes of text that are compared, searched or read as a number in one step.
-pub const BYTES_PER_STEP: usize = 50;
+/// Bytes of text that are compared, searched or read as a number in one step. Searching a long text takes longest: 5 ns a byte.
+pub const BYTES_PER_STEP: usize = 20;
+
+/// Steps to read a double of more than [`SHORT_NUMBER_BYTES`]: 70 µs if it is half-way between two doubles close to zero (examples/cost.rs).
+pub const LONG_DOUBLE_STEPS: u64 = 700;
+
+/// The longest text whose digits fit into 64 bits, so that it is read as a double without extra cost.
+pub const SHORT_NUMBER_BYTES: usize = 19;
 
 /// The result of a filter for one message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The message is wanted. For tags of which only the hash or nothing is known, it may be another one: the client compares the text.
     Match,
-    /// It is not wanted.
+    /// The message is not wanted.
     NoMatch,
     /// A selector is unknown, because a property is missing: not wanted.
     Unknown,
@@ -40,7 +46,7 @@ impl Evaluation {
     }
 }
 
-/// The most that a filter reads of a message: what a reader must open for it.
+/// The fields that a filter reads, so that a reader opens no more of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reads {
     /// Nothing: every message matches.
@@ -119,7 +125,7 @@ impl Filter {
         Ok(Filter { kind, bound })
     }
 
-    /// The most that the filter reads of a message.
+    /// The fields that the filter reads.
     #[must_use]
     pub fn reads(&self) -> Reads {
         match self.kind {
@@ -151,10 +157,11 @@ impl Filter {
         Evaluation { outcome: if matches { Outcome::Match } else { Outcome::NoMatch }, steps: 1 + steps }
     }
 
-    /// The most steps of one evaluation: `ops + lookups * lookup_steps + texts * (2 * longest / 50)`.
+    /// The most steps of one evaluation:
+    /// `ops + lookups * lookup_steps + texts * (2 * longest / BYTES_PER_STEP) + doubles * LONG_DOUBLE_STEPS`.
     ///
-    /// `ops`, `lookups` and `texts` are counted when the filter is compiled, `longest` is the longest text of the message (`text_bytes_max`) or
-    /// the filter. With the default limits `ops` is at most 2,048: a selector has at most 1,024 instructions, and a list of n items in it adds
+    /// `ops`, `lookups`, `texts` and `doubles` (texts that may be read as doubles) are counted when the filter is compiled. `longest` is the longest
+    /// text of the message (`text_bytes_max`) or the filter; the last term counts if that is more than [`SHORT_NUMBER_BYTES`]. With the default limits `ops` is at most 2,048: a selector has at most 1,024 instructions, and a list of n items in it adds
     /// the number of digits of n in base 2.
     #[must_use]
     pub fn steps_max(&self, lookup_steps: u64, text_bytes_max: usize) -> u64 {
@@ -162,7 +169,7 @@ impl Filter {
     }
 }
 
-/// The values of a filter that bound its cost.
+/// Counts of a compiled filter that bound its cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Bound {
     /// Instructions, conditions, and comparisons of a search.
@@ -171,6 +178,8 @@ pub(crate) struct Bound {
     pub(crate) lookups: u64,
     /// Pairs of texts compared.
     pub(crate) texts: u64,
+    /// Texts that may be read as doubles.
+    pub(crate) doubles: u64,
     /// The longest text of the filter. Bytes.
     pub(crate) literal_bytes_max: usize,
 }
@@ -189,12 +198,18 @@ impl Bound {
         let longest = self.literal_bytes_max.max(text_bytes_max);
         let per_text = text_steps(longest.saturating_mul(2));
         let lookups = self.lookups.saturating_mul(lookup_steps);
-        self.ops.saturating_add(lookups).saturating_add(self.texts.saturating_mul(per_text))
+        let doubles = self.doubles * double_steps(longest);
+        self.ops.saturating_add(lookups).saturating_add(self.texts.saturating_mul(per_text)).saturating_add(doubles)
     }
 }
 
 pub(crate) fn text_steps(bytes: usize) -> u64 {
     (bytes / BYTES_PER_STEP) as u64
+}
+
+/// Steps to read a text of this length as a double, besides those for its bytes.
+pub(crate) fn double_steps(bytes: usize) -> u64 {
+    if bytes > SHORT_NUMBER_BYTES { LONG_DOUBLE_STEPS } else { 0 }
 }
 
 /// The most comparisons of a binary search.

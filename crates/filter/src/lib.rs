@@ -30,7 +30,7 @@ mod sql;
 mod subject;
 
 pub use error::{FilterError, FilterErrorKind};
-pub use filter::{BYTES_PER_STEP, Evaluation, Filter, Outcome, Reads};
+pub use filter::{BYTES_PER_STEP, Evaluation, Filter, LONG_DOUBLE_STEPS, Outcome, Reads, SHORT_NUMBER_BYTES};
 pub use limits::{
     Limits, SELECTOR_BYTES_MAX, SELECTOR_DEPTH_MAX, SELECTOR_NODES_MAX, SPEC_BYTES_MAX, STACK_MAX, TERM_BYTES_MAX,
     TERMS_MAX,

@@ -18,17 +18,17 @@ pub const TERM_BYTES_MAX: usize = 1_024;
 /// Default of [`Limits::spec_bytes`]: 512 KiB, so that 500 terms of 256 characters fit.
 pub const SPEC_BYTES_MAX: usize = 512 << 10;
 
-/// The most values that the evaluation of a selector holds at a time. Each open operator of an expression holds one, `BETWEEN` three.
+/// The most values that the evaluation of a selector holds at a time. A pending operator holds one value, a pending `BETWEEN` up to three.
 pub const STACK_MAX: usize = 128;
 
-/// What a filter may have. Checked when it is decoded and when it is compiled.
+/// Upper bounds of a filter. Checked when it is decoded and when it is compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The length of a selector, in bytes.
     pub selector_bytes: usize,
     /// The instructions of a selector (about one for each property, literal and operator) and the items of its lists, together.
     pub selector_nodes: usize,
-    /// The parentheses and unary operators that are open at a time. The parser recurses that deep; evaluation does not recurse.
+    /// The nesting of parentheses and unary operators. The parser recurses that deep; evaluation does not recurse.
     pub selector_depth: usize,
     /// The number of tags, filter values or conditions.
     pub terms: usize,

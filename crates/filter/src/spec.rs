@@ -1,11 +1,11 @@
-//! What a subscription asks for, and its wire form.
+//! The filter of a subscription as stated by the client, and its wire form.
 
 use crate::error::{FilterError, FilterErrorKind};
 use crate::limits::Limits;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
 use std::collections::BTreeSet;
 
-/// A filter as a subscription states it. [`crate::Filter::compile`] makes it applicable.
+/// A filter as stated by the client. [`crate::Filter::compile`] makes it applicable.
 ///
 /// ```text
 /// spec        u8 version = 1, u8 kind, body of the kind
@@ -49,11 +49,11 @@ pub enum FilterSpec {
 pub struct Condition {
     /// The name of the property.
     pub name: String,
-    /// The value that it must have; `None` if any will do.
+    /// The required value; `None` if the property must only be present.
     pub value: Option<HeaderValue>,
 }
 
-/// A value that a property must have. An integer is never equal to a double; the width of an integer is ignored, and so is the difference
+/// A required value. An integer is never equal to a double; the width of an integer is ignored, and so is the difference
 /// between text and bytes. Arrays, tables and decimals cannot be required.
 #[derive(Clone, PartialEq, Debug)]
 pub enum HeaderValue {

@@ -70,7 +70,8 @@ impl Selector {
 fn bound(program: &Program) -> Bound {
     let texts = program.texts.iter().map(|text| text.len());
     let literal_bytes_max = texts.chain(program.lists.iter().flatten().map(String::len)).max().unwrap_or(0);
-    let mut bound = Bound { ops: program.ops.len() as u64, literal_bytes_max, ..Bound::default() };
+    let ops = program.ops.len() as u64;
+    let mut bound = Bound { ops, doubles: program.doubles, literal_bytes_max, ..Bound::default() };
     for op in &program.ops {
         match op {
             Op::Property(_) => bound.lookups += 1,

@@ -1,6 +1,6 @@
-//! What a filter is applied to: the fields of a message, read on demand.
+//! The subject of a filter: the fields of a message, read on demand.
 
-/// A message, or what an index knows of it. Nothing is read before a filter asks for it ([`crate::Filter::reads`]).
+/// A message, or its entry in an index. A filter calls only the methods that [`crate::Filter::reads`] names.
 pub trait Subject {
     /// The message's tag: RocketMQ's `TAGS`, TubeMQ's `msgType`.
     fn tag(&self) -> Tag<'_>;
@@ -17,12 +17,12 @@ pub trait Subject {
     }
 }
 
-/// How much is known of a message's tag.
+/// The known part of a message's tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tag<'a> {
-    /// Nothing: the filter passes the message, and the client compares the text.
+    /// Nothing is known: the filter matches, and the client compares the text.
     Unknown,
-    /// The message has none.
+    /// The message has no tag.
     Absent,
     /// Its hash (see [`tag_hash`]). Messages without a tag have [`Tag::Absent`], although RocketMQ stores 0 for them.
     Hash(i32),
@@ -46,9 +46,9 @@ pub enum Value<'a> {
     Double(f64),
     /// A text. All properties of RocketMQ are texts.
     Text(&'a str),
-    /// Bytes that are no text. A selector only sees that there is a value.
+    /// Bytes that are not text. A selector only sees that the property is present.
     Bytes(&'a [u8]),
-    /// Any other value, such as an array or a table. A selector only sees that there is a value.
+    /// Any other value, such as an array or a table. A selector only sees that the property is present.
     Other,
 }
 

@@ -13,6 +13,9 @@ const ZEROS: &[u16] = &[
 ];
 
 fn digit(character: char) -> Option<i64> {
+    if character.is_ascii() {
+        return character.to_digit(10).map(i64::from);
+    }
     let code = u16::try_from(u32::from(character)).ok()?;
     let zero = match ZEROS.binary_search(&code) {
         Ok(_) => code,

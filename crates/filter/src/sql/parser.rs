@@ -1,4 +1,4 @@
-//! From tokens to a [`Program`], in one pass.
+//! Compiles tokens to a [`Program`] in one pass: operator precedence parsing.
 //!
 //! ```text
 //! level 1   OR
@@ -26,12 +26,12 @@ const EQUALITY: u8 = 3;
 const COMPARISON: u8 = 4;
 const UNARY: u8 = 5;
 
-/// What an expression is, as far as the language restricts its use.
+/// The sort of an expression; the language restricts the use of some.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Sort {
     Literal(Literal),
     Property,
-    /// A number or missing.
+    /// A number, or unknown.
     Negated,
     /// A boolean or unknown.
     Condition,
@@ -295,7 +295,7 @@ impl Parser<'_> {
             let text = format!("'{}' cannot be compared with '{}'", self.shown(left), self.shown(&right));
             return Err(self.invalid(&left.at, text));
         }
-        self.push(Op::Compare(Comparison::Equal))?;
+        self.compare(Comparison::Equal, left.sort, right.sort)?;
         if operator.kind == Kind::NotEqual { self.push(Op::Not) } else { Ok(()) }
     }
 
@@ -325,7 +325,7 @@ impl Parser<'_> {
             _ => return Err(self.unexpected("an operator")),
         };
         self.ordered(left)?;
-        let right = self.right_side(comparison)?;
+        let right = self.right_side(comparison, left.sort)?;
         self.ordered(&right)
     }
 
@@ -341,16 +341,29 @@ impl Parser<'_> {
     }
 
     /// The right operand of a comparison with the value on top. It is not evaluated if that is missing.
-    fn right_side(&mut self, comparison: Comparison) -> Result<Operand, FilterError> {
+    fn right_side(&mut self, comparison: Comparison, left: Sort) -> Result<Operand, FilterError> {
         // Only an expression in parentheses can fail.
         let may_fail = matches!(self.token.kind, Kind::Open | Kind::Plus | Kind::Minus | Kind::Word(Word::Not));
         let jump = if may_fail { Some(self.jump(Op::UnlessNull)?) } else { None };
         let right = self.expression(UNARY)?;
-        self.push(Op::Compare(comparison))?;
+        self.compare(comparison, left, right.sort)?;
         if let Some(jump) = jump {
             self.program.land(jump);
         }
         Ok(right)
+    }
+
+    fn compare(&mut self, comparison: Comparison, left: Sort, right: Sort) -> Result<(), FilterError> {
+        let is_double = |sort| matches!(sort, Sort::Literal(Literal::Double(_)));
+        let is_other = |sort| matches!(sort, Sort::Literal(Literal::Bool(_) | Literal::Int(_) | Literal::Long(_)));
+        self.program.doubles += match comparison {
+            _ if is_other(left) || is_other(right) => 0,
+            // Two texts are equal without being numbers.
+            Comparison::Equal => 1,
+            _ if is_double(left) || is_double(right) => 1,
+            _ => 2,
+        };
+        self.push(Op::Compare(comparison))
     }
 
     fn predicate(&mut self, left: &Operand, word: Word, negated: bool) -> Result<(), FilterError> {
@@ -379,11 +392,11 @@ impl Parser<'_> {
             (Comparison::GreaterOrEqual, Op::UnlessFalse, Comparison::LessOrEqual, Op::And)
         };
         self.push(Op::Dup)?;
-        let low = self.right_side(low_is)?;
+        let low = self.right_side(low_is, value.sort)?;
         self.expect(Kind::Word(Word::And), "AND")?;
         let jump = self.jump(jump)?;
         self.push(Op::Over)?;
-        let high = self.right_side(high_is)?;
+        let high = self.right_side(high_is, value.sort)?;
         self.push(op)?;
         self.program.land(jump);
         self.push(Op::Nip)?;

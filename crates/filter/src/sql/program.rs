@@ -1,4 +1,4 @@
-//! What a selector is compiled to: instructions for a stack of values, with jumps forward only.
+//! The compiled form of a selector: instructions for a stack of values, with forward jumps only.
 //!
 //! ```text
 //!   a > 5 OR b CONTAINS 'x'
@@ -6,13 +6,13 @@
 //!   0 Property a    1 Const 5    2 Compare >    3 UnlessTrue 6    4 Property b    5 Text CONTAINS 'x'    6 Or        7
 //! ```
 //!
-//! `UnlessTrue` continues unless the value on top is true; then it jumps behind the `Or`, with this value as its result. An unknown value is one
-//! that is missing (`None`). Each instruction runs at most once.
+//! `UnlessTrue` jumps behind the `Or` if the value on top is true, which then is the result. Unknown values and missing properties are `None`.
+//! Each instruction runs at most once.
 
 use crate::error::FilterError;
 use crate::limits::{Limits, STACK_MAX};
 
-/// A value that stands in the selector. Texts are in [`Program::texts`].
+/// A literal of the selector. Texts are in [`Program::texts`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Literal {
     Null,
@@ -89,6 +89,8 @@ pub(super) struct Program {
     pub(super) lists: Vec<Vec<String>>,
     /// The most values on the stack at a time.
     pub(super) stack_max: usize,
+    /// Texts that the comparisons may read as doubles.
+    pub(super) doubles: u64,
     /// The values on the stack behind the last instruction.
     height: usize,
     /// Instructions and items of lists.
@@ -144,7 +146,7 @@ impl Program {
         self.texts.len() as u32 - 1
     }
 
-    /// Counts an item of a list, which is not added yet.
+    /// Counts instructions or items of a list against the limit.
     pub(super) fn count(&mut self, nodes: usize, limits: &Limits) -> Result<(), FilterError> {
         self.nodes += nodes;
         match self.nodes > limits.selector_nodes {

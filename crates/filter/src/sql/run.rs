@@ -2,7 +2,7 @@
 
 use super::number;
 use super::program::{Comparison, Literal, Op, Program, Search};
-use crate::filter::{Evaluation, Outcome, text_steps};
+use crate::filter::{Evaluation, Outcome, double_steps, text_steps};
 use crate::limits::STACK_MAX;
 use crate::{Subject, Value};
 use std::cmp::Ordering;
@@ -181,6 +181,11 @@ fn compare(comparison: Comparison, left: Slot<'_>, right: Slot<'_>, steps: &mut 
     };
     let length = |value: &Value<'_>| if let Value::Text(text) = value { text.len() } else { 0 };
     *steps += text_steps(length(&left) + length(&right));
+    *steps += match (left, right) {
+        (Value::Text(left), Value::Text(right)) if !equal => double_steps(left.len()) + double_steps(right.len()),
+        (Value::Text(text), Value::Double(_)) | (Value::Double(_), Value::Text(text)) => double_steps(text.len()),
+        _ => 0,
+    };
     let order = match (left, right) {
         (Value::Bytes(_) | Value::Other, _) | (_, Value::Bytes(_) | Value::Other) => {
             return if equal { Ok(Some(false)) } else { Err(Failed) };

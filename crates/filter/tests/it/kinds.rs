@@ -70,7 +70,7 @@ fn a_filter_set_of_tubemq_fits() {
     let filter = filter(&spec);
     let evaluation = filter.evaluate(&tagged(Tag::Hash(tag_hash(&format!("{:0>256}", 499)))));
     assert!(evaluation.matches());
-    assert_eq!((evaluation.steps, filter.steps_max(0, 256)), (10, 10 + 9 * 10));
+    assert_eq!((evaluation.steps, filter.steps_max(0, 256)), (10, 10 + 9 * (2 * 256 / 20)));
 }
 
 #[test]
