@@ -18,6 +18,7 @@ use super::program::{Comparison, Literal, Op, Program, Search};
 use crate::error::{FilterError, FilterErrorKind};
 use crate::limits::Limits;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 const OR: u8 = 1;
@@ -53,7 +54,8 @@ pub(super) fn parse(text: &str, limits: &Limits) -> Result<(Program, usize), Fil
     }
     let mut lexer = Lexer::new(text);
     let token = lexer.next()?;
-    let mut parser = Parser { text, lexer, token, end: 0, program: Program::default(), limits, depth: 0 };
+    let (program, names) = (Program::default(), BTreeMap::new());
+    let mut parser = Parser { text, lexer, token, end: 0, program, names, limits, depth: 0 };
     let all = parser.expression(OR)?;
     parser.condition(&all)?;
     Ok((parser.program, parser.token.at.start))
@@ -67,6 +69,8 @@ struct Parser<'t> {
     /// The end of the token before it.
     end: usize,
     program: Program,
+    /// The names of properties so far.
+    names: BTreeMap<&'t str, u32>,
     limits: &'t Limits,
     depth: usize,
 }
@@ -193,7 +197,8 @@ impl Parser<'_> {
     fn primary(&mut self) -> Result<Sort, FilterError> {
         let literal = match self.token.kind {
             Kind::Name => {
-                let name = self.program.name(&self.text[self.token.at.clone()]);
+                let name = &self.text[self.token.at.clone()];
+                let name = *self.names.entry(name).or_insert_with(|| self.program.name(name));
                 self.advance()?;
                 self.push(Op::Property(name))?;
                 return Ok(Sort::Property);

@@ -134,11 +134,8 @@ impl Program {
     }
 
     pub(super) fn name(&mut self, name: &str) -> u32 {
-        let known = self.names.iter().position(|known| **known == *name);
-        known.unwrap_or_else(|| {
-            self.names.push(name.into());
-            self.names.len() - 1
-        }) as u32
+        self.names.push(name.into());
+        self.names.len() as u32 - 1
     }
 
     pub(super) fn text(&mut self, text: String) -> u32 {
