@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("record", &["types"]),
     ("api", &["types", "record"]),
     ("auth", &["types"]),
+    ("filter", &["types"]),
     ("log", &["types", "env", "record"]),
     ("kafka-codec", &["types"]),
     ("kafka-groups", &["types", "api", "kafka-codec"]),
