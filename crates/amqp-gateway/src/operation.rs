@@ -636,11 +636,15 @@ impl Connection {
             if let Err(why) = stream::check(&consume, shared, self.named(&entry.queue)) {
                 return self.reply(token, refused(why));
             }
+            let reader = match stream::reader(partition, settings, self.now.wall_ms) {
+                Ok(reader) => reader,
+                Err(why) => return self.reply(token, amqp::Reply::Refused(Refusal::internal(&why.to_string()))),
+            };
             let attach = AttachReader {
                 prefetch: consume.deliveries_max,
                 credit: Some(WINDOW_MESSAGES),
                 window_bytes: self.settings.consumer_window_bytes,
-                ..stream::reader(partition, settings, self.now.wall_ms)
+                ..reader
             };
             let waits = Waits::Attached(token, channel, consume, entry, ack_ms_max);
             return self.ask(Request::AttachReader(attach), waits);

@@ -6,11 +6,12 @@
 use crate::message::open;
 use bytes::{Bytes, BytesMut};
 use bytestring::ByteString;
-use polylogue_amqp::codec::{Properties, Value, put_with_header};
+use polylogue_amqp::codec::{Properties, Table, Value, put_with_header};
 use polylogue_amqp::refusal::{Named, Refusal};
 use polylogue_amqp::request::Consume;
 use polylogue_amqp_model::{ConsumerSettings, StreamOffset};
 use polylogue_api::{AttachReader, EntryFilter, ReadFrom};
+use polylogue_filter::{Filter, FilterError, FilterSpec, Limits, Subject, Tag};
 use polylogue_types::{Offset, PartitionId, TimestampMs};
 use std::sync::Arc;
 
@@ -23,21 +24,35 @@ const STAMPS_BYTES: usize = 32 << 10;
 
 /// The messages that a reader wants.
 #[derive(Debug)]
-struct Filter {
-    values: Vec<ByteString>,
-    /// Messages without a value too.
-    unfiltered: bool,
-}
+struct Wanted(Filter);
 
-impl EntryFilter for Filter {
+impl EntryFilter for Wanted {
     fn wants(&self, entry: &Bytes) -> bool {
         let headers = open(entry).and_then(|stored| Properties::new(stored.properties).ok()?.headers());
-        match headers.as_ref().and_then(|headers| headers.get(FILTER_VALUE)?.as_longstr()) {
-            Some(value) => self.values.iter().any(|wanted| wanted.as_bytes() == value),
-            None => self.unfiltered,
-        }
+        self.0.evaluate(&Message(headers)).matches()
     }
 }
+
+/// A message as a filter sees it: its headers, if they can be read.
+struct Message(Option<Table>);
+
+impl Subject for Message {
+    fn tag(&self) -> Tag<'_> {
+        Tag::Absent
+    }
+
+    fn filter_value(&self) -> Option<&[u8]> {
+        self.0.as_ref()?.get(FILTER_VALUE)?.as_longstr()
+    }
+
+    /// Consumers of streams filter by the filter value alone.
+    fn property(&self, _: &str) -> Option<polylogue_filter::Value<'_>> {
+        None
+    }
+}
+
+/// The values of a filter are as long as the arguments that have them, and there are at most as many as the model allows.
+const LIMITS: Limits = Limits { terms: usize::MAX, term_bytes: usize::MAX, spec_bytes: usize::MAX, ..Limits::DEFAULT };
 
 fn begins(offset: StreamOffset, now_ms: TimestampMs) -> ReadFrom {
     let time = |ms: u64| TimestampMs::try_from(ms).unwrap_or(TimestampMs::MAX);
@@ -66,13 +81,27 @@ pub(crate) fn check(consume: &Consume, shared: u16, queue: Named<'_>) -> Result<
 }
 
 /// A reader with a start and a filter; without credit.
-pub(crate) fn reader(queue: PartitionId, settings: ConsumerSettings, now_ms: TimestampMs) -> AttachReader {
+///
+/// # Errors
+/// If the filter is refused.
+pub(crate) fn reader(
+    queue: PartitionId,
+    settings: ConsumerSettings,
+    now_ms: TimestampMs,
+) -> Result<AttachReader, FilterError> {
     let ConsumerSettings { offset, filters: values, match_unfiltered: unfiltered, .. } = settings;
-    let filter: Option<Arc<dyn EntryFilter>> = match values.is_empty() {
-        true => None,
-        false => Some(Arc::new(Filter { values, unfiltered })),
-    };
-    AttachReader { queue, from: begins(offset, now_ms), filter, prefetch: 0, credit: None, window_bytes: 0 }
+    let filter = wanted(&values, unfiltered)?;
+    Ok(AttachReader { queue, from: begins(offset, now_ms), filter, prefetch: 0, credit: None, window_bytes: 0 })
+}
+
+/// `None` for all messages, without values.
+fn wanted(values: &[ByteString], unfiltered: bool) -> Result<Option<Arc<dyn EntryFilter>>, FilterError> {
+    if values.is_empty() {
+        return Ok(None);
+    }
+    let spec =
+        FilterSpec::Values { values: values.iter().map(|value| value.as_bytes().to_vec()).collect(), unfiltered };
+    Ok(Some(Arc::new(Wanted(Filter::compile(&spec, &LIMITS)?))))
 }
 
 /// Properties of deliveries with their offsets: written into memory that several of them share.
@@ -122,7 +151,7 @@ mod tests {
     #[test]
     fn a_filter_accepts_only_requested_values() {
         for unfiltered in [false, true] {
-            let filter = Filter { values: vec!["a".into(), "b".into()], unfiltered };
+            let filter = wanted(&["a".into(), "b".into()], unfiltered).unwrap().expect("it has values");
             let wants = |value| filter.wants(&message(value));
             assert!(wants(Some("a")) && wants(Some("b")) && !wants(Some("c")) && !wants(Some("")));
             assert_eq!(wants(None), unfiltered);

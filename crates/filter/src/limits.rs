@@ -38,15 +38,20 @@ pub struct Limits {
     pub spec_bytes: usize,
 }
 
+impl Limits {
+    /// The defaults.
+    pub const DEFAULT: Limits = Limits {
+        selector_bytes: SELECTOR_BYTES_MAX,
+        selector_nodes: SELECTOR_NODES_MAX,
+        selector_depth: SELECTOR_DEPTH_MAX,
+        terms: TERMS_MAX,
+        term_bytes: TERM_BYTES_MAX,
+        spec_bytes: SPEC_BYTES_MAX,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            selector_bytes: SELECTOR_BYTES_MAX,
-            selector_nodes: SELECTOR_NODES_MAX,
-            selector_depth: SELECTOR_DEPTH_MAX,
-            terms: TERMS_MAX,
-            term_bytes: TERM_BYTES_MAX,
-            spec_bytes: SPEC_BYTES_MAX,
-        }
+        Limits::DEFAULT
     }
 }

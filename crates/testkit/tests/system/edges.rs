@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lease", &["types"]),
     ("amqp", &["types", "record", "api"]),
     ("amqp-model", &["types", "auth", "router"]),
-    ("amqp-gateway", &["types", "record", "api", "auth", "amqp", "amqp-model", "router"]),
+    ("amqp-gateway", &["types", "record", "api", "auth", "filter", "amqp", "amqp-model", "router"]),
     ("broker", &["types", "env", "record", "api", "lease", "log", "replicate", "meta", "timer"]),
     (
         "net",
