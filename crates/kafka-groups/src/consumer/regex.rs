@@ -1,7 +1,7 @@
 //! Subscriptions by regular expression: RE2's syntax, matched against whole names of topics.
 //!
-//! An expression is resolved when it is new, when topics have come, and from time to time. That goes through all topics, in slices between
-//! which other groups have their turn; what came out is a record, which raises the group's epoch where topics differ. The topics
+//! An expression is resolved when it is new, when topics have come, and from time to time. That compiles each expression, then goes through all
+//! topics, in slices between which other groups have their turn; what came out is a record, which raises the group's epoch where topics differ. The topics
 //! are those that the user whose heartbeat began it may describe.
 
 use super::heartbeat::Beat;
@@ -44,8 +44,15 @@ pub(super) struct Resolution {
 #[derive(Debug)]
 struct Pattern {
     regex: StrBytes,
-    compiled: Regex,
+    /// `None` until its slice has come.
+    compiled: Option<Regex>,
     matched: Vec<StrBytes>,
+}
+
+impl Pattern {
+    fn is_match(&self, name: &str) -> bool {
+        self.compiled.as_ref().is_some_and(|compiled| compiled.is_match(name))
+    }
 }
 
 /// Compiles an expression, which must match a name as a whole. Errors: why it is none, in words.
@@ -123,27 +130,33 @@ impl ConsumerTurn<'_> {
         if !is_due {
             return;
         }
-        // Those that were taken once can be compiled again.
-        let pattern = |regex: &StrBytes| {
-            let compiled = compile(regex).ok()?;
-            Some(Pattern { regex: regex.clone(), compiled, matched: Vec::new() })
-        };
-        let patterns = tail.regexes().filter_map(pattern).collect();
+        let pattern = |regex: &StrBytes| Pattern { regex: regex.clone(), compiled: None, matched: Vec::new() };
+        let patterns = tail.regexes().map(pattern).collect();
         let may_describe = beat.request.may_describe.clone();
         tail.resolved = Some((version, now_ms));
         tail.resolution = Some(Resolution { patterns, topics: self.catalog.topics(), done: 0, may_describe });
         self.timers.queue(now_ms, group_key(&tail.id, TimerKind::Regex));
     }
 
-    /// Goes on with a resolution.
+    /// Goes on with a resolution: compiles one expression, and matches some names once all are compiled.
     pub(crate) fn resolve(&mut self, tail: &mut Tail) {
         let Some(mut resolution) = tail.resolution.take() else { return };
+        if let Some(at) = resolution.patterns.iter().position(|pattern| pattern.compiled.is_none()) {
+            // Those that were taken once can be compiled again.
+            match compile(&resolution.patterns[at].regex) {
+                Ok(compiled) => resolution.patterns[at].compiled = Some(compiled),
+                Err(_) => _ = resolution.patterns.remove(at),
+            }
+            if resolution.patterns.iter().any(|pattern| pattern.compiled.is_none()) {
+                return self.resolve_later(tail, resolution);
+            }
+        }
         let patterns = resolution.patterns.len().max(1);
         let topics = resolution.topics.iter().skip(resolution.done).take((MATCHES_PER_CALL / patterns).max(1));
         let mut done = 0;
         for topic in topics {
             done += 1;
-            let mut matching = resolution.patterns.iter_mut().filter(|p| p.compiled.is_match(&topic.name)).peekable();
+            let mut matching = resolution.patterns.iter_mut().filter(|p| p.is_match(&topic.name)).peekable();
             if matching.peek().is_none() {
                 continue;
             }
@@ -152,12 +165,16 @@ impl ConsumerTurn<'_> {
         }
         resolution.done += done;
         if resolution.done < resolution.topics.len() {
-            tail.resolution = Some(resolution);
-            let at_ms = self.now.monotonic_ms.saturating_add(SLICE_INTERVAL_MS);
-            self.timers.queue(at_ms, group_key(&tail.id, TimerKind::Regex));
+            self.resolve_later(tail, resolution);
         } else {
             self.resolved(tail, resolution);
         }
+    }
+
+    fn resolve_later(&mut self, tail: &mut Tail, resolution: Resolution) {
+        tail.resolution = Some(resolution);
+        let at_ms = self.now.monotonic_ms.saturating_add(SLICE_INTERVAL_MS);
+        self.timers.queue(at_ms, group_key(&tail.id, TimerKind::Regex));
     }
 
     /// Takes down what a resolution found.

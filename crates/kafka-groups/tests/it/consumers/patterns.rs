@@ -114,6 +114,8 @@ fn topics_are_gone_through_in_slices_and_expressions_are_bounded() {
     let before = host.deadlines;
     host.advance(10);
     assert!(host.deadlines > before + 5, "{}", host.deadlines - before);
+    host.advance(100);
+    assert!(host.deadlines > before + 62, "a call compiles one expression: {}", host.deadlines - before);
     // one more than there may be
     host.taken(pattern("n1", "y1"));
     host.taken(pattern("n3", "y3"));
