@@ -12,9 +12,9 @@ use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use polylogue_api::{Durability, TopicConfig};
 use polylogue_log::ErrorKind as LogErrorKind;
-use polylogue_log::journal::{Journal, Urgency};
+use polylogue_log::journal::Urgency;
 use polylogue_log::store::{Classes, JournalWaste, MergeDue, MergePlan, MergeProgress, Retention, retention_class};
-use polylogue_replicate::{Role, Work};
+use polylogue_replicate::{LocalFiles, Role, Work};
 use polylogue_types::{Map, Offset, PartitionId, ShardId, Term, TimestampMs};
 use std::ops::Range;
 use std::sync::Arc;
@@ -531,7 +531,7 @@ impl Inner {
             let mut due = self.due.lock();
             due.indexes.entry(shard.id).or_default().look(index_bytes, self.config.store.journal_index_bytes_max)
         };
-        if let (IndexDemand::Seal, Some(journal)) = (demand, &shard.journal) {
+        if let (IndexDemand::Seal, Some(journal)) = (demand, shard.log.local()) {
             journal.seal_current();
         }
         // When the disk is short of space, the space that a checkpoint would free justifies one.
@@ -545,8 +545,8 @@ impl Inner {
 
     /// Returns whether a checkpoint would free journal space; ends the current file if that is needed for it.
     fn get_room(&self, shard: &Shard) -> bool {
-        let Some(journal) = &shard.journal else { return false };
-        match shard.store.journal_waste(journal.as_ref()) {
+        let Some(journal) = shard.log.local() else { return false };
+        match shard.store.journal_waste(journal) {
             JournalWaste::None => false,
             JournalWaste::Checkpoint => true,
             JournalWaste::Seal => {
@@ -584,7 +584,7 @@ impl Inner {
     /// Does one step of a merge, or proposes the record that begins one; otherwise one step of space reclaiming. A failing merge does not prevent
     /// reclaiming: the reclaimed space may be what the merge lacks.
     fn merge_step(&self, shard: &Shard) -> bool {
-        let Some(journal) = &shard.journal else { return false };
+        let Some(journal) = shard.log.local() else { return false };
         let did = |what: &'static str, result: polylogue_log::Result<bool>| match result {
             Ok(did) => did,
             // Another step is in progress; this one is retried later.
@@ -603,7 +603,7 @@ impl Inner {
         Ok(reclaimed.more)
     }
 
-    fn try_merge_step(&self, shard: &Shard, journal: &Journal) -> polylogue_log::Result<bool> {
+    fn try_merge_step(&self, shard: &Shard, journal: &dyn LocalFiles) -> polylogue_log::Result<bool> {
         let classes = |id: PartitionId| self.class_of(shard, id);
         let plan = self.due.lock().merges.remove(&shard.id);
         if let Some(mut plan) = plan {
@@ -642,7 +642,7 @@ impl Inner {
     }
 
     /// Returns the merge that is due, or one that frees space if space is short.
-    fn merge_due(&self, shard: &Shard, journal: &Journal, classes: &dyn Classes) -> Option<MergeDue> {
+    fn merge_due(&self, shard: &Shard, journal: &dyn LocalFiles, classes: &dyn Classes) -> Option<MergeDue> {
         let due = shard.store.merge_due(self.env.clock.now_ms(), journal, classes);
         due.or_else(|| shard.store.merge_for_room(journal).filter(|_| self.alarm.is_on()))
     }
@@ -664,7 +664,7 @@ impl Inner {
     /// progress, merges run at the slowest pace.
     fn merge_pace(&self, shard: &Shard) -> u64 {
         let most = self.tunables.merge_bytes_per_sec();
-        let Some(journal) = &shard.journal else { return most };
+        let Some(journal) = shard.log.local() else { return most };
         let incoming = self.inflow(shard);
         if incoming < QUIET_BYTES_PER_SEC {
             let is_read = self.is_read_cold(shard) && !self.alarm.is_on();
@@ -685,7 +685,7 @@ impl Inner {
 
     /// Growth rate of a shard's journal. Bytes per second.
     pub(crate) fn inflow(&self, shard: &Shard) -> u64 {
-        let Some(journal) = &shard.journal else { return 0 };
+        let Some(journal) = shard.log.local() else { return 0 };
         let (now_ns, written) = (self.env.clock.monotonic_ns(), journal.stats().bytes_written);
         let mut due = self.due.lock();
         let inflow = due.inflows.entry(shard.id).or_default();

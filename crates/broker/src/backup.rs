@@ -188,11 +188,10 @@ impl Inner {
     fn cut_shards(&self) -> Result<VecDeque<(String, ShardCut)>> {
         for _ in 0..TRIES_MAX {
             let shards = self.all_shards();
-            let sources = |shard: &Arc<Shard>| shard.journal.clone().map(|journal| (shard.clone(), journal));
-            let sources: Vec<_> = shards.iter().filter_map(sources).collect();
-            let names = sources.iter().map(|(shard, _)| shard_name(shard.id));
-            let of = sources.iter().map(|(shard, journal)| Source { store: &shard.store, journal });
-            let cuts = cut(&self.env, &of.collect::<Vec<_>>())?;
+            let sources = shards.iter().filter_map(|shard| Some((shard.id, shard.log.local()?.source(&shard.store))));
+            let (ids_of, of): (Vec<ShardId>, Vec<Source<'_>>) = sources.unzip();
+            let names = ids_of.into_iter().map(shard_name);
+            let cuts = cut(&self.env, &of)?;
             let ids = |shards: &[Arc<Shard>]| shards.iter().map(|shard| shard.id).collect::<Vec<ShardId>>();
             // Data acknowledged before the cut in a shard opened meanwhile would be missing.
             if ids(&self.all_shards()) == ids(&shards) {

@@ -150,8 +150,8 @@ impl Inner {
 
     /// Writes a captured checkpoint and trims what it covers. Returns `false` if it must wait for a flush.
     pub(crate) fn write_checkpoint(&self, shard: &Shard, captured: &Captured) -> Result<bool> {
-        let (Some(checkpoints), Some(journal)) = (&shard.checkpoints, &shard.journal) else { return Ok(true) };
-        if journal.view().durable < Some(captured.applied) {
+        let (Some(checkpoints), Some(journal)) = (&shard.checkpoints, shard.log.local()) else { return Ok(true) };
+        if shard.log.view().durable < Some(captured.applied) {
             return Ok(false);
         }
         captured.write(checkpoints)?;
@@ -164,7 +164,7 @@ impl Inner {
         for (id, upto) in own {
             shard.store.trim(id, upto);
         }
-        shard.store.release_journal(journal.as_ref())?;
+        shard.store.release_journal(journal)?;
         Ok(true)
     }
 }

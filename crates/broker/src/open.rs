@@ -244,7 +244,6 @@ impl Inner {
             log: Arc::new(log),
             store,
             checkpoints: None,
-            journal: None,
             state: Mutex::new(state),
             machines: Default::default(),
             slots: Mutex::new(self.slot_machines(MEMORY_SHARD)),
@@ -284,7 +283,7 @@ impl Inner {
         for partition in state.partitions.values_mut() {
             partition.reset_tail();
         }
-        let log = LocalLog::new(journal.clone(), self.data.identity.node);
+        let log = LocalLog::new(journal, self.data.identity.node);
         Ok(Arc::new(Shard {
             id,
             class,
@@ -293,7 +292,6 @@ impl Inner {
             log: Arc::new(log),
             store,
             checkpoints: Some(checkpoints),
-            journal: Some(journal),
             state: Mutex::new(state),
             machines: Default::default(),
             slots: Mutex::new(slots),

@@ -51,8 +51,8 @@ impl Broker {
     /// The log's error ([`polylogue_log::journal::Journal::follow`]), or the error of opening the shard. Frames of a shard of class `memory` are
     /// ignored: they are lost with their writer.
     pub fn receive(&self, shard: ShardId, frames: &[Arc<Frame>]) -> Result<()> {
-        match &self.inner.shard(shard)?.journal {
-            Some(journal) => Ok(journal.follow(frames)?),
+        match self.inner.shard(shard)?.log.local() {
+            Some(files) => Ok(files.follow(frames)?),
             None => Ok(()),
         }
     }

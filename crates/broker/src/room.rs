@@ -64,7 +64,7 @@ pub(crate) fn refuse(origin: Origin, request: &PublishRequest, why: Unavailable)
 impl Shard {
     /// Returns whether the shard's journal could not allocate a file.
     pub(crate) fn lacks_room(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.journal_room().full)
+        self.log.local().is_some_and(|files| files.room().full)
     }
 }
 

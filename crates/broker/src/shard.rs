@@ -17,7 +17,7 @@ use polylogue_api::{Ack, AppendEntry, AppendError, Appended, Caller, Durability,
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::Kind;
 use polylogue_log::checkpoint::CheckpointStore;
-use polylogue_log::journal::{self, Draft, Journal, PATCH_BYTES_MAX, Patch, Proposal, Urgency};
+use polylogue_log::journal::{self, Draft, PATCH_BYTES_MAX, Patch, Proposal, Urgency};
 use polylogue_log::store::ShardStore;
 use polylogue_record::crc;
 use polylogue_record::envelope::{Body, Envelope, Form, Producer};
@@ -43,8 +43,6 @@ pub(crate) struct Shard {
     pub(crate) store: ShardStore,
     /// Checkpoints of applied state; none for a memory shard.
     pub(crate) checkpoints: Option<CheckpointStore>,
-    /// The journal behind `log`, for the store's merges; none for a memory shard.
-    pub(crate) journal: Option<Arc<Journal>>,
     pub(crate) state: Mutex<ShardState>,
     pub(crate) machines: MachineProgress,
     /// The machines of the slots that are here. Those of the metadata's shard are [`crate::broker::Inner::machines`].

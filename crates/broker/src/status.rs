@@ -144,7 +144,7 @@ impl Broker {
         let shards = self.inner.all_shards();
         let status = shards.iter().map(|shard| {
             let store = shard.store.stats();
-            let journal = shard.journal.as_ref().map(|journal| journal.stats());
+            let journal = shard.log.local().map(|files| files.stats());
             let state = shard.state.lock();
             let timers = state.queues.delays.counts();
             ShardStatus {

@@ -19,7 +19,9 @@ pub mod conformance;
 pub mod local;
 pub mod memory;
 
-use polylogue_log::journal::{CommitSink, Proposal, Refused};
+use polylogue_log::backup::Source;
+use polylogue_log::journal::{CommitSink, Proposal, Refused, Room, Stats};
+use polylogue_log::store::{SealedJournal, ShardStore};
 use polylogue_log::{Frame, Result};
 use polylogue_types::{Index, NodeId, Term};
 use std::fmt::Debug;
@@ -118,6 +120,11 @@ pub trait ShardLog: Send + Sync + Debug {
     /// by what another writer proposed: a message may be handed out ahead of its commit.
     fn decides_alone(&self) -> bool;
 
+    /// The log's files on this node's disk; `None` for a log without files.
+    fn local(&self) -> Option<&dyn LocalFiles> {
+        None
+    }
+
     /// Runs one piece of the work of the provider's threads; `false` if there was none. The
     /// simulator drives a node with it.
     fn step(&self, work: Work) -> bool;
@@ -130,6 +137,28 @@ pub trait ShardLog: Send + Sync + Debug {
 
     /// Flushes, marks a clean stop and ends the threads. Later calls return `Stopped`, except read-only ones.
     fn shutdown(&self);
+}
+
+/// The files of a log on this node's disk. They are this node's own business: which of them are sealed, adopted as segments and released differs
+/// from node to node, and no frame depends on it.
+pub trait LocalFiles: SealedJournal + Send + Sync + Debug {
+    /// Ends the current file: the next frame begins a new one.
+    fn seal_current(&self);
+
+    /// Free room in the files and on the disk.
+    fn room(&self) -> Room;
+
+    /// Counters.
+    fn stats(&self) -> Stats;
+
+    /// Pairs the files with the store over them, for a consistent cut of both ([`polylogue_log::backup::cut`]).
+    fn source<'a>(&'a self, store: &'a ShardStore) -> Source<'a>;
+
+    /// Writes frames that are committed in the log of the shard's writer ([`polylogue_log::journal::Journal::follow`]).
+    ///
+    /// # Errors
+    /// See there.
+    fn follow(&self, frames: &[Arc<Frame>]) -> Result<()>;
 }
 
 /// Pieces of work of a provider.

@@ -3,9 +3,11 @@
 //! The bytes are those of a one-voter Raft group's log (engine.md 4.4), so that a consensus engine can take the
 //! directory over as it is.
 
-use crate::{LogView, ReadLevel, Role, ShardLog, Work};
+use crate::{LocalFiles, LogView, ReadLevel, Role, ShardLog, Work};
 use parking_lot::Mutex;
-use polylogue_log::journal::{Journal, Proposal, Refused};
+use polylogue_log::backup::Source;
+use polylogue_log::journal::{AdoptedFile, Journal, Proposal, Refused, Room, SealedFile, Stats};
+use polylogue_log::store::{SealedJournal, ShardStore};
 use polylogue_log::{Error, ErrorKind, Frame, Result};
 use polylogue_types::{Index, NodeId, Term};
 use std::sync::Arc;
@@ -29,12 +31,6 @@ impl LocalLog {
     pub fn new(journal: Arc<Journal>, node: NodeId) -> LocalLog {
         let (stopped, changing, sealed) = Default::default();
         LocalLog { journal, node, stopped, changing, sealed }
-    }
-
-    /// The journal, for the partition store, which reads and adopts its files.
-    #[must_use]
-    pub fn journal(&self) -> &Arc<Journal> {
-        &self.journal
     }
 
     fn is_stopped(&self) -> bool {
@@ -121,6 +117,10 @@ impl ShardLog for LocalLog {
         true
     }
 
+    fn local(&self) -> Option<&dyn LocalFiles> {
+        Some(self)
+    }
+
     fn step(&self, work: Work) -> bool {
         match work {
             Work::Write => self.journal.write_step(),
@@ -137,5 +137,41 @@ impl ShardLog for LocalLog {
         self.stopped.store(true, Ordering::Relaxed);
         // It had stopped by itself before: there is nothing left to flush.
         let _ = self.journal.shutdown();
+    }
+}
+
+impl SealedJournal for LocalLog {
+    fn sealed_files(&self) -> Vec<SealedFile> {
+        self.journal.sealed_files()
+    }
+
+    fn adopt(&self, sequence: u64) -> Result<AdoptedFile> {
+        self.journal.adopt(sequence)
+    }
+
+    fn release(&self, upto: Index) -> Result<()> {
+        self.journal.release(upto)
+    }
+}
+
+impl LocalFiles for LocalLog {
+    fn seal_current(&self) {
+        self.journal.seal_current();
+    }
+
+    fn room(&self) -> Room {
+        self.journal.journal_room()
+    }
+
+    fn stats(&self) -> Stats {
+        self.journal.stats()
+    }
+
+    fn source<'a>(&'a self, store: &'a ShardStore) -> Source<'a> {
+        Source { store, journal: &self.journal }
+    }
+
+    fn follow(&self, frames: &[Arc<Frame>]) -> Result<()> {
+        self.journal.follow(frames)
     }
 }
