@@ -352,6 +352,8 @@ fn the_status_of_a_server_is_one_screen() {
     {
         assert!(shown.contains(text), "{text}: {shown}");
     }
+    // Only what a merge had moved to segments was counted.
+    assert!(!shown.contains("; 0 B stored"), "{shown}");
     assert!(shown.lines().count() < 24, "{shown}");
     let read = json(&server.ok(&["status", "--json"]));
     assert_eq!((&read["groups"][0]["lag"], &read["status"]["ready"]), (&2.into(), &true.into()));
