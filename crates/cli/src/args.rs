@@ -7,6 +7,7 @@ mod groups;
 mod permissions;
 mod queues;
 mod quotas;
+mod tls;
 mod users;
 
 pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
@@ -20,6 +21,7 @@ pub(super) use queues::{
     RedriveArgs, VhostArgs, VhostCommand,
 };
 pub(super) use quotas::{QuotaCommand, QuotaOfArgs, SetQuotaArgs};
+pub(super) use tls::{CreateTlsArgs, TlsCommand};
 pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};
 
 use super::ask::ask_silently;
@@ -98,6 +100,9 @@ pub(super) enum Command {
     Status(ServerArgs),
     /// Look for common problems, and write a report for a bug report
     Doctor(DoctorArgs),
+    /// Create certificates for TLS
+    #[command(subcommand)]
+    Tls(TlsCommand),
     /// Write a completion script for bash, zsh or fish
     Completions(CompletionsArgs),
     /// Show the version
@@ -152,7 +157,7 @@ pub(super) struct ServerArgs {
     /// The server's http listener
     #[arg(long, value_name = "URL", env = SERVER_VARIABLE, default_value = "http://127.0.0.1:9600")]
     server: String,
-    /// CA certificates for https (PEM); by default the system's
+    /// CA certificates for https (PEM), or the server's own certificate; by default the system's
     #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
     ca: Option<PathBuf>,
     #[command(flatten)]
@@ -254,7 +259,7 @@ pub(super) struct BootstrapArgs {
     /// Use TLS
     #[arg(long)]
     tls: bool,
-    /// Use TLS with these CA certificates (PEM); by default the system's
+    /// Use TLS with these CA certificates (PEM), or with the server's own certificate; by default the system's
     #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
     ca: Option<PathBuf>,
     #[command(flatten)]

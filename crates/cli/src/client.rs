@@ -23,6 +23,9 @@ impl fmt::Debug for Login {
 /// The code of an error without a response.
 pub(crate) const UNREACHABLE: &str = "unreachable";
 
+/// The code of an error about a server's certificate.
+pub(crate) const CERTIFICATE: &str = "certificate_refused";
+
 /// An error of a request to a server, in one line that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientError {

@@ -26,6 +26,7 @@ mod routing;
 mod settings;
 mod status;
 mod time;
+mod tls;
 mod topics;
 mod users;
 
@@ -81,6 +82,18 @@ enum Failure {
     Unread,
     /// The command has reported everything, and its result is negative: `check` of a damaged directory.
     Reported,
+}
+
+impl Failure {
+    /// Returns the error's text.
+    #[cfg(test)]
+    fn text(self) -> String {
+        match self {
+            Failure::Usage(text) | Failure::Other(text) => text,
+            Failure::Client(error) => error.message,
+            Failure::Unread | Failure::Reported => String::new(),
+        }
+    }
 }
 
 impl From<OptionError> for Failure {
@@ -161,6 +174,7 @@ fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
         Command::Repair(args) => check::repair(&args, &out),
         Command::Status(at) => status::run(&at, &out),
         Command::Doctor(args) => doctor::run(&args, &out),
+        Command::Tls(command) => tls::run(&command, &out),
         Command::Completions(args) => completions::run(&args),
         Command::Version => version(&out),
     }

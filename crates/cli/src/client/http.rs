@@ -1,6 +1,6 @@
 //! A client of polylogue's HTTP API.
 
-use super::{ClientError, Login, UNREACHABLE};
+use super::{CERTIFICATE, ClientError, Login, UNREACHABLE};
 use polylogue_admin::api::{ErrorBody, PREFIX};
 use polylogue_admin::basic::header_of;
 use polylogue_net::trust;
@@ -45,10 +45,9 @@ impl HttpClient {
                 next.handle(request)
             });
         }
-        let agent = match server.starts_with("https://").then(|| trust::tls(ca)).transpose() {
-            Ok(None) => Ok(config.build().new_agent()),
-            Ok(Some(tls)) => Ok(config.tls_config(tls).build().new_agent()),
-            Err(why) => Err(ClientError::new("invalid_request", why)),
+        let agent = match server.starts_with("https://") {
+            false => Ok(config.build().new_agent()),
+            true => trust::agent(config.build(), ca).map_err(|why| ClientError::new("invalid_request", why)),
         };
         HttpClient { server, agent }
     }
@@ -178,6 +177,11 @@ impl HttpClient {
     fn unreachable(&self, error: &ureq::Error) -> ClientError {
         let text = error.to_string();
         let is_secured = self.server.starts_with("https://");
+        if let ureq::Error::Io(e) = error
+            && let Some(advice) = trust::certificate_advice(e)
+        {
+            return ClientError::new(CERTIFICATE, format!("cannot trust {}: {e}; {advice}", self.server));
+        }
         let hint = if is_secured && text.contains("InvalidContentType") {
             "this listener does not use TLS: use http://"
         } else if !is_secured && matches!(error, ureq::Error::Protocol(_)) {

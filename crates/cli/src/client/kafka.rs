@@ -1,6 +1,6 @@
 //! A minimal Kafka client for `produce` and `consume`: one connection, one request at a time.
 
-use super::{ClientError, Login, UNREACHABLE};
+use super::{CERTIFICATE, ClientError, Login, UNREACHABLE};
 use bytes::Bytes;
 use polylogue_kafka::codec::api_versions::ApiVersionsRequest;
 use polylogue_kafka::codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -13,7 +13,7 @@ use polylogue_kafka::codec::sasl_authenticate::SaslAuthenticateRequest;
 use polylogue_kafka::codec::sasl_handshake::SaslHandshakeRequest;
 use polylogue_kafka::codec::{DecodeError, EncodeError, ErrorCode, Message, Request};
 use polylogue_net::Trust;
-use polylogue_net::trust::Stream;
+use polylogue_net::trust::{Stream, certificate_advice};
 use polylogue_types::{Chunk, TopicId};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -351,6 +351,9 @@ impl KafkaClient {
     }
 
     fn lost(&self, e: &std::io::Error) -> ClientError {
+        if let Some(advice) = certificate_advice(e) {
+            return ClientError::new(CERTIFICATE, format!("cannot trust {}: {e}; {advice}", self.server));
+        }
         let ended =
             [std::io::ErrorKind::UnexpectedEof, std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
         let has_ended = ended.contains(&e.kind());

@@ -316,6 +316,8 @@ fn help_is_as_reviewed() {
         "vhost list",
         "vhost create",
         "vhost delete",
+        "tls",
+        "tls create",
         "produce",
         "consume",
         "check",
