@@ -2,7 +2,9 @@
 
 pub mod http;
 pub mod kafka;
+pub(crate) mod lookup;
 
+use crate::NOT_LOGGED_IN;
 use std::fmt;
 
 /// Credentials of a client.
@@ -12,6 +14,14 @@ pub struct Login {
     pub user: String,
     /// The password.
     pub password: String,
+}
+
+impl Login {
+    /// Returns the error for a refused login without a password. `None` if there was one.
+    pub(crate) fn without_password(&self) -> Option<ClientError> {
+        let text = || format!("no password was given for the user {}", self.user);
+        self.password.is_empty().then(|| ClientError::new(NOT_LOGGED_IN, text()))
+    }
 }
 
 impl fmt::Debug for Login {

@@ -20,6 +20,7 @@ mod output;
 mod pairs;
 mod permissions;
 mod produce;
+mod profiles;
 mod queues;
 mod quotas;
 mod routing;
@@ -86,7 +87,6 @@ enum Failure {
 
 impl Failure {
     /// Returns the error's text.
-    #[cfg(test)]
     fn text(self) -> String {
         match self {
             Failure::Usage(text) | Failure::Other(text) => text,
@@ -132,7 +132,10 @@ pub fn main(server: Serve) -> ExitCode {
         Err(Failure::Client(e)) if e.code == NOT_LOGGED_IN => {
             (FAILED, e.code, format!("{}: {HOW_TO_LOG_IN}", e.message))
         }
-        Err(Failure::Client(e)) => (FAILED, e.code, e.message),
+        Err(Failure::Client(e)) => match command_that_lists(&e.code) {
+            Some(command) => (FAILED, e.code, format!("{} (`polylogue {command}` lists all)", e.message)),
+            None => (FAILED, e.code, e.message),
+        },
         Err(Failure::Other(text)) => (FAILED, "failed".to_owned(), text),
     };
     if json {
@@ -142,6 +145,18 @@ pub fn main(server: Serve) -> ExitCode {
         eprintln!("polylogue: {}", text.replace('\n', " "));
     }
     ExitCode::from(code)
+}
+
+/// Returns the command that lists what an error is about, if that does not exist.
+fn command_that_lists(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "unknown_topic" => "topic list --all",
+        "unknown_group" => "group list",
+        "unknown_vhost" => "vhost list",
+        "unknown_queue" => "queue list",
+        "unknown_exchange" => "exchange list",
+        _ => return None,
+    })
 }
 
 fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
@@ -174,6 +189,7 @@ fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
         Command::Repair(args) => check::repair(&args, &out),
         Command::Status(at) => status::run(&at, &out),
         Command::Doctor(args) => doctor::run(&args, &out),
+        Command::Profile(command) => profiles::run(&command, &out),
         Command::Tls(command) => tls::run(&command, &out),
         Command::Completions(args) => completions::run(&args),
         Command::Version => version(&out),

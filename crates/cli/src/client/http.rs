@@ -18,6 +18,8 @@ use ureq::middleware::MiddlewareNext;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeout for a streaming response: longer than any timeout of the server.
 const STREAM_PATIENCE: Duration = Duration::from_secs(25 * 3_600);
+/// The API's code for a wrong name or password.
+const WRONG_LOGIN: &str = "wrong_login";
 /// The maximum size of a response. Bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
@@ -25,8 +27,10 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct HttpClient {
     server: String,
-    /// Or the error in the TLS configuration.
+    /// Or the error in the arguments that describe the server.
     agent: Result<ureq::Agent, ClientError>,
+    /// The error for a wrong login, if no password was given.
+    blank: Option<ClientError>,
 }
 
 impl HttpClient {
@@ -49,7 +53,12 @@ impl HttpClient {
             false => Ok(config.build().new_agent()),
             true => trust::agent(config.build(), ca).map_err(|why| ClientError::new("invalid_request", why)),
         };
-        HttpClient { server, agent }
+        HttpClient { server, agent, blank: login.and_then(Login::without_password) }
+    }
+
+    /// Makes a client whose requests all fail.
+    pub(crate) fn failed(error: ClientError) -> HttpClient {
+        HttpClient { server: String::new(), agent: Err(error), blank: None }
     }
 
     /// `GET`.
@@ -169,7 +178,10 @@ impl HttpClient {
 
     fn refused(&self, status: u16, text: &str) -> ClientError {
         match serde_json::from_str::<ErrorBody>(text) {
-            Ok(body) => ClientError { code: body.error.code, message: body.error.message },
+            Ok(body) => {
+                let blank = self.blank.clone().filter(|_| body.error.code == WRONG_LOGIN);
+                blank.unwrap_or(ClientError { code: body.error.code, message: body.error.message })
+            }
             Err(_) => self.stranger(&format!("status {status}")),
         }
     }
