@@ -2,21 +2,28 @@
 
 mod access;
 mod config;
+mod connections;
+mod definitions;
 mod doctor;
 mod groups;
 mod permissions;
+mod policies;
 mod profiles;
 mod queues;
 mod quotas;
 mod server;
+mod shovels;
 mod tls;
 mod users;
 
 pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
 pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
+pub(super) use connections::{CloseConnectionsArgs, ConnectionCommand, ListConnectionsArgs};
+pub(super) use definitions::{DefinitionsCommand, ExportArgs, ImportArgs};
 pub(super) use doctor::DoctorArgs;
 pub(super) use groups::{GroupCommand, ResetArgs};
 pub(super) use permissions::{DeletePermissionArgs, PermissionCommand, SetPermissionArgs};
+pub(super) use policies::{DeletePoliciesArgs, ListPoliciesArgs, PolicyCommand, SetPolicyArgs};
 pub(super) use profiles::{CreateProfileArgs, ProfileCommand, ShowProfileArgs, UseProfileArgs};
 pub(super) use queues::{
     BindingArgs, BindingCommand, CreateVhostArgs, DeclareExchangeArgs, DeclareQueueArgs, DeleteExchangesArgs,
@@ -25,6 +32,7 @@ pub(super) use queues::{
 };
 pub(super) use quotas::{QuotaCommand, QuotaOfArgs, SetQuotaArgs};
 pub(super) use server::{BootstrapArgs, ServerArgs};
+pub(super) use shovels::{CreateShovelArgs, FederationCommand, ListLinksArgs, ShovelCommand};
 pub(super) use tls::{CreateTlsArgs, TlsCommand};
 pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};
 
@@ -66,6 +74,21 @@ pub(super) enum Command {
     /// List, create and delete virtual hosts
     #[command(subcommand)]
     Vhost(VhostCommand),
+    /// List, set and delete policies of queues and exchanges
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Export and import RabbitMQ's definitions
+    #[command(subcommand)]
+    Definitions(DefinitionsCommand),
+    /// List, show, create and delete shovels, which move messages between queues and brokers
+    #[command(subcommand)]
+    Shovel(ShovelCommand),
+    /// List links of federated exchanges and queues
+    #[command(subcommand)]
+    Federation(FederationCommand),
+    /// List and close client connections
+    #[command(subcommand)]
+    Connection(ConnectionCommand),
     /// List, create, change and delete users
     #[command(subcommand)]
     User(UserCommand),

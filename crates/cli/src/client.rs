@@ -3,6 +3,7 @@
 pub mod http;
 pub mod kafka;
 pub(crate) mod lookup;
+pub(crate) mod management;
 
 use crate::NOT_LOGGED_IN;
 use std::fmt;

@@ -11,7 +11,9 @@ mod check;
 pub mod client;
 mod completions;
 mod config;
+mod connections;
 mod consume;
+mod definitions;
 mod doctor;
 mod groups;
 mod limits;
@@ -19,12 +21,14 @@ mod moving;
 mod output;
 mod pairs;
 mod permissions;
+mod policies;
 mod produce;
 mod profiles;
 mod queues;
 mod quotas;
 mod routing;
 mod settings;
+mod shovels;
 mod status;
 mod time;
 mod tls;
@@ -177,6 +181,11 @@ fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
         Command::Exchange(command) => routing::exchanges(&command, &out),
         Command::Binding(command) => routing::bindings(&command, &out),
         Command::Vhost(command) => routing::vhosts(&command, &out),
+        Command::Policy(command) => policies::run(&command, &out),
+        Command::Definitions(command) => definitions::run(&command, &out),
+        Command::Shovel(command) => shovels::run(&command, &out),
+        Command::Federation(command) => shovels::federation(&command, &out),
+        Command::Connection(command) => connections::run(&command, &out),
         Command::User(command) => users::run(&command, &out),
         Command::Permission(command) => permissions::run(&command, &out),
         Command::Acl(command) => access::run(&command, &out),

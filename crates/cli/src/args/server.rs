@@ -4,6 +4,7 @@ use super::super::ask::ask_silently;
 use super::super::profiles::{Profile, Profiles, password_of};
 use crate::client::http::HttpClient;
 use crate::client::kafka::KafkaClient;
+use crate::client::management::Management;
 use crate::client::{ClientError, Login, lookup};
 use clap::Args;
 use polylogue_config::{
@@ -31,25 +32,42 @@ pub(crate) struct ServerArgs {
     who: LoginArgs,
 }
 
+/// A server, and with what it is reached.
+struct Reached {
+    client: HttpClient,
+    login: Option<Login>,
+    ca: Option<PathBuf>,
+}
+
 impl ServerArgs {
     /// Returns a client for this server. An error of these arguments is that of the client's first request.
     pub(crate) fn client(&self) -> HttpClient {
-        self.reach().unwrap_or_else(HttpClient::failed)
+        self.reach().map_or_else(HttpClient::failed, |reached| reached.client)
     }
 
-    fn reach(&self) -> Result<HttpClient, ClientError> {
+    /// Returns a client of this server's management API.
+    ///
+    /// # Errors
+    /// See [`Management::of`].
+    pub(crate) fn management(&self) -> Result<Management, ClientError> {
+        let Reached { client, login, ca } = self.reach()?;
+        Management::of(&client, login.as_ref(), ca.as_deref())
+    }
+
+    fn reach(&self) -> Result<Reached, ClientError> {
         let bootstrap = variable(BOOTSTRAP_VARIABLE);
         let profile = self.who.profile(self.server.is_some() || bootstrap.is_some())?;
         let login = self.who.login(&profile)?;
         let ca = self.ca.clone().or(profile.ca);
-        Ok(match (self.server.as_ref().or(profile.server.as_ref()), profile.bootstrap.or(bootstrap)) {
+        let client = match (self.server.as_ref().or(profile.server.as_ref()), profile.bootstrap.or(bootstrap)) {
             (Some(server), _) => HttpClient::new(server, login.as_ref(), ca.as_deref()),
             (None, Some(bootstrap)) => {
                 let trust = trust(profile.tls || ca.is_some(), ca.as_deref())?;
                 lookup::http_of(&bootstrap, login.as_ref(), trust.as_ref(), ca.as_deref())?
             }
             (None, None) => HttpClient::new(SERVER, login.as_ref(), ca.as_deref()),
-        })
+        };
+        Ok(Reached { client, login, ca })
     }
 }
 

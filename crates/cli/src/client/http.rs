@@ -4,8 +4,8 @@ use super::{CERTIFICATE, ClientError, Login, UNREACHABLE};
 use polylogue_admin::api::{ErrorBody, PREFIX};
 use polylogue_admin::basic::header_of;
 use polylogue_net::trust;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeout for a streaming response: longer than any timeout of the server.
 const STREAM_PATIENCE: Duration = Duration::from_secs(25 * 3_600);
 /// The API's code for a wrong name or password.
-const WRONG_LOGIN: &str = "wrong_login";
+pub(super) const WRONG_LOGIN: &str = "wrong_login";
+/// The beginning of all paths of RabbitMQ's management API.
+const MANAGEMENT_PREFIX: &str = "/api";
 /// The maximum size of a response. Bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
@@ -31,6 +33,8 @@ pub struct HttpClient {
     agent: Result<ureq::Agent, ClientError>,
     /// The error for a wrong login, if no password was given.
     blank: Option<ClientError>,
+    /// The beginning of all paths.
+    prefix: &'static str,
 }
 
 impl HttpClient {
@@ -53,12 +57,22 @@ impl HttpClient {
             false => Ok(config.build().new_agent()),
             true => trust::agent(config.build(), ca).map_err(|why| ClientError::new("invalid_request", why)),
         };
-        HttpClient { server, agent, blank: login.and_then(Login::without_password) }
+        HttpClient { server, agent, blank: login.and_then(Login::without_password), prefix: PREFIX }
+    }
+
+    /// As [`HttpClient::new`], for RabbitMQ's management API.
+    pub(crate) fn management(server: &str, login: &Login, ca: Option<&Path>) -> HttpClient {
+        HttpClient { prefix: MANAGEMENT_PREFIX, ..HttpClient::new(server, Some(login), ca) }
+    }
+
+    /// Returns the URL of the listener.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
     }
 
     /// Makes a client whose requests all fail.
     pub(crate) fn failed(error: ClientError) -> HttpClient {
-        HttpClient { server: String::new(), agent: Err(error), blank: None }
+        HttpClient { server: String::new(), agent: Err(error), blank: None, prefix: PREFIX }
     }
 
     /// `GET`.
@@ -158,7 +172,7 @@ impl HttpClient {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{PREFIX}{path}", self.server)
+        format!("{}{}{path}", self.server, self.prefix)
     }
 
     fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, ClientError> {
@@ -177,13 +191,12 @@ impl HttpClient {
     }
 
     fn refused(&self, status: u16, text: &str) -> ClientError {
-        match serde_json::from_str::<ErrorBody>(text) {
-            Ok(body) => {
-                let blank = self.blank.clone().filter(|_| body.error.code == WRONG_LOGIN);
-                blank.unwrap_or(ClientError { code: body.error.code, message: body.error.message })
-            }
-            Err(_) => self.stranger(&format!("status {status}")),
-        }
+        let error = match (serde_json::from_str::<ErrorBody>(text), serde_json::from_str::<ManagementError>(text)) {
+            (Ok(body), _) => ClientError { code: body.error.code, message: body.error.message },
+            (Err(_), Ok(error)) if self.prefix == MANAGEMENT_PREFIX => error.of(status),
+            _ => return self.stranger(&format!("status {status}")),
+        };
+        self.blank.clone().filter(|_| error.code == WRONG_LOGIN).unwrap_or(error)
     }
 
     fn unreachable(&self, error: &ureq::Error) -> ClientError {
@@ -207,6 +220,24 @@ impl HttpClient {
     fn stranger(&self, what: &str) -> ClientError {
         let text = format!("the response of {} is not polylogue's ({what}); is it the http listener?", self.server);
         ClientError::new("internal", text)
+    }
+}
+
+/// An error of RabbitMQ's management API.
+#[derive(Debug, Deserialize)]
+struct ManagementError {
+    error: String,
+    reason: String,
+}
+
+impl ManagementError {
+    fn of(self, status: u16) -> ClientError {
+        match (status, self.error.as_str()) {
+            (404, _) => ClientError::new("not_found", self.reason),
+            (401, "not_authorized") => ClientError::new(WRONG_LOGIN, "the name or the password is wrong"),
+            (401, _) => ClientError::new("not_permitted", format!("the user may not do this: {}", self.reason)),
+            (_, code) => ClientError::new(code, self.reason.trim()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod authors;
 mod capabilities;
 mod commands;
 mod commands_messages;
+mod commands_rabbitmq;
 mod commands_servers;
 mod commands_tls;
 mod common;
