@@ -34,6 +34,9 @@ impl fmt::Debug for Login {
 /// The code of an error without a response.
 pub(crate) const UNREACHABLE: &str = "unreachable";
 
+/// The code of invalid arguments, which never reach a server.
+pub(crate) const INVALID: &str = "invalid_arguments";
+
 /// The code of an error about a server's certificate.
 pub(crate) const CERTIFICATE: &str = "certificate_refused";
 

@@ -37,7 +37,7 @@ mod users;
 
 pub use args::Cli;
 
-use crate::client::ClientError;
+use crate::client::{ClientError, INVALID};
 use args::{Command, GroupCommand, ServeArgs, TopicCommand};
 use clap::Parser;
 use output::Out;
@@ -136,6 +136,7 @@ pub fn main(server: Serve) -> ExitCode {
         Err(Failure::Client(e)) if e.code == NOT_LOGGED_IN => {
             (FAILED, e.code, format!("{}: {HOW_TO_LOG_IN}", e.message))
         }
+        Err(Failure::Client(e)) if e.code == INVALID => (USAGE, "invalid_request".to_owned(), e.message),
         Err(Failure::Client(e)) => match command_that_lists(&e.code) {
             Some(command) => (FAILED, e.code, format!("{} (`polylogue {command}` lists all)", e.message)),
             None => (FAILED, e.code, e.message),

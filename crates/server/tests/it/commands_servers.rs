@@ -100,16 +100,28 @@ fn a_profile_with_one_address_serves_every_command() {
     let other = user.run(&["topic", "list", "--server", &http], &[]);
     assert!(other.code == Some(1) && other.err.contains("login required"), "{}", other.err);
     assert_eq!(user.run(&["topic", "list", "--server", &http, "--profile", "p"], &[]).code, Some(0));
-    let wrong = user.run(&["topic", "list"], &[("POLYLOGUE_PASSWORD", "wrong")]);
+    // Of a named profile nothing is replaced by variables, which may be about another server.
+    let elsewhere = [("POLYLOGUE_SERVER", "127.0.0.1:1"), ("POLYLOGUE_BOOTSTRAP", "127.0.0.1:1")];
+    for args in [&["topic", "list"][..], &["consume", "t", "--no-follow"]] {
+        let variables = [&elsewhere[..], &[("POLYLOGUE_PROFILE", "p"), ("POLYLOGUE_PASSWORD", "another")]].concat();
+        let done = user.run(args, &variables);
+        assert_eq!(done.code, Some(0), "{args:?}: {}", done.err);
+        let done = user.run(args, &elsewhere);
+        assert!(done.code == Some(1) && done.err.contains("cannot reach"), "the one in use: {args:?}: {}", done.err);
+    }
+    user.ok(&["profile", "create", "w", "--server", &http, "--user", "admin"]);
+    let wrong = user.run(&["topic", "list", "--profile", "w"], &[("POLYLOGUE_PASSWORD", "wrong")]);
     assert!(wrong.code == Some(1) && wrong.err.contains("password is wrong"), "{}", wrong.err);
+    let bad = user.run(&["topic", "list"], &[("POLYLOGUE_BOOTSTRAP", "nowhere")]);
+    assert!(bad.code == Some(2) && bad.err.contains("POLYLOGUE_BOOTSTRAP: expected HOST:PORT"), "{}", bad.err);
     secret(&dir.join("password"), "admin\n", 0o644);
-    user.refused(&["topic", "list"], 1, "chmod 600");
+    user.refused(&["topic", "list"], 2, "chmod 600");
     user.refused(
         &["profile", "create", "q", "--server", &http, "--user", "a", "--password-file", &file],
         2,
         "chmod 600",
     );
-    user.refused(&["topic", "list", "--profile", "nope"], 1, "there is no profile nope");
+    user.refused(&["topic", "list", "--profile", "nope"], 2, "there is no profile nope");
 }
 
 /// Kafka's protocol does not name the http listener; it is looked for at its default port only.
