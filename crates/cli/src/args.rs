@@ -2,37 +2,43 @@
 
 mod access;
 mod config;
+mod connections;
+mod definitions;
 mod doctor;
 mod groups;
 mod permissions;
+mod policies;
+mod profiles;
 mod queues;
 mod quotas;
+mod server;
+mod shovels;
+mod tls;
 mod users;
 
 pub(super) use access::{AclArgs, AclCommand, ListAclsArgs};
 pub(super) use config::{AlterArgs, ConfigArgs, ConfigCommand, GetArgs, ScopeArgs, SetArgs};
+pub(super) use connections::{CloseConnectionsArgs, ConnectionCommand, ListConnectionsArgs};
+pub(super) use definitions::{DefinitionsCommand, ExportArgs, ImportArgs};
 pub(super) use doctor::DoctorArgs;
 pub(super) use groups::{GroupCommand, ResetArgs};
 pub(super) use permissions::{DeletePermissionArgs, PermissionCommand, SetPermissionArgs};
+pub(super) use policies::{DeletePoliciesArgs, ListPoliciesArgs, PolicyCommand, SetPolicyArgs};
+pub(super) use profiles::{CreateProfileArgs, ProfileCommand, ShowProfileArgs, UseProfileArgs};
 pub(super) use queues::{
     BindingArgs, BindingCommand, CreateVhostArgs, DeclareExchangeArgs, DeclareQueueArgs, DeleteExchangesArgs,
     DeleteQueuesArgs, ExchangeCommand, GetArgs as GetMessagesArgs, InVhostArgs, MoveArgs, PublishArgs, QueueCommand,
     RedriveArgs, VhostArgs, VhostCommand,
 };
 pub(super) use quotas::{QuotaCommand, QuotaOfArgs, SetQuotaArgs};
+pub(super) use server::{BootstrapArgs, ServerArgs};
+pub(super) use shovels::{CreateShovelArgs, FederationCommand, ListLinksArgs, ShovelCommand};
+pub(super) use tls::{CreateTlsArgs, TlsCommand};
 pub(super) use users::{DeleteUsersArgs, SetUserArgs, UserCommand};
 
-use super::ask::ask_silently;
-use crate::client::http::HttpClient;
-use crate::client::kafka::KafkaClient;
-use crate::client::{ClientError, Login};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use polylogue_config::{BOOTSTRAP_VARIABLE, CA_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE, USER_VARIABLE};
-use polylogue_net::Trust;
 use polylogue_net::address::{EVERY_PROTOCOL, HostPort, ProtocolAddress};
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 /// A message broker for Kafka and RabbitMQ clients, over one durable log.
 #[derive(Debug, Parser)]
@@ -68,6 +74,21 @@ pub(super) enum Command {
     /// List, create and delete virtual hosts
     #[command(subcommand)]
     Vhost(VhostCommand),
+    /// List, set and delete policies of queues and exchanges
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Export and import RabbitMQ's definitions
+    #[command(subcommand)]
+    Definitions(DefinitionsCommand),
+    /// List, show, create and delete shovels, which move messages between queues and brokers
+    #[command(subcommand)]
+    Shovel(ShovelCommand),
+    /// List links of federated exchanges and queues
+    #[command(subcommand)]
+    Federation(FederationCommand),
+    /// List and close client connections
+    #[command(subcommand)]
+    Connection(ConnectionCommand),
     /// List, create, change and delete users
     #[command(subcommand)]
     User(UserCommand),
@@ -98,6 +119,12 @@ pub(super) enum Command {
     Status(ServerArgs),
     /// Look for common problems, and write a report for a bug report
     Doctor(DoctorArgs),
+    /// Create, list, show, choose and delete profiles: servers by name
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    /// Create certificates for TLS
+    #[command(subcommand)]
+    Tls(TlsCommand),
     /// Write a completion script for bash, zsh or fish
     Completions(CompletionsArgs),
     /// Show the version
@@ -143,48 +170,6 @@ impl ServeArgs {
             given.push((pair.0.trim().to_owned(), pair.1.to_owned()));
         }
         Ok(given)
-    }
-}
-
-/// The server that admin commands connect to.
-#[derive(Debug, Args)]
-pub(super) struct ServerArgs {
-    /// The server's http listener
-    #[arg(long, value_name = "URL", env = SERVER_VARIABLE, default_value = "http://127.0.0.1:9600")]
-    server: String,
-    /// CA certificates for https (PEM); by default the system's
-    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
-    ca: Option<PathBuf>,
-    #[command(flatten)]
-    who: LoginArgs,
-}
-
-impl ServerArgs {
-    /// Returns a client for this server.
-    pub(super) fn client(&self) -> HttpClient {
-        HttpClient::new(&self.server, self.who.login().as_ref(), self.ca.as_deref())
-    }
-}
-
-/// The login of commands that connect to a server.
-#[derive(Debug, Args)]
-pub(super) struct LoginArgs {
-    /// The user to log in as; the password is read from the variable POLYLOGUE_PASSWORD
-    #[arg(long, value_name = "NAME", env = USER_VARIABLE)]
-    user: Option<String>,
-}
-
-impl LoginArgs {
-    /// Asks for the password once if the variable is not set and there is a terminal. Without a terminal the password is empty, and the server refuses it.
-    fn login(&self) -> Option<Login> {
-        static ASKED: OnceLock<String> = OnceLock::new();
-        let user = self.user.clone()?;
-        let ask = || match std::io::stdin().is_terminal() {
-            true => ask_silently(&format!("password of {user}: ")).unwrap_or_default(),
-            false => String::new(),
-        };
-        let password = std::env::var(PASSWORD_VARIABLE).unwrap_or_else(|_| ASKED.get_or_init(ask).clone());
-        Some(Login { user, password })
     }
 }
 
@@ -243,35 +228,6 @@ pub(super) struct NamesArgs {
     pub(super) names: Vec<String>,
     #[command(flatten)]
     pub(super) at: ServerArgs,
-}
-
-/// The server that `produce` and `consume` connect to.
-#[derive(Debug, Args)]
-pub(super) struct BootstrapArgs {
-    /// The server's kafka listener
-    #[arg(long, value_name = "HOST:PORT", env = BOOTSTRAP_VARIABLE, default_value = "127.0.0.1:9092", value_parser = address)]
-    bootstrap: String,
-    /// Use TLS
-    #[arg(long)]
-    tls: bool,
-    /// Use TLS with these CA certificates (PEM); by default the system's
-    #[arg(long, value_name = "FILE", env = CA_VARIABLE)]
-    ca: Option<PathBuf>,
-    #[command(flatten)]
-    who: LoginArgs,
-}
-
-impl BootstrapArgs {
-    /// Connects to this server.
-    ///
-    /// # Errors
-    /// See [`KafkaClient::connect`].
-    pub(super) fn connect(&self) -> Result<KafkaClient, ClientError> {
-        let tls = self.tls || self.ca.is_some();
-        let trust = tls.then(|| Trust::load(self.ca.as_deref())).transpose();
-        let trust = trust.map_err(|why| ClientError::new("invalid_request", why))?;
-        KafkaClient::connect(&self.bootstrap, self.who.login().as_ref(), trust.as_ref())
-    }
 }
 
 fn listen(text: &str) -> Result<String, String> {

@@ -29,13 +29,13 @@ struct Progress {
     interrupted: Arc<AtomicBool>,
     total: u64,
     done: u64,
-    told_percent: u64,
-    tells: bool,
+    shown_percent: u64,
+    is_terminal: bool,
 }
 
 impl Progress {
     fn new(total: u64, interrupted: Arc<AtomicBool>) -> Progress {
-        Progress { interrupted, total, done: 0, told_percent: u64::MAX, tells: io::stderr().is_terminal() }
+        Progress { interrupted, total, done: 0, shown_percent: u64::MAX, is_terminal: io::stderr().is_terminal() }
     }
 
     fn more(&mut self, count: u64) -> io::Result<()> {
@@ -44,8 +44,8 @@ impl Progress {
         }
         self.done += count;
         let percent = self.done.saturating_mul(100) / self.total.max(1);
-        if self.tells && percent != self.told_percent {
-            self.told_percent = percent;
+        if self.is_terminal && percent != self.shown_percent {
+            self.shown_percent = percent;
             let mut err = io::stderr();
             write!(err, "\r{} of {} ({percent} %)   ", bytes(self.done), bytes(self.total))?;
             err.flush()?;
@@ -54,7 +54,7 @@ impl Progress {
     }
 
     fn end(&self) {
-        if self.tells && self.told_percent != u64::MAX {
+        if self.is_terminal && self.shown_percent != u64::MAX {
             eprintln!();
         }
     }

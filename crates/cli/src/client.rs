@@ -2,7 +2,10 @@
 
 pub mod http;
 pub mod kafka;
+pub(crate) mod lookup;
+pub(crate) mod management;
 
+use crate::NOT_LOGGED_IN;
 use std::fmt;
 
 /// Credentials of a client.
@@ -14,6 +17,14 @@ pub struct Login {
     pub password: String,
 }
 
+impl Login {
+    /// Returns the error for a refused login without a password. `None` if there was one.
+    pub(crate) fn without_password(&self) -> Option<ClientError> {
+        let text = || format!("no password was given for the user {}", self.user);
+        self.password.is_empty().then(|| ClientError::new(NOT_LOGGED_IN, text()))
+    }
+}
+
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
@@ -22,6 +33,12 @@ impl fmt::Debug for Login {
 
 /// The code of an error without a response.
 pub(crate) const UNREACHABLE: &str = "unreachable";
+
+/// The code of invalid arguments, which never reach a server.
+pub(crate) const INVALID: &str = "invalid_arguments";
+
+/// The code of an error about a server's certificate.
+pub(crate) const CERTIFICATE: &str = "certificate_refused";
 
 /// An error of a request to a server, in one line that says what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]

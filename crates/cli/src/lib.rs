@@ -11,7 +11,9 @@ mod check;
 pub mod client;
 mod completions;
 mod config;
+mod connections;
 mod consume;
+mod definitions;
 mod doctor;
 mod groups;
 mod limits;
@@ -19,19 +21,23 @@ mod moving;
 mod output;
 mod pairs;
 mod permissions;
+mod policies;
 mod produce;
+mod profiles;
 mod queues;
 mod quotas;
 mod routing;
 mod settings;
+mod shovels;
 mod status;
 mod time;
+mod tls;
 mod topics;
 mod users;
 
 pub use args::Cli;
 
-use crate::client::ClientError;
+use crate::client::{ClientError, INVALID};
 use args::{Command, GroupCommand, ServeArgs, TopicCommand};
 use clap::Parser;
 use output::Out;
@@ -83,6 +89,17 @@ enum Failure {
     Reported,
 }
 
+impl Failure {
+    /// Returns the error's text.
+    fn text(self) -> String {
+        match self {
+            Failure::Usage(text) | Failure::Other(text) => text,
+            Failure::Client(error) => error.message,
+            Failure::Unread | Failure::Reported => String::new(),
+        }
+    }
+}
+
 impl From<OptionError> for Failure {
     fn from(e: OptionError) -> Failure {
         Failure::Usage(e.0)
@@ -119,7 +136,11 @@ pub fn main(server: Serve) -> ExitCode {
         Err(Failure::Client(e)) if e.code == NOT_LOGGED_IN => {
             (FAILED, e.code, format!("{}: {HOW_TO_LOG_IN}", e.message))
         }
-        Err(Failure::Client(e)) => (FAILED, e.code, e.message),
+        Err(Failure::Client(e)) if e.code == INVALID => (USAGE, "invalid_request".to_owned(), e.message),
+        Err(Failure::Client(e)) => match command_that_lists(&e.code) {
+            Some(command) => (FAILED, e.code, format!("{} (`polylogue {command}` lists all)", e.message)),
+            None => (FAILED, e.code, e.message),
+        },
         Err(Failure::Other(text)) => (FAILED, "failed".to_owned(), text),
     };
     if json {
@@ -129,6 +150,18 @@ pub fn main(server: Serve) -> ExitCode {
         eprintln!("polylogue: {}", text.replace('\n', " "));
     }
     ExitCode::from(code)
+}
+
+/// Returns the command that lists what an error is about, if that does not exist.
+fn command_that_lists(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "unknown_topic" => "topic list --all",
+        "unknown_group" => "group list",
+        "unknown_vhost" => "vhost list",
+        "unknown_queue" => "queue list",
+        "unknown_exchange" => "exchange list",
+        _ => return None,
+    })
 }
 
 fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
@@ -149,6 +182,11 @@ fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
         Command::Exchange(command) => routing::exchanges(&command, &out),
         Command::Binding(command) => routing::bindings(&command, &out),
         Command::Vhost(command) => routing::vhosts(&command, &out),
+        Command::Policy(command) => policies::run(&command, &out),
+        Command::Definitions(command) => definitions::run(&command, &out),
+        Command::Shovel(command) => shovels::run(&command, &out),
+        Command::Federation(command) => shovels::federation(&command, &out),
+        Command::Connection(command) => connections::run(&command, &out),
         Command::User(command) => users::run(&command, &out),
         Command::Permission(command) => permissions::run(&command, &out),
         Command::Acl(command) => access::run(&command, &out),
@@ -161,6 +199,8 @@ fn run(cli: Cli, server: Serve) -> Result<(), Failure> {
         Command::Repair(args) => check::repair(&args, &out),
         Command::Status(at) => status::run(&at, &out),
         Command::Doctor(args) => doctor::run(&args, &out),
+        Command::Profile(command) => profiles::run(&command, &out),
+        Command::Tls(command) => tls::run(&command, &out),
         Command::Completions(args) => completions::run(&args),
         Command::Version => version(&out),
     }

@@ -144,7 +144,10 @@ fn publish(args: &PublishArgs, out: &Out) -> Result<(), Failure> {
     match (&args.exchange, published.routed) {
         (None, true) => out.line(&format!("published to queue {}", args.name)),
         (Some(exchange), true) => out.line(&format!("published to exchange {exchange}")),
-        (None, false) => Err(Failure::Other(format!("there is no queue {}: the message was dropped", args.name))),
+        (None, false) => {
+            let text = "the message was dropped (`polylogue queue declare` declares a queue)";
+            Err(Failure::Other(format!("there is no queue {}: {text}", args.name)))
+        }
         (Some(exchange), false) => {
             let text = format!("exchange {exchange} routes {} to no queue: the message was dropped", args.name);
             Err(Failure::Other(text))

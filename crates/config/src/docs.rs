@@ -21,7 +21,7 @@ pub fn markdown() -> String {
         "`),\n\
          3. its variable,\n\
          4. the command line: `--set SECTION.NAME=VALUE`, or `--data`, `--listen`, `--advertise`.\n\n\
-         `POLYLOGUE_SERVER` and `POLYLOGUE_BOOTSTRAP` tell the other commands where the http and the kafka listener are.\n\n\
+         `POLYLOGUE_SERVER` and `POLYLOGUE_BOOTSTRAP` tell the other commands where the http and the kafka listener are, `POLYLOGUE_PROFILE` which profile they use (command-line.md).\n\n\
          A name that is not known is an error, wherever it stands. `polylogue config` shows which values hold and where\n\
          they come from. Sizes take `KiB`, `MiB`, `GiB`, `TiB`, times `ms`, `s`, `m`, `h`, `d`.\n\n\
          ```toml\n\

@@ -22,8 +22,11 @@ pub const PASSWORD_VARIABLE: &str = "POLYLOGUE_PASSWORD";
 /// The CA of servers that commands connect to.
 pub const CA_VARIABLE: &str = "POLYLOGUE_CA";
 
+/// The profile of commands that connect to a server.
+pub const PROFILE_VARIABLE: &str = "POLYLOGUE_PROFILE";
+
 /// Variables that belong to no option.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     CONFIG_VARIABLE,
     SERVER_VARIABLE,
     BOOTSTRAP_VARIABLE,
@@ -31,6 +34,7 @@ const OTHERS: [&str; 7] = [
     USER_VARIABLE,
     PASSWORD_VARIABLE,
     CA_VARIABLE,
+    PROFILE_VARIABLE,
 ];
 
 const PREFIX: &str = "POLYLOGUE_";

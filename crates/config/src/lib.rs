@@ -21,8 +21,8 @@ mod value;
 pub use config::{GuestPolicy, ListenerConfig, LogConfig, LoginPolicy, ServerConfig};
 pub use docs::markdown;
 pub use env::{
-    ADMIN_PASSWORD_VARIABLE, BOOTSTRAP_VARIABLE, CA_VARIABLE, CONFIG_VARIABLE, PASSWORD_VARIABLE, SERVER_VARIABLE,
-    USER_VARIABLE, variable,
+    ADMIN_PASSWORD_VARIABLE, BOOTSTRAP_VARIABLE, CA_VARIABLE, CONFIG_VARIABLE, PASSWORD_VARIABLE, PROFILE_VARIABLE,
+    SERVER_VARIABLE, USER_VARIABLE, variable,
 };
 pub use resolve::{Given, OptionError, Resolved, Setting, Source, Sources};
 pub use table::{OPTIONS, OptionDef, Section};

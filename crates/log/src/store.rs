@@ -118,6 +118,8 @@ pub struct StoreStats {
     pub segment_runs: usize,
     /// Runs in the journal.
     pub journal_runs: usize,
+    /// Native bytes that are kept, in segments and in the journal.
+    pub kept_bytes: u64,
     /// Live native bytes in segments.
     pub live_bytes: u64,
     /// Length of the segment files, holes included. Bytes.
@@ -416,6 +418,7 @@ impl ShardStore {
             segments: state.segments.iter().count(),
             segment_runs: partitions.clone().map(|p| p.rows.len()).sum(),
             journal_runs: state.journal_runs,
+            kept_bytes: partitions.clone().map(|p| p.bytes).sum(),
             live_bytes: state.segments.iter().map(|(_, s)| s.live_bytes).sum(),
             segment_bytes: state.segments.iter().map(|(_, s)| s.bytes()).sum(),
             index_bytes: partitions.map(rows).sum::<usize>() + state.journal_index_bytes(),

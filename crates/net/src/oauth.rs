@@ -231,14 +231,12 @@ impl OAuth {
 
 /// Creates the HTTP client, without redirects.
 fn agent(ca: Option<&Path>) -> Result<ureq::Agent, String> {
-    let tls = trust::tls(ca)?;
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(FETCH_PATIENCE))
         .max_redirects(0)
-        .max_redirects_will_error(false)
-        .tls_config(tls);
-    Ok(config.build().new_agent())
+        .max_redirects_will_error(false);
+    trust::agent(config.build(), ca)
 }
 
 #[cfg(test)]

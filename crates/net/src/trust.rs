@@ -1,5 +1,12 @@
 //! TLS of the command line's clients, and of links to other brokers: verification of servers.
 
+mod connector;
+mod verifier;
+
+pub use verifier::certificate_advice;
+
+use connector::TlsConnector;
+use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -7,15 +14,20 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::config::Config;
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector as _, TcpConnector};
+use verifier::Verifier;
 
 /// The maximum size of a certificate file. Bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// The CAs that a server's certificate must be signed by.
+/// The CAs that a server's certificate must be signed by, and certificates of servers that are accepted as they are.
 #[derive(Clone, Debug)]
 pub struct Trust {
     certificates: Vec<CertificateDer<'static>>,
+    /// Whether they are those of a file, so that a server may use one of them as its own.
+    is_file: bool,
 }
 
 /// Reads a regular file up to the maximum size. The author of a link's URI chooses the path: an endless device took
@@ -41,7 +53,8 @@ impl Trust {
     pub fn load(ca: Option<&Path>) -> Result<Trust, String> {
         let Some(path) = ca else {
             // System certificates that cannot be read are ignored.
-            return Ok(Trust { certificates: rustls_native_certs::load_native_certs().certs });
+            let certificates = rustls_native_certs::load_native_certs().certs;
+            return Ok(Trust { certificates, is_file: false });
         };
         let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let pem = read(path).map_err(|e| wrong(&e))?;
@@ -50,15 +63,10 @@ impl Trust {
         if certificates.is_empty() {
             return Err(wrong(&"it contains no certificate (PEM)"));
         }
-        Ok(Trust { certificates })
+        Ok(Trust { certificates, is_file: true })
     }
 
-    /// Returns their certificates.
-    pub fn certificates(&self) -> &[CertificateDer<'static>] {
-        &self.certificates
-    }
-
-    /// Returns a TLS configuration that verifies servers by these CAs, with a client certificate and key (PEM) if given.
+    /// Returns a TLS configuration that verifies servers by these certificates, with a client certificate and key (PEM) if given.
     ///
     /// # Errors
     /// A file that cannot be used, and why.
@@ -69,8 +77,12 @@ impl Trust {
             return Err("this machine has no trusted certificate authorities (Debian: install ca-certificates), and no CA file is given".to_owned());
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.map_err(|e| e.to_string())?.with_root_certificates(roots);
+        let config = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let by_authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let by_authorities = by_authorities.map_err(|e| e.to_string())?;
+        let given = if self.is_file { self.certificates.clone() } else { Vec::new() };
+        let verifier = Arc::new(Verifier::new(by_authorities, given));
+        let config = config.map_err(|e| e.to_string())?.dangerous().with_custom_certificate_verifier(verifier);
         let Some((certificate, key)) = own else { return Ok(config.with_no_client_auth()) };
         let wrong = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let pem = read(certificate).map_err(|e| wrong(certificate, &e))?;
@@ -90,16 +102,14 @@ impl Trust {
     }
 }
 
-/// Returns the TLS configuration of an HTTP client that verifies servers by these CAs.
+/// Returns an HTTP client that verifies servers by these CAs.
 ///
 /// # Errors
 /// As [`Trust::load`].
-pub fn tls(ca: Option<&Path>) -> Result<TlsConfig, String> {
-    let trust = Trust::load(ca)?;
-    let roots = trust.certificates().iter().map(|one| Certificate::from_der(one.as_ref()).to_owned());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let roots = RootCerts::from(roots.collect::<Vec<_>>());
-    Ok(TlsConfig::builder().unversioned_rustls_crypto_provider(provider).root_certs(roots).build())
+pub fn agent(config: Config, ca: Option<&Path>) -> Result<ureq::Agent, String> {
+    let tls = TlsConnector::new(Trust::load(ca)?.config(None)?);
+    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default()).chain(tls);
+    Ok(ureq::Agent::with_parts(config, connector, DefaultResolver::default()))
 }
 
 /// A connection to a server, plain or with TLS.

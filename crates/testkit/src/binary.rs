@@ -47,6 +47,8 @@ pub fn polylogue() -> Result<Command> {
             command.env_remove(name);
         }
     }
+    // Nor do the profiles of their user.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     Ok(command)
 }
 

@@ -91,7 +91,7 @@ impl Failure {
 
     pub(super) fn wrong_login() -> Failure {
         let text = "the name or the password is wrong";
-        Failure::new(StatusCode::UNAUTHORIZED, "not_logged_in", text.to_owned())
+        Failure::new(StatusCode::UNAUTHORIZED, "wrong_login", text.to_owned())
     }
 
     pub(super) fn wrong_token() -> Failure {

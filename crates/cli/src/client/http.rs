@@ -1,11 +1,11 @@
 //! A client of polylogue's HTTP API.
 
-use super::{ClientError, Login, UNREACHABLE};
+use super::{CERTIFICATE, ClientError, Login, UNREACHABLE};
 use polylogue_admin::api::{ErrorBody, PREFIX};
 use polylogue_admin::basic::header_of;
 use polylogue_net::trust;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
@@ -18,6 +18,10 @@ use ureq::middleware::MiddlewareNext;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeout for a streaming response: longer than any timeout of the server.
 const STREAM_PATIENCE: Duration = Duration::from_secs(25 * 3_600);
+/// The API's code for a wrong name or password.
+pub(super) const WRONG_LOGIN: &str = "wrong_login";
+/// The beginning of all paths of RabbitMQ's management API.
+const MANAGEMENT_PREFIX: &str = "/api";
 /// The maximum size of a response. Bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
@@ -25,8 +29,12 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct HttpClient {
     server: String,
-    /// Or the error in the TLS configuration.
+    /// Or the error in the arguments that describe the server.
     agent: Result<ureq::Agent, ClientError>,
+    /// The error for a wrong login, if no password was given.
+    blank: Option<ClientError>,
+    /// The beginning of all paths.
+    prefix: &'static str,
 }
 
 impl HttpClient {
@@ -45,12 +53,26 @@ impl HttpClient {
                 next.handle(request)
             });
         }
-        let agent = match server.starts_with("https://").then(|| trust::tls(ca)).transpose() {
-            Ok(None) => Ok(config.build().new_agent()),
-            Ok(Some(tls)) => Ok(config.tls_config(tls).build().new_agent()),
-            Err(why) => Err(ClientError::new("invalid_request", why)),
+        let agent = match server.starts_with("https://") {
+            false => Ok(config.build().new_agent()),
+            true => trust::agent(config.build(), ca).map_err(|why| ClientError::new("invalid_request", why)),
         };
-        HttpClient { server, agent }
+        HttpClient { server, agent, blank: login.and_then(Login::without_password), prefix: PREFIX }
+    }
+
+    /// As [`HttpClient::new`], for RabbitMQ's management API.
+    pub(crate) fn management(server: &str, login: &Login, ca: Option<&Path>) -> HttpClient {
+        HttpClient { prefix: MANAGEMENT_PREFIX, ..HttpClient::new(server, Some(login), ca) }
+    }
+
+    /// Returns the URL of the listener.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Makes a client whose requests all fail.
+    pub(crate) fn failed(error: ClientError) -> HttpClient {
+        HttpClient { server: String::new(), agent: Err(error), blank: None, prefix: PREFIX }
     }
 
     /// `GET`.
@@ -150,7 +172,7 @@ impl HttpClient {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{PREFIX}{path}", self.server)
+        format!("{}{}{path}", self.server, self.prefix)
     }
 
     fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, ClientError> {
@@ -169,15 +191,22 @@ impl HttpClient {
     }
 
     fn refused(&self, status: u16, text: &str) -> ClientError {
-        match serde_json::from_str::<ErrorBody>(text) {
-            Ok(body) => ClientError { code: body.error.code, message: body.error.message },
-            Err(_) => self.stranger(&format!("status {status}")),
-        }
+        let error = match (serde_json::from_str::<ErrorBody>(text), serde_json::from_str::<ManagementError>(text)) {
+            (Ok(body), _) => ClientError { code: body.error.code, message: body.error.message },
+            (Err(_), Ok(error)) if self.prefix == MANAGEMENT_PREFIX => error.of(status),
+            _ => return self.stranger(&format!("status {status}")),
+        };
+        self.blank.clone().filter(|_| error.code == WRONG_LOGIN).unwrap_or(error)
     }
 
     fn unreachable(&self, error: &ureq::Error) -> ClientError {
         let text = error.to_string();
         let is_secured = self.server.starts_with("https://");
+        if let ureq::Error::Io(e) = error
+            && let Some(advice) = trust::certificate_advice(e)
+        {
+            return ClientError::new(CERTIFICATE, format!("cannot trust {}: {e}; {advice}", self.server));
+        }
         let hint = if is_secured && text.contains("InvalidContentType") {
             "this listener does not use TLS: use http://"
         } else if !is_secured && matches!(error, ureq::Error::Protocol(_)) {
@@ -191,6 +220,24 @@ impl HttpClient {
     fn stranger(&self, what: &str) -> ClientError {
         let text = format!("the response of {} is not polylogue's ({what}); is it the http listener?", self.server);
         ClientError::new("internal", text)
+    }
+}
+
+/// An error of RabbitMQ's management API.
+#[derive(Debug, Deserialize)]
+struct ManagementError {
+    error: String,
+    reason: String,
+}
+
+impl ManagementError {
+    fn of(self, status: u16) -> ClientError {
+        match (status, self.error.as_str()) {
+            (404, _) => ClientError::new("not_found", self.reason),
+            (401, "not_authorized") => ClientError::new(WRONG_LOGIN, "the name or the password is wrong"),
+            (401, _) => ClientError::new("not_permitted", format!("the user may not do this: {}", self.reason)),
+            (_, code) => ClientError::new(code, self.reason.trim()),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A minimal Kafka client for `produce` and `consume`: one connection, one request at a time.
 
-use super::{ClientError, Login, UNREACHABLE};
+use super::{CERTIFICATE, ClientError, Login, UNREACHABLE};
 use bytes::Bytes;
 use polylogue_kafka_codec::api_versions::ApiVersionsRequest;
 use polylogue_kafka_codec::fetch::{FetchPartition, FetchRequest, FetchTopic};
@@ -13,7 +13,7 @@ use polylogue_kafka_codec::sasl_authenticate::SaslAuthenticateRequest;
 use polylogue_kafka_codec::sasl_handshake::SaslHandshakeRequest;
 use polylogue_kafka_codec::{DecodeError, EncodeError, ErrorCode, Message, Request};
 use polylogue_net::Trust;
-use polylogue_net::trust::Stream;
+use polylogue_net::trust::{Stream, certificate_advice};
 use polylogue_types::{Chunk, TopicId};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -161,10 +161,24 @@ impl KafkaClient {
         check("logging in", handshake.error_code)?;
         let auth_bytes = format!("\0{}\0{}", login.user, login.password).into();
         let answer = self.call_at(2, &SaslAuthenticateRequest { auth_bytes })?;
+        if answer.error_code == ErrorCode::SaslAuthenticationFailed.code()
+            && let Some(error) = login.without_password()
+        {
+            return Err(error);
+        }
         match answer.error_message.filter(|_| answer.error_code != 0) {
             Some(text) => Err(ClientError::new("refused", format!("logging in as {}: {text}", login.user))),
             None => check("logging in", answer.error_code),
         }
+    }
+
+    /// Returns the cluster's id, if the broker has one.
+    ///
+    /// # Errors
+    /// See [`KafkaClient::topic`].
+    pub(crate) fn cluster_id(&mut self) -> Result<Option<String>, ClientError> {
+        let request = MetadataRequest { topics: Some(Vec::new()), ..MetadataRequest::default() };
+        Ok(self.call(&request)?.cluster_id.map(|id| id.to_string()))
     }
 
     /// Returns a topic's metadata. With `create`, the broker may create an unknown topic.
@@ -186,6 +200,10 @@ impl KafkaClient {
                 // Being created. No thread unparks this one, so that this is a plain wait.
                 std::thread::park_timeout(CREATION_WAIT);
                 continue;
+            }
+            if topic.error_code == ErrorCode::UnknownTopicOrPartition.code() {
+                let text = format!("there is no topic {name} ({})", ErrorCode::UnknownTopicOrPartition.name());
+                return Err(ClientError::new("unknown_topic", text));
             }
             check(&format!("topic {name}"), topic.error_code)?;
             let partitions = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
@@ -351,6 +369,9 @@ impl KafkaClient {
     }
 
     fn lost(&self, e: &std::io::Error) -> ClientError {
+        if let Some(advice) = certificate_advice(e) {
+            return ClientError::new(CERTIFICATE, format!("cannot trust {}: {e}; {advice}", self.server));
+        }
         let ended =
             [std::io::ErrorKind::UnexpectedEof, std::io::ErrorKind::ConnectionReset, std::io::ErrorKind::BrokenPipe];
         let has_ended = ended.contains(&e.kind());

@@ -218,7 +218,7 @@ fn figures(broker: &Broker) -> Vec<Figure> {
         let store = &shard.store;
         all.gauge("store_segments", "Segments", store.segments as u64);
         all.gauge("store_segment_bytes", "Bytes of segments", store.segment_bytes);
-        all.gauge("store_live_bytes", "Bytes of messages that are kept", store.live_bytes);
+        all.gauge("store_live_bytes", "Bytes of messages that are kept", store.kept_bytes);
         all.gauge("store_tail_bytes", "Bytes of recent messages in memory", store.tail_bytes as u64);
         all.gauge("store_index_bytes", "Bytes of indexes in memory", store.index_bytes as u64);
         let cached = (store.sparse_bytes + store.divided_bytes) as u64;

@@ -222,7 +222,8 @@ fn groups_are_deleted_with_their_offsets() {
         left["groups"],
         json!([{"group": "two", "state": "Empty", "protocol_type": "", "members": 0, "lag": 6}])
     );
-    assert_eq!(refused(&server, &["group", "delete", "one"]).err, "polylogue: there is no group one\n");
+    let text = "polylogue: there is no group one (`polylogue group list` lists all)\n";
+    assert_eq!(refused(&server, &["group", "delete", "one"]).err, text);
 }
 
 #[test]

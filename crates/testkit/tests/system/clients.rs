@@ -122,7 +122,8 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
     serve.args(["--listen", "amqp=127.0.0.1:0", "--listen", "rabbitmq-http=127.0.0.1:0"]);
     if LOGIN.contains(&client) {
         serve.args(["--set", "server.login=always"]).env("POLYLOGUE_ADMIN_PASSWORD", ADMIN_PASSWORD);
-        let [certificate, key] = certificate(place.root.path());
+        create_certificates(place.root.path());
+        let [_, certificate, key] = certificate_files(place.root.path());
         serve.args(["--listen", "kafka+tls=127.0.0.1:0", "--listen", "amqp+tls=127.0.0.1:0"]);
         serve.args(["--set", &format!("tls.certificate={certificate}"), "--set", &format!("tls.key={key}")]);
         let ca = robot(place.root.path());
@@ -138,7 +139,7 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
         BOTH => format!("{kafka},{amqp}"),
         _ if LOGIN.contains(&client) => {
             let [kafka_tls, amqp_tls] = ["kafka+tls", "amqp+tls"].map(|listener| server.listener(listener).unwrap());
-            let [ca, _] = certificate_files(place.root.path());
+            let [ca, ..] = certificate_files(place.root.path());
             let http = server.listener("http").unwrap();
             let [robot, tokens] = ["robot", "tokens.key"].map(|name| place.root.join(name).display().to_string());
             format!("{kafka},{},{kafka_tls},{amqp_tls},{ca},{http},{robot},{tokens}", server.management().unwrap())
@@ -171,18 +172,16 @@ fn program(client: &str, cases: &[&str]) -> Option<String> {
     Some(said)
 }
 
-fn certificate_files(root: &Path) -> [String; 2] {
-    ["certificate.pem", "key.pem"].map(|name| root.join(name).display().to_string())
+/// The CA that `polylogue tls create` makes, and the broker's certificate and key, as files.
+fn certificate_files(root: &Path) -> [String; 3] {
+    ["ca.crt", "server.crt", "server.key"].map(|name| root.join("tls").join(name).display().to_string())
 }
 
-/// A certificate that signs for itself, and its key, as files.
-fn certificate(root: &Path) -> [String; 2] {
-    let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let files = certificate_files(root);
-    std::fs::write(&files[0], made.cert.pem()).unwrap();
-    std::fs::write(&files[1], made.signing_key.serialize_pem()).unwrap();
-    files
+/// Creates them as an operator does: each client has to accept them.
+fn create_certificates(root: &Path) {
+    let dir = root.join("tls").display().to_string();
+    let made = polylogue_testkit::run(["tls", "create", &dir, "--name", "localhost", "--name", "127.0.0.1"]).unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 /// The certificate of the client `robot`, with its key, as files, and the file with who signed it.

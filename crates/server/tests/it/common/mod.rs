@@ -46,6 +46,8 @@ pub(crate) fn polylogue() -> Command {
         command.env_remove(name);
     }
     command.env("NO_COLOR", "1").env_remove("COLUMNS").stdin(Stdio::null());
+    // Without the profiles of the user who runs the tests.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     command
 }
 
