@@ -9,7 +9,7 @@ use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, delivery_of};
 use crate::directory::QueueEntry;
 use crate::flow::Amount;
 use crate::login::Password;
-use crate::machine::{AmqpAnswer, AmqpAsk};
+use crate::machine::{AmqpAnswer, AmqpRequest};
 use crate::presence::{ChannelLimit, Entry, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
 use crate::stream;
@@ -261,7 +261,7 @@ impl Connection {
 
     /// Looks up a queue for an operation.
     fn find(&mut self, token: Token, queue: &ShortStr, then: Then) -> Result<Option<amqp::Reply>, Refusal> {
-        let ask = AmqpAsk::Queue { who: self.who(), vhost: self.vhost, name: name(queue)?, access: Access::Read };
+        let ask = AmqpRequest::Queue { who: self.who(), vhost: self.vhost, name: name(queue)?, access: Access::Read };
         self.ask_machine(ask, Waits::Found(token, then));
         Ok(None)
     }
@@ -343,7 +343,8 @@ impl Connection {
         entry.used(self.now);
         if entry.queue.auto_delete {
             let id = entry.queue.id;
-            let remove = AmqpAsk::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, DeletionCause::AutoDelete)));
+            let remove =
+                AmqpRequest::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, DeletionCause::AutoDelete)));
             self.ask_machine(remove, Waits::AutoDelete(id, ending.clone()));
         }
     }

@@ -631,7 +631,7 @@ impl OneSide<'_> {
         }
         self.figure("held_share", ran.share());
         if let Err(why) = ran.held() {
-            self.fail_in_full(format!("the rate was not held: {why}"));
+            self.fail_in_full(format!("the rate was not met: {why}"));
         }
         // With separate cores an overloaded broker uses all of its own; an overloaded client is recognised by its usage.
         if idle < IDLE_SHARE_MIN && load.how.pinning.split().is_none() {

@@ -156,7 +156,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "A2", "Throughput by batch", QUEUE_AND_LOGS, CONFLUENT,
     "What a flush for each batch costs as batches grow from 1 KB to 1 MB.",
     "sync costs Kafka a factor of 3 to 5 at 1 and 10 KB, nothing from 100 KB on",
-    "as fast as it goes for 5 s instead of minutes, 1 producer, replication 1; queues have no batches: one row";
+    "unlimited rate for 5 s instead of minutes, 1 producer, replication 1; queues have no batches: one row";
     "A3", "Peak throughput with a flush per message", QUEUE_AND_LOGS, CONFLUENT,
     "A1 where every message is flushed before it is acknowledged.",
     "Kafka close to its async figure with large batches; Pulsar without journal sync was unstable and left out",
@@ -176,7 +176,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "500,000 messages written, then read twice; a backlog of 2,000,000 (queues: 200,000) drained at 10,000/s (2,000/s) going on";
     "A7", "Routing", &["rabbitmq"], CONFLUENT,
     "Direct and topic exchanges, one queue for each routing key.", "direct beats topic",
-    "100 queues, as fast as it goes for 5 s";
+    "100 queues, unlimited rate for 5 s";
     "B1", "Ramp: Kafka and classic RabbitMQ", &["kafka", "rabbitmq"], PUTRA,
     "Latency, broker and client processor time, memory and disk as the rate is raised until the broker fails.",
     "RabbitMQ at low rates: half of Kafka's latency, half of its clients' processor time; full at 15,000/s, time-outs at 33,000/s. Kafka \
@@ -206,13 +206,13 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "C7", "One consumer and several", LOGS_AND_QUEUES, VENDORS, "Each case of C1 to C6 with several readers, beside those rows with one.", NONE,
     "4 readers of one group, one round";
     "D1", "Throughput, 100 partitions", KAFKA_PULSAR, STREAMNATIVE, "2 producers, 2 consumers, by durability.", NONE,
-    "as fast as it goes for 5 to 10 s, replication 1";
+    "unlimited rate for 5 to 10 s, replication 1";
     "D2", "Throughput, 2,000 partitions", KAFKA_PULSAR, STREAMNATIVE, "The same with many partitions.",
     "ack-2: Kafka falls, publish mean 200 ms, p99 1,200 ms; with 4 producers about 600 MB/s",
-    "as fast as it goes for 5 s, replication 1; without flushes one round";
+    "unlimited rate for 5 s, replication 1; without flushes one round";
     "D3", "Throughput, 1 partition", KAFKA_PULSAR, STREAMNATIVE, "With two producers and consumers, and with one.",
     "one producer and consumer, sync: Kafka rises from a few to hundreds of ms, Pulsar stays at a few",
-    "as fast as it goes for 5 s, replication 1";
+    "unlimited rate for 5 s, replication 1";
     "D4", "Latency, 1 subscription", KAFKA_PULSAR, STREAMNATIVE, "Publish and end-to-end latency with 100 partitions.",
     "ack-1 publish p99/p99.9 ms: sync Pulsar 4.73/5.89, Kafka 11.37/18.71; async 4.21/5.45, 3.06/9.91. end-to-end: sync 5.86/7.65, \
      18.75/91.74; async 5.33/7.93, 6.94/17.24",
@@ -229,7 +229,7 @@ pub const SCENARIOS: &[Scenario] = scenarios! {
     "Kafka's publish p99 rises to 1 to 3 s; Pulsar stays at milliseconds to tens of milliseconds",
     "as D7, beside the same without the reader that is behind; polylogue with the raw client three times, with own clients one round";
     "E1", "Partitions and message sizes", KAFKA_TUBEMQ, TENCENT, "Throughput as partitions and messages grow.",
-    "TubeMQ flat but lower; Kafka falls slightly", "as fast as it goes for 5 s";
+    "TubeMQ flat but lower; Kafka falls slightly", "unlimited rate for 5 s";
     "E2", "Storage instances", KAFKA_TUBEMQ, TENCENT, "Throughput as storage instances grow.",
     "TubeMQ rises with instances, level at 4",
     "1 and 4; Kafka and polylogue have none, one partition stands for one. Reads from memory or file are not chosen: readers are at the tail";
@@ -353,7 +353,7 @@ pub const NOT_RUN: &[NotRunHere] = &[
         reason: "for want of time; C2, D1 and E3 have it, and where the client is the limit a row names no winner but in CPU",
     },
     NotRunHere {
-        what: "The null broker beside own clients but Kafka's, and in ladders, drains, kills and as fast as it goes",
+        what: "The null broker beside own clients but Kafka's, and in ladders, drains, kills and at unlimited rate",
         target: "",
         reason: "it speaks Kafka's protocol and AMQP; the other rows ask for something else than latency at one given rate, and B1 steps through its own",
     },
