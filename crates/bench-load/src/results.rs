@@ -412,6 +412,23 @@ fn with_reading_rate(mut line: ResultLine) -> ResultLine {
     line
 }
 
+/// Texts of [`Conditions::durability`] in lines up to 2026-11-29, and the current ones.
+const DURABILITY_TEXTS: [(&str, &str); 3] = [
+    ("a waiting consumer has it before", "waiting consumers receive it earlier"),
+    ("consumers have it after", "consumers receive it after that"),
+    ("never: nothing is confirmed", "no confirms"),
+];
+
+/// Replaces texts of conditions in older lines by the current ones.
+fn with_current_texts(mut line: ResultLine) -> ResultLine {
+    if let Some(stated) = &mut line.conditions {
+        for (old, new) in DURABILITY_TEXTS {
+            stated.durability = stated.durability.replace(old, new);
+        }
+    }
+    line
+}
+
 /// Reads a result file.
 ///
 /// # Errors
@@ -419,7 +436,7 @@ fn with_reading_rate(mut line: ResultLine) -> ResultLine {
 pub fn read(file: &Path) -> Result<Vec<ResultLine>> {
     let text = std::fs::read_to_string(file).context(|| format!("cannot read {}", file.display()))?;
     let parse = |(number, line): (usize, &str)| {
-        let line = serde_json::from_str(line).map(without_busy).map(with_reading_rate);
+        let line = serde_json::from_str(line).map(without_busy).map(with_reading_rate).map(with_current_texts);
         line.map_err(|e| BenchError::new(format!("{} line {}: {e}", file.display(), number + 1)))
     };
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(parse).collect()
@@ -436,6 +453,14 @@ mod tests {
             ResultLine::example("A6/drain/x", "s", 1, &[("drained_s", 4.0), ("cold_read_bytes_per_s", 266e6)]);
         line.conditions.as_mut().unwrap().backlog = 2_000_000;
         assert_eq!(with_reading_rate(line).figures.get("cold_read_bytes_per_s"), Some(&512e6));
+    }
+
+    #[test]
+    fn texts_of_older_lines_are_replaced() {
+        let mut line = ResultLine::example("A4/x", "s", 1, &[]);
+        line.conditions.as_mut().unwrap().durability = "flushed; a waiting consumer has it before".to_owned();
+        let durability = with_current_texts(line).conditions.unwrap().durability;
+        assert_eq!(durability, "flushed; waiting consumers receive it earlier");
     }
 
     /// Regression test: the failure of a ladder names the rate of a loss; such a side was retried until nothing was lost.

@@ -104,10 +104,10 @@ pub fn write_page(input: Input<'_>, file: &Path) -> Result<()> {
 fn write_conditions(text: &mut String, lines: &[ResultLine]) {
     let Some(first) = lines.first() else { return };
     let _ =
-        writeln!(text, "{}. {}, commit {}.\n", told_machine(&first.machine), dates(lines), commits(lines).join(", "));
+        writeln!(text, "{}. {}, commit {}.\n", machine_text(&first.machine), dates(lines), commits(lines).join(", "));
 }
 
-fn told_machine(machine: &Machine) -> String {
+fn machine_text(machine: &Machine) -> String {
     let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
     format!("{} cores ({}), {gib:.0} GiB, Linux {}", machine.cores, machine.processor, machine.kernel)
 }
@@ -116,7 +116,7 @@ fn told_machine(machine: &Machine) -> String {
 fn machines<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<String> {
     let mut reported: Vec<String> = Vec::new();
     for line in lines {
-        let machine = told_machine(&line.machine);
+        let machine = machine_text(&line.machine);
         if !reported.contains(&machine) {
             reported.push(machine);
         }
