@@ -1,7 +1,7 @@
 //! Effects of policy changes on queues: their settings in the directory, and those of their topics.
 //!
 //! ```text
-//!   policy committed ──> realigns ──batch──> directory, unchecked ──batch──> asked ──catalog shows it──> settled: the author gets the reply
+//!   policy committed ──> realigns ──batch──> directory, unchecked ──batch──> requested ──catalog updated──> settled: reply to the caller
 //! ```
 //!
 //! A policy may match 100,000 queues. Both kinds of batches are bounded, so that the machine is not blocked for its other callers, and only one batch

@@ -4,7 +4,7 @@ use crate::counts::Tally;
 use crate::deliver::{Cancelled, Consumer, Pull};
 use crate::directory::Directory;
 use crate::login::TokenRights;
-use crate::machine::{AmqpAsk, owner};
+use crate::machine::{AmqpRequest, owner};
 use crate::management::PrincipalOutput;
 use crate::operation::Waits;
 use crate::presence::{Ends, Entry};
@@ -378,7 +378,7 @@ impl Connection {
         queues.iter().for_each(|consumer| consumer.entry.used(self.now));
         self.directory.consumers_left(queues.iter().map(|consumer| consumer.entry.queue.id));
         let who = ModelCaller { owner: owner(self.id), ..ModelCaller::broker() };
-        let gone = AmqpAsk::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
+        let gone = AmqpRequest::Do(who, Box::new(Command::OwnerGone(owner(self.id))));
         self.next_token += 1;
         Some((self.next_token, Request::Machine(MachineId::AMQP, Box::new(gone))))
     }
@@ -419,14 +419,14 @@ impl Connection {
         self.requests.push_back((self.next_token, request));
     }
 
-    pub(crate) fn ask_machine(&mut self, ask: AmqpAsk, waits: Waits) {
+    pub(crate) fn ask_machine(&mut self, ask: AmqpRequest, waits: Waits) {
         self.ask(Request::Machine(MachineId::AMQP, Box::new(ask)), waits);
     }
 
     /// Requests a change of the metadata.
     pub(crate) fn change(&mut self, command: Command, waits: Waits) {
         let who = self.who();
-        self.ask_machine(AmqpAsk::Do(who, Box::new(command)), waits);
+        self.ask_machine(AmqpRequest::Do(who, Box::new(command)), waits);
         self.changing.insert(self.next_token);
     }
 

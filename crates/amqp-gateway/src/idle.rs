@@ -5,7 +5,7 @@
 //! are dropped and not dead-lettered.
 
 use crate::directory::{Directory, QueueEntry};
-use crate::machine::AmqpAsk;
+use crate::machine::AmqpRequest;
 use polylogue_amqp_model::{Caller as ModelCaller, Command, DeletionCause};
 use polylogue_api::{Catalog, MachineId, Now, Reply, Request, Token};
 use polylogue_router::QueueId;
@@ -119,7 +119,7 @@ impl IdleQueues {
             if counts.is_none_or(|counts| counts.consumers > 0) {
                 self.stays(id, why, now);
             } else if why == DeletionCause::AutoDelete || !self.schedule(id, now) {
-                let remove = AmqpAsk::Do(ModelCaller::broker(), Box::new(Command::RemoveQueue(id, why)));
+                let remove = AmqpRequest::Do(ModelCaller::broker(), Box::new(Command::RemoveQueue(id, why)));
                 let token = self.request(Request::Machine(MachineId::AMQP, Box::new(remove)));
                 self.removing.insert(token, (id, why));
             }

@@ -71,7 +71,7 @@ pub use directory::{Directory, topic_of};
 pub use flow::UNCREDITED_BYTES_MAX;
 pub use from_topics::{ExchangeCounts, FromTopics};
 pub use idle::IdleQueues;
-pub use machine::{ADMINISTRATOR, AmqpAnswer, AmqpAsk, AmqpMachine, CLUSTER_NAME, FIRST_USER, GuestRule};
+pub use machine::{ADMINISTRATOR, AmqpAnswer, AmqpMachine, AmqpRequest, CLUSTER_NAME, FIRST_USER, GuestRule};
 pub use management::{MANAGEMENT_CHANNEL, Principal, PrincipalOutput, View, managed, managed_by, view};
 pub use message::sent_at;
 pub use missing::MissingTopics;

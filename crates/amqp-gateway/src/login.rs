@@ -3,7 +3,7 @@
 use crate::connection::{Connection, InternalIdentity};
 use crate::convert::{name, refusal};
 use crate::directory::Directory;
-use crate::machine::{ADMINISTRATOR, AmqpAsk, FIRST_USER, IMPERSONATOR};
+use crate::machine::{ADMINISTRATOR, AmqpRequest, FIRST_USER, IMPERSONATOR};
 use crate::operation::Waits;
 use crate::presence::{Entry, NewConnection};
 use bytes::Bytes;
@@ -362,7 +362,7 @@ impl Connection {
             self.entered(token);
             return Ok(None);
         }
-        let ask = AmqpAsk::OpenVhost { who, vhost: vhost.clone() };
+        let ask = AmqpRequest::OpenVhost { who, vhost: vhost.clone() };
         self.ask_machine(ask, Waits::Vhost(token, vhost));
         Ok(None)
     }

@@ -30,7 +30,7 @@ const START_RETRY_MS: u64 = 100;
 
 /// A request of a connection to the metadata.
 #[derive(Debug)]
-pub enum AmqpAsk {
+pub enum AmqpRequest {
     /// Checks whether a user may open a virtual host. Answered by [`AmqpAnswer::Vhost`].
     OpenVhost {
         /// The caller.
@@ -414,17 +414,19 @@ impl AmqpMachine {
 impl StateMachine for AmqpMachine {
     fn handle(&mut self, context: &Context<'_>, caller: Caller, command: Boxed, effects: &mut Effects) {
         self.taken();
-        match command.downcast::<AmqpAsk>() {
+        match command.downcast::<AmqpRequest>() {
             Ok(ask) => match *ask {
-                AmqpAsk::Do(who, command) => self.plan(&self.at_home(who), *command, context, Some(caller), effects),
-                AmqpAsk::View => effects.replies.push((caller, Box::new(AmqpAnswer::View(self.view())))),
-                AmqpAsk::OpenVhost { who, vhost } => {
+                AmqpRequest::Do(who, command) => {
+                    self.plan(&self.at_home(who), *command, context, Some(caller), effects)
+                }
+                AmqpRequest::View => effects.replies.push((caller, Box::new(AmqpAnswer::View(self.view())))),
+                AmqpRequest::OpenVhost { who, vhost } => {
                     let subject = who.subject().unwrap_or(Subject { user: "", grants: None });
                     let found = self.model.proposed().check_vhost(subject, &vhost);
                     let answer = found.map_or_else(AmqpAnswer::Refused, AmqpAnswer::Vhost);
                     self.answer_after_commit(Some((caller, Box::new(answer))), effects);
                 }
-                AmqpAsk::Queue { who, vhost, name, access } => {
+                AmqpRequest::Queue { who, vhost, name, access } => {
                     let found = self.model.queue_for(&self.at_home(who), vhost, &name, access).cloned();
                     let answer = found.map_or_else(AmqpAnswer::Refused, AmqpAnswer::Queue);
                     self.answer_after_commit(Some((caller, Box::new(answer))), effects);
@@ -435,7 +437,7 @@ impl StateMachine for AmqpMachine {
     }
 
     fn reads(&self, command: &Boxed) -> bool {
-        matches!(command.downcast_ref(), Some(AmqpAsk::View))
+        matches!(command.downcast_ref(), Some(AmqpRequest::View))
     }
 
     fn on_gone(&mut self, _: &Context<'_>, caller: Caller, _: &mut Effects) {

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! A [`Principal`] is a [`Connection`] without a session: output for the session is returned to the caller instead. Changes that AMQP clients cannot
-//! request (users, policies, definitions) are [`AmqpAsk::Do`] without a user: permission is checked by tags beforehand. Reads use a [`View`].
+//! request (users, policies, definitions) are [`AmqpRequest::Do`] without a user: permission is checked by tags beforehand. Reads use a [`View`].
 
 use crate::connection::{Channel, Connection};
 use crate::directory::Directory;
 use crate::login::TokenRights;
-use crate::machine::AmqpAsk;
+use crate::machine::AmqpRequest;
 use crate::publish::UNANSWERED_BYTES_MAX;
 use bytestring::ByteString;
 use polylogue_amqp::request::{self as amqp, ChannelRef};
@@ -190,20 +190,20 @@ impl Principal {
 #[must_use]
 pub fn managed(command: Command) -> Request {
     let who = Caller::broker();
-    Request::Machine(MachineId::AMQP, Box::new(AmqpAsk::Do(who, Box::new(command))))
+    Request::Machine(MachineId::AMQP, Box::new(AmqpRequest::Do(who, Box::new(command))))
 }
 
 /// The same, with a user of the user store as the recorded author.
 #[must_use]
 pub fn managed_by(author: ByteString, command: Command) -> Request {
     let who = Caller { user: Some(author), ..Caller::broker() };
-    Request::Machine(MachineId::AMQP, Box::new(AmqpAsk::Do(who, Box::new(command))))
+    Request::Machine(MachineId::AMQP, Box::new(AmqpRequest::Do(who, Box::new(command))))
 }
 
 /// Requests a [`View`].
 #[must_use]
 pub fn view() -> Request {
-    Request::Machine(MachineId::AMQP, Box::new(AmqpAsk::View))
+    Request::Machine(MachineId::AMQP, Box::new(AmqpRequest::View))
 }
 
 impl Directory {

@@ -9,7 +9,7 @@ use crate::deliver::{Cancelled, Consumer, Pull, WINDOW_MESSAGES, delivery_of};
 use crate::directory::QueueEntry;
 use crate::flow::Amount;
 use crate::login::Password;
-use crate::machine::{AmqpAnswer, AmqpAsk};
+use crate::machine::{AmqpAnswer, AmqpRequest};
 use crate::presence::{ChannelLimit, Entry, SHOWN_ARGUMENTS_BYTES_MAX, ShownConsumer};
 use crate::replies::address_of;
 use crate::stream;
@@ -266,7 +266,7 @@ impl Connection {
             self.found(token, then, &entry.queue);
             return Ok(None);
         }
-        let ask = AmqpAsk::Queue { who, vhost: self.vhost, name, access: Access::Read };
+        let ask = AmqpRequest::Queue { who, vhost: self.vhost, name, access: Access::Read };
         self.ask_machine(ask, Waits::Found(token, then));
         Ok(None)
     }
@@ -363,7 +363,8 @@ impl Connection {
         entry.used(self.now);
         if entry.queue.auto_delete {
             let id = entry.queue.id;
-            let remove = AmqpAsk::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, DeletionCause::AutoDelete)));
+            let remove =
+                AmqpRequest::Do(Caller::broker(), Box::new(Command::RemoveQueue(id, DeletionCause::AutoDelete)));
             self.ask_machine(remove, Waits::AutoDelete(id, ending.clone()));
         }
     }

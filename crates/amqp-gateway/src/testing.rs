@@ -1,7 +1,7 @@
 //! The metadata machine without a broker: proposals are committed immediately, and each queue has its topic.
 
 use crate::directory::{Directory, queue_of, topic_of};
-use crate::machine::{AmqpAsk, AmqpMachine};
+use crate::machine::{AmqpMachine, AmqpRequest};
 use bytes::Bytes;
 use polylogue_amqp_model::{Caller as ModelCaller, Command, DeclareQueue, Limits, arguments_of_json};
 use polylogue_api::{
@@ -126,7 +126,7 @@ impl World {
 
     pub(crate) fn act_as(&mut self, who: ModelCaller, command: Command) {
         let mut effects = Effects::default();
-        let ask = AmqpAsk::Do(who, Box::new(command));
+        let ask = AmqpRequest::Do(who, Box::new(command));
         self.machine.handle(&context(), Caller(1), Box::new(ask), &mut effects);
         assert!(effects.replies.is_empty(), "refused: {:?}", effects.replies);
         self.commit(effects);

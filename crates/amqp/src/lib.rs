@@ -11,7 +11,6 @@
 //! [`codec`] has frames, methods, properties and field tables; [`session`] is one server-side connection; [`request`] is the contract between a
 //! session and a broker; [`refusal`] has every reason to close a channel or a connection; [`settings`] are the operator's settings. [`client`] is a
 //! client-side connection, which shovels use.
-//! [`settings`] is what an operator decides. [`client`] is the other side of a connection, for shovels.
 
 pub mod client;
 mod clock;

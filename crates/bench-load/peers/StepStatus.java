@@ -1,9 +1,9 @@
 package org.apache.inlong.tubemq.server.common.statusdef;
 
 /**
- * The steps by which TubeMQ's master tells a broker's new topics to clients, without the 15 to 35 seconds that its own class of this
- * name waits between them. Those give readers of a running cluster time to move first; here a load begins when all of its readers have
- * their partitions. It stands before the master's jar only: the broker, which is what is measured, is as it comes.
+ * The steps by which TubeMQ's master announces a broker's new topics to clients, without the delays of 15 to 35 seconds between them in
+ * TubeMQ's class of this name. The delays let readers of a running cluster rebalance first; here a load starts once all of its readers
+ * have their partitions. This class precedes the master's jar only: the measured broker is unchanged.
  */
 public enum StepStatus {
     STEP_STATUS_UNDEFINED(-2, "idle"),

@@ -4,7 +4,7 @@ use crate::clock::{MS_NS, unix_ns};
 use crate::contract::{DRAIN_MS_MAX, Done, Line, Measure, Second, Spec, Start, System};
 use crate::error::{BenchError, Context, Result};
 use crate::install::java_client;
-use crate::process::{Interrupt, Process, giving_way};
+use crate::process::{Interrupt, Process, with_idle_priority};
 use crate::target::Programs;
 use serde::Serialize;
 use std::fmt;
@@ -223,7 +223,7 @@ fn drive_bounded(
         spec.check()?;
         let log = place.join(format!("worker-{number}.log"));
         let command = driver.command(programs, spec.system, place)?;
-        let command = if spec.gives_way { giving_way(command) } else { command };
+        let command = if spec.gives_way { with_idle_priority(command) } else { command };
         let mut worker = Process::start(&format!("the {driver} worker"), command, &log, true)?;
         let gone = || format!("the {driver} worker takes no input");
         let mut input = worker.stdin().ok_or_else(|| BenchError::new(gone()))?;

@@ -1,5 +1,5 @@
 //! Peer brokers: fetched from their registries, started on the loopback with their data in a separate directory,
-//! ended by process id.
+//! stopped by process id.
 //!
 //! ```text
 //!   kafka      Maven    one process: broker and controller
@@ -21,12 +21,12 @@ pub mod rocketmq;
 pub mod tubemq;
 
 use crate::error::{BenchError, Context, Result};
-use crate::process::Surround;
+use crate::process::SpawnSettings;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Restricts servers to the loopback that can only listen on all addresses.
+/// Source of a preloaded library: restricts servers that can only listen on all addresses to the loopback.
 const LOOPBACK: &str = include_str!("../peers/loopback.c");
 
 /// A setting that differs from a broker's default.
@@ -36,7 +36,7 @@ pub struct Setting {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// Why it is set, or who recommends it.
+    /// Reason, or source of the recommendation.
     pub why: &'static str,
 }
 
@@ -69,13 +69,14 @@ pub fn properties(lines: &[String], settings: &[Setting]) -> String {
 pub fn put(place: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let file = place.join(name);
     if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder).context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).context(|| format!("cannot create {}", folder.display()))?;
     }
     std::fs::write(&file, text).context(|| format!("cannot write {}", file.display())).map(|()| file)
 }
 
-/// Fetches the dependencies of a pom into the directory `to`, unless `last`, one of its jars, exists. Jars of another version are removed: a class
-/// path has one of each.
+/// Fetches the dependencies of a pom into the directory `to`, unless `last`, one of its jars, exists.
+///
+/// Removes the jars of another version first: a class path must have one version of each.
 ///
 /// # Errors
 /// Maven is missing or cannot fetch something.
@@ -104,10 +105,10 @@ pub fn copy_dependencies(pom: &Path, to: &Path) -> Result<()> {
 /// # Errors
 /// Maven is missing or fails.
 pub fn maven(pom: &Path, goals: &[String], to: &Path) -> Result<()> {
-    let to = std::path::absolute(to).context(|| format!("where is {}", to.display()))?;
+    let to = std::path::absolute(to).context(|| format!("cannot find the absolute path of {}", to.display()))?;
     let mut command = Command::new("mvn");
     command.args(["-q", "-B", "-f"]).arg(pom).args(goals).arg(format!("-DoutputDirectory={}", to.display()));
-    let hint = format!("to fetch what {} asks for install Maven and a JDK of version 17 or later", pom.display());
+    let hint = format!("install Maven and a JDK of version 17 or later to fetch the dependencies of {}", pom.display());
     succeed(&mut command, &hint).map(drop)
 }
 
@@ -118,11 +119,11 @@ pub fn maven(pom: &Path, goals: &[String], to: &Path) -> Result<()> {
 pub fn succeed(command: &mut Command, hint: &str) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}; {hint}"))?;
-    let [said, complained] = [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
+    let [stdout, stderr] = [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
     if out.status.success() {
-        return Ok(said);
+        return Ok(stdout);
     }
-    Err(BenchError::new(format!("{name} fails; {hint}: {}", format!("{said}\n{complained}").trim())))
+    Err(BenchError::new(format!("{name} failed; {hint}: {}", format!("{stdout}\n{stderr}").trim())))
 }
 
 /// Returns a command that runs a class from a directory of jars, with JVM options.
@@ -131,8 +132,8 @@ pub fn java(jars: &Path, options: &[&str], class: &str) -> Command {
     java_of(&[format!("{}/*", jars.display())], options, class)
 }
 
-/// Share of a limited group's memory for a JVM's heap, one in this many parts, and as much for direct memory: vendors' sizes are for a dedicated
-/// machine, and the kernel kills a process that exceeds its group.
+/// A JVM in a control group with a memory limit gets at most one in this many parts of it as heap, and as much as direct memory.
+/// Vendors' sizes assume a dedicated machine, and the kernel kills a process that exceeds its group's limit.
 const HEAP_SHARE: u64 = 3;
 
 /// Returns JVM options for a group with this memory limit; unchanged for 0.
@@ -155,12 +156,12 @@ fn within(options: &[&str], limit_bytes: u64) -> Vec<String> {
     options.map(stated).collect()
 }
 
-/// The same with a class path.
+/// Returns a command that runs a class with a class path and JVM options.
 #[must_use]
 pub fn java_of(class_path: &[String], options: &[&str], class: &str) -> Command {
     let mut command = Command::new("java");
     command
-        .args(within(options, Surround::memory_limit_bytes_here()))
+        .args(within(options, SpawnSettings::memory_limit_bytes_here()))
         .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn");
     command.arg("-cp").arg(class_path.join(":")).arg(class);
     command
@@ -177,7 +178,7 @@ pub fn loopback(to: &Path) -> Result<PathBuf> {
         let source = put(to, "loopback.c", LOOPBACK)?;
         let mut compiler = Command::new("cc");
         compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl");
-        succeed(&mut compiler, "install a C compiler: it keeps the peer on the loopback")?;
+        succeed(&mut compiler, "install a C compiler: a library restricts the peer to the loopback")?;
     }
     Ok(library)
 }
@@ -199,7 +200,7 @@ mod tests {
 
     /// Regression test: Kafka 4.4.0's tools were started with classes of 4.3.1, whose jars were in the same directory.
     #[test]
-    fn jars_of_another_version_go() {
+    fn jars_of_another_version_are_removed() {
         let place = std::env::temp_dir().join(format!("polylogue-bench-jars-{}", std::process::id()));
         std::fs::create_dir_all(&place).expect("a folder");
         for name in ["kafka-1.jar", "kafka-2.jar", "loopback.so"] {
@@ -214,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn all_that_a_failing_program_says_is_told() {
+    fn the_error_of_a_failing_program_contains_its_output() {
         let shell = |script: &str| succeed(Command::new("sh").args(["-c", script]), "install a shell");
         assert_eq!(shell("echo done"), Ok("done".to_owned()));
         let stated = shell("echo to the one; echo to the other >&2; false").expect_err("it fails").to_string();
-        assert_eq!(stated, "sh fails; install a shell: to the one\nto the other");
+        assert_eq!(stated, "sh failed; install a shell: to the one\nto the other");
         let stated =
             succeed(&mut Command::new("no-such-program"), "install it").expect_err("there is none").to_string();
         assert!(stated.starts_with("cannot run no-such-program; install it"), "{stated}");

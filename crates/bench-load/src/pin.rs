@@ -1,33 +1,32 @@
-//! Broker and client on cores of their own, the same split for every target.
+//! Pins broker and client to disjoint sets of cores, with the same split for every target.
 //!
 //! ```text
 //!   cores that this process may use    0  1  2  3  4
 //!   broker                             0  1  2             the larger half
-//!   client, and this process                    3  4       null broker: a broker as any other
+//!   client, and this process                    3  4       the null broker is pinned as any other broker
 //! ```
 //!
-//! A process inherits the cores of the thread that starts it, and so do its threads: nothing has to be changed afterwards, and nothing
-//! that starts a process of its own escapes. What a program makes of it (a JVM with one core takes the serial collector unless it is
-//! given another one) is the same for all.
+//! A process and its threads inherit the CPU affinity of the thread that starts it, and so do its child processes. Programs adapt to the
+//! number of cores, such as a JVM with one core, which takes the serial collector by default: that applies to all targets.
 
 use crate::error::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::OnceLock;
 
-/// Which cores broker and client have.
+/// The cores of broker and client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// The broker's.
+    /// Cores of the broker.
     pub broker: Vec<usize>,
-    /// The client's, this process included.
+    /// Cores of the client and of this process.
     pub client: Vec<usize>,
 }
 
 impl Split {
-    /// The split of this machine; `None` when there is one core only.
+    /// Returns the split of this machine. `None` with a single core.
     #[must_use]
     pub fn here() -> Option<Split> {
-        // As it was at first: a thread that is pinned by now sees only its own.
+        // Computed once: a thread that has been pinned since sees only its own cores.
         static CORES: OnceLock<Option<Split>> = OnceLock::new();
         CORES.get_or_init(|| Split::of(&allowed().ok()?)).clone()
     }
@@ -37,7 +36,7 @@ impl Split {
         (!client.is_empty()).then(|| Split { broker: broker.to_vec(), client: client.to_vec() })
     }
 
-    /// For people.
+    /// Formats the split for reports.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("broker {}, client {}", named(&self.broker), named(&self.client))
@@ -50,38 +49,38 @@ fn named(cores: &[usize]) -> String {
 }
 
 fn allowed() -> Result<Vec<usize>> {
-    let set = sched_getaffinity(None).context(|| "which cores may be used".to_owned())?;
+    let set = sched_getaffinity(None).context(|| "cannot read the CPU affinity".to_owned())?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
-fn hold(cores: &[usize]) -> Result<()> {
+fn set_affinity(cores: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
-    sched_setaffinity(None, &set).context(|| format!("cannot stay on {}", named(cores)))
+    sched_setaffinity(None, &set).context(|| format!("cannot set the CPU affinity to {}", named(cores)))
 }
 
-/// Keeps this thread, and what it starts meanwhile, on some cores; it may go where it was before when this value goes.
+/// Pins this thread and what it starts to some cores. Restores the affinity when dropped.
 #[derive(Debug)]
 pub struct Pinned {
     before: Vec<usize>,
 }
 
 impl Pinned {
-    /// Begins.
+    /// Pins the current thread.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// The system rejects the affinity.
     pub fn on(cores: &[usize]) -> Result<Pinned> {
         let before = allowed()?;
-        hold(cores)?;
+        set_affinity(cores)?;
         Ok(Pinned { before })
     }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // They were allowed before.
-        let _ = hold(&self.before);
+        // Cannot fail: these cores were allowed before.
+        let _ = set_affinity(&self.before);
     }
 }
 
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_started_stays_on_its_cores_and_this_thread_comes_back() {
+    fn a_started_process_is_pinned_and_this_thread_is_restored() {
         let before = allowed().expect("cores");
         let last = *before.last().expect("one at least");
         let pinned = Pinned::on(&[last]).expect("it is allowed");

@@ -1,4 +1,4 @@
-//! The raw Kafka driver: as little client as there can be, so that what is measured is the broker.
+//! The raw Kafka driver: a client with minimal overhead, so that the broker is measured and not the client.
 //!
 //! ```text
 //!   thread "bench-produce"                            thread "bench-read"
@@ -8,8 +8,8 @@
 //!                    '------ a tally a second ----------------'------> `worker`: the contract's lines
 //! ```
 //!
-//! Two plain threads with `poll` and sockets that do not block: one thread serves all producers, one all readers. A runtime
-//! would put a scheduler between the clock and the socket, and there is nothing for it to schedule.
+//! Two threads with `poll` and non-blocking sockets: one serves all producers, the other all readers. An async runtime would
+//! put a scheduler between the clock and the socket.
 
 pub mod frames;
 pub mod producer;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
 
-/// What the two threads tell each other.
+/// State shared by the two threads.
 #[derive(Debug, Default)]
 pub struct Shared {
     acked: AtomicU64,
@@ -34,40 +34,40 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Messages acknowledged so far.
+    /// Returns the number of acknowledged messages so far.
     #[must_use]
     pub fn acked(&self) -> u64 {
         self.acked.load(Ordering::Acquire)
     }
 
-    /// Adds acknowledged messages.
+    /// Counts acknowledged messages.
     pub fn add_acked(&self, count: u64) {
         self.acked.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// Says how many of those that were added, or are about to be, are in topics that filtering groups read.
+    /// Counts acknowledged messages in topics that groups with a filter read, a subset of [`Shared::acked`].
     pub fn add_filtered(&self, count: u64) {
         self.filtered.fetch_add(count, Ordering::AcqRel);
     }
 
-    /// Whether the producers have come to an end.
+    /// Returns whether the producers have finished.
     #[must_use]
     pub fn produced(&self) -> bool {
         self.produced.load(Ordering::Acquire)
     }
 
-    /// The producers have come to an end.
+    /// Marks the producers as finished.
     pub fn set_produced(&self) {
         self.produced.store(true, Ordering::Release);
     }
 
-    /// How many messages a group that reads everything should have; `None` while that is not known.
+    /// Returns how many messages a group without a filter must receive. `None` while the producers run.
     #[must_use]
     pub fn wanted(&self, spec: &Spec) -> Option<u64> {
         self.wanted_of(spec, 0)
     }
 
-    /// How many messages a group should have; `None` while that is not known.
+    /// Returns how many messages a group must receive. `None` while the producers run.
     #[must_use]
     pub fn wanted_of(&self, spec: &Spec, group: u32) -> Option<u64> {
         let acked = || match spec.shape.filters(group, spec.groups) {
@@ -80,31 +80,31 @@ impl Shared {
         }
     }
 
-    /// Whether something went wrong that makes going on useless.
+    /// Returns whether a thread has stopped the run because of an error.
     #[must_use]
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Stops with a reason that neither thread knows; the first one stays.
+    /// Stops the run with an error from outside the two threads. The first error is kept.
     pub fn fail(&self, why: String) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
         self.stop();
     }
 
-    /// That reason.
+    /// Returns the error of [`Shared::fail`].
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Something went wrong that makes going on useless.
+    /// Stops the run.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 }
 
-/// The times of a run. Unix nanoseconds. With an open warm-up those of the window are moved while both threads work.
+/// The times of a run. Unix nanoseconds. With an open warm-up, the measurement window is set while both threads run.
 #[derive(Debug)]
 pub struct Times {
     start_ns: u64,
@@ -113,7 +113,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of a run that starts at `start_ns`.
+    /// Creates the times of a run that starts at `start_ns`.
     #[must_use]
     pub fn new(start_ns: u64, warmup_ms: u64, window_ms: u64) -> Times {
         let times = Times { start_ns, measured_ns: AtomicU64::new(0), end_ns: AtomicU64::new(0) };
@@ -122,39 +122,39 @@ impl Times {
         times
     }
 
-    /// Moves the window.
+    /// Sets the measurement window.
     pub fn measure(&self, stated: Measure) {
         let end_ns = stated.measure_ns.saturating_add(stated.window_ms.saturating_mul(MS_NS));
         self.measured_ns.store(stated.measure_ns, Ordering::Release);
         self.end_ns.store(end_ns, Ordering::Release);
     }
 
-    /// The first message is due.
+    /// Returns when the first message is due.
     #[must_use]
     pub fn start_ns(&self) -> u64 {
         self.start_ns
     }
 
-    /// No message is due from here on.
+    /// Returns the end of the window: no message is due from then on.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.end_ns.load(Ordering::Acquire)
     }
 
-    /// Threads that have not ended now are stopped.
+    /// Returns the deadline of both threads, which then stop with an error.
     #[must_use]
     pub fn deadline_ns(&self) -> u64 {
         self.end_ns().saturating_add(DRAIN_MS_MAX * MS_NS)
     }
 
-    /// Whether the latency of a message that was due at `intended_ns` counts.
+    /// Returns whether a message that was due at `intended_ns` is in the window.
     #[must_use]
     pub fn measures(&self, intended_ns: u64) -> bool {
         (self.measured_ns.load(Ordering::Acquire)..self.end_ns()).contains(&intended_ns)
     }
 }
 
-/// Counts and latencies of a thread, in all and of the running second.
+/// Counts and latencies of a thread, in total and of the current second.
 #[derive(Debug)]
 pub struct Tally {
     start_ns: u64,
@@ -167,15 +167,15 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Of a run that starts at `start_ns`; what happened in a second goes to `seconds`. `publishes`: whether latencies are
-    /// those of publishing or end to end.
+    /// Creates the tally of a run that starts at `start_ns`; sends each second to `seconds`. `publishes`: latencies are of
+    /// publishing, else end to end.
     #[must_use]
     pub fn new(start_ns: u64, publishes: bool, seconds: Sender<Second>) -> Tally {
         let (second, interval, total) = (Second::default(), Latency::new(), Latency::new());
         Tally { start_ns, second, interval, total, seconds, publishes, histograms: false }
     }
 
-    /// Tells the histograms of each second, if they are asked for.
+    /// Includes a latency histogram with each second, if requested.
     #[must_use]
     pub fn with_histograms(self, histograms: bool) -> Tally {
         Tally { histograms, ..self }
@@ -196,7 +196,7 @@ impl Tally {
         self.second.received += 1;
     }
 
-    /// Takes `count` messages' latency; into the total only when `measured`.
+    /// Records the latency of `count` messages; in the total only if `measured`.
     pub fn latency(&mut self, ns: u64, count: u64, measured: bool) {
         self.interval.record_many(ns, count);
         if measured {
@@ -204,7 +204,7 @@ impl Tally {
         }
     }
 
-    /// Passes on the second that has ended by `now_ns`, if one has. `at_the_end`: passes on what there is.
+    /// Sends the current second if it has ended by `now_ns`. `at_the_end`: sends it in any case.
     pub fn tick(&mut self, now_ns: u64, at_the_end: bool) {
         let now = now_ns.saturating_sub(self.start_ns) / SECOND_NS;
         if now == self.second.second && !at_the_end {
@@ -220,7 +220,7 @@ impl Tally {
         }
         let ended = std::mem::replace(&mut self.second, Second { second: now, ..Second::default() });
         self.interval.clear();
-        // No receiver is left when the worker has given up; then nothing is lost.
+        // Fails only when the worker has stopped after an error.
         let _ = self.seconds.send(ended);
     }
 
@@ -229,7 +229,7 @@ impl Tally {
         stated.then(|| self.interval.to_text().ok()).flatten()
     }
 
-    /// The latencies that were measured.
+    /// Returns the latencies in the measurement window.
     #[must_use]
     pub fn into_latency(self) -> Latency {
         self.total

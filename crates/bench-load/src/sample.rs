@@ -1,17 +1,17 @@
-//! What a broker's process costs: read from /proc.
+//! Resource usage of a broker's processes, sampled from /proc.
 //!
 //! ```text
 //!   /proc/PID/stat       user and system time, in ticks of 10 ms     threads
-//!   /proc/PID/status     RssAnon, RssFile, RssShmem                  cheap: each second
-//!   /proc/PID/smaps_rollup    Anonymous, Pss_Shmem                   walks all pages and would be noticed: of an idle broker only
-//!   /proc/PID/io         read_bytes, write_bytes                     what went to and came from the device
-//!   /proc/PID/fd         open files, by the size of the folder
-//!   /proc/PID/task/*/children    helpers of a broker of several processes: all are counted together
-//!   /proc/stat           how much of the machine was idle
+//!   /proc/PID/status     RssAnon, RssFile, RssShmem                  cheap: sampled each second
+//!   /proc/PID/smaps_rollup    Anonymous, Pss_Shmem                   walks all pages, which disturbs a busy broker: when idle only
+//!   /proc/PID/io         read_bytes, write_bytes                     device I/O
+//!   /proc/PID/fd         open files: the size of the directory
+//!   /proc/PID/task/*/children    child processes: a broker is the sum of its processes
+//!   /proc/stat           idle share of the machine
 //! ```
 //!
-//! A heap may be shared memory: that of a JVM with ZGC is, and is mapped several times. `RssShmem` counts each page as often as it is mapped,
-//! `Pss_Shmem` once. Shared memory without a file is a process's own as its anonymous memory is, and is counted with that.
+//! A heap may be shared memory, mapped several times, as in a JVM with ZGC. `RssShmem` counts a page once per mapping, `Pss_Shmem`
+//! once. Shared memory without a file is private to the broker, as anonymous memory is, and is added to it.
 
 use crate::clock::{SECOND_NS, monotonic_ns, seconds, unix_ns};
 use crate::error::{BenchError, Context, Result};
@@ -21,40 +21,40 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// How often a process is looked at.
+/// Sampling interval.
 const EVERY: Duration = Duration::from_secs(1);
-/// The most samples that are kept: four hours of them.
+/// Limit on samples: four hours.
 const SAMPLES_MAX: usize = 4 * 3_600;
-/// A broker is idle when it uses less than this share of one core over [`EVERY`],
+/// A broker is idle if it uses at most this share of a core over [`EVERY`],
 const IDLE_SHARE: f64 = 0.03;
-/// or less than this one so many times in a row: RocketMQ's processes take 5 to 14 % of a core with nothing to do.
+/// or at most this share [`RESTING_TIMES`] times in a row: RocketMQ's processes take 5 to 14 % of a core when idle.
 const RESTING_SHARE: f64 = 0.15;
 /// See [`RESTING_SHARE`].
 const RESTING_TIMES: u32 = 4;
-/// How long is waited for a broker's background work. Seconds.
+/// Timeout for a broker's background work. Seconds.
 pub const IDLE_S_MAX: u64 = 90;
 
-/// A process at one moment.
+/// Resource usage of a process, or the sum over several.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// Seconds since sampling began.
+    /// When it was taken, by the monotonic clock. Seconds.
     pub at_s: f64,
-    /// User and system time since the process began. Seconds.
+    /// User and system time since the process started. Seconds.
     pub cpu_s: f64,
-    /// Memory of its own: anonymous and, when it was [`Sample::taken_idle`], shared. Bytes.
+    /// Anonymous memory; after [`Sample::taken_idle`] including shared memory. Bytes.
     pub anonymous_bytes: u64,
-    /// Shared memory: each page once when it was [`Sample::taken_idle`], else as often as it is mapped. Bytes.
+    /// Shared memory: each page once after [`Sample::taken_idle`], else once per mapping. Bytes.
     #[serde(default)]
     pub shared_bytes: u64,
-    /// Mapped files, as far as they are in memory. Bytes.
+    /// Resident memory of mapped files. Bytes.
     pub file_bytes: u64,
     /// Open files and sockets.
     pub files: u64,
     /// Threads.
     pub threads: u64,
-    /// Bytes that had to come from the device since the process began.
+    /// Bytes read from the device since the process started.
     pub read_bytes: u64,
-    /// Bytes that were written for the device since the process began.
+    /// Bytes written to the device since the process started.
     pub write_bytes: u64,
 }
 
@@ -62,21 +62,21 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).context(|| format!("cannot read {path}"))
 }
 
-/// The number after `name` in lines of `NAME: NUMBER ...`.
+/// Returns the number after `name` in lines of the form `NAME: NUMBER ...`.
 pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// User and system time, and the number of threads, of a line of /proc/PID/stat. The name in it, in brackets, may hold anything.
+/// Parses /proc/PID/stat: user and system time in ticks, and the number of threads. The name in parentheses may contain any character.
 pub fn parse_stat(text: &str) -> Option<(u64, u64)> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some((number(11)? + number(12)?, number(17)?))
 }
 
-/// How many files and sockets a process has open. Since Linux 6.2 their folder tells it as its size (`/proc/PID/fd` in the kernel's
-/// filesystems/proc.rst); a program that lists 15,000 of them takes 11 ms for it, in which nothing else has that core.
+/// Returns the number of open files and sockets of a process: since Linux 6.2 the size of `/proc/PID/fd` (the kernel's
+/// filesystems/proc.rst). Listing 15,000 entries instead would occupy a core for 11 ms.
 fn open_files(pid: u32) -> Result<u64> {
     let folder = format!("/proc/{pid}/fd");
     let said = || format!("cannot list {folder}");
@@ -87,14 +87,14 @@ fn open_files(pid: u32) -> Result<u64> {
 }
 
 impl Sample {
-    /// Looks at a process.
+    /// Samples a process.
     ///
     /// # Errors
-    /// When it is gone or belongs to another user.
+    /// It does not exist or belongs to another user.
     pub fn take(pid: u32) -> Result<Sample> {
         let stat = read(&format!("/proc/{pid}/stat"))?;
         let (ticks, threads) =
-            parse_stat(&stat).ok_or_else(|| BenchError::new(format!("/proc/{pid}/stat is not as expected: {stat}")))?;
+            parse_stat(&stat).ok_or_else(|| BenchError::new(format!("cannot parse /proc/{pid}/stat: {stat}")))?;
         let status = read(&format!("/proc/{pid}/status"))?;
         let io = read(&format!("/proc/{pid}/io"))?;
         let files = open_files(pid)?;
@@ -112,12 +112,12 @@ impl Sample {
         })
     }
 
-    /// Looks at all processes of a broker. The first one must be there; a helper may have gone.
+    /// Samples all processes of a broker, and returns their sum. Helpers, all but the first, may have exited.
     ///
     /// # Errors
-    /// When the first one is gone or belongs to another user.
+    /// The first one does not exist or belongs to another user.
     pub fn take_all(pids: &[u32]) -> Result<Sample> {
-        let (first, helpers) = pids.split_first().ok_or_else(|| BenchError::new("no process to look at"))?;
+        let (first, helpers) = pids.split_first().ok_or_else(|| BenchError::new("no process to sample"))?;
         let mut sum = Sample::take(*first)?;
         for helper in helpers.iter().filter_map(|pid| Sample::take(*pid).ok()) {
             sum.cpu_s += helper.cpu_s;
@@ -132,7 +132,7 @@ impl Sample {
         Ok(sum)
     }
 
-    /// Looks at all processes of a broker that has nothing to do, and counts their memory page by page: it would be noticed otherwise.
+    /// Samples all processes of an idle broker, with its memory counted page by page, which would disturb a busy one.
     ///
     /// # Errors
     /// As [`Sample::take_all`].
@@ -140,12 +140,12 @@ impl Sample {
         Sample::take_all(pids).map(|sample| sample.taken_idle(pids))
     }
 
-    /// The same with the memory of these processes as it is counted page by page.
+    /// Replaces the memory by that of these processes, counted page by page.
     #[must_use]
     fn taken_idle(self, pids: &[u32]) -> Sample {
         let own: Vec<(u64, u64)> = pids.iter().filter_map(|pid| own_memory(*pid)).collect();
         match own.is_empty() {
-            // A kernel that does not tell: what is mapped several times is counted as often.
+            // Without smaps_rollup, shared memory is counted once per mapping.
             true => Sample { anonymous_bytes: self.anonymous_bytes.saturating_add(self.shared_bytes), ..self },
             false => {
                 let (anonymous, shared_bytes) = own.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -155,14 +155,14 @@ impl Sample {
     }
 }
 
-/// What a process has of anonymous and of shared memory, each page once. Bytes; `None` when the system does not tell.
+/// Returns anonymous and shared memory of a process, each page once. Bytes. `None` without smaps_rollup.
 fn own_memory(pid: u32) -> Option<(u64, u64)> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let bytes = |name| Some(field(&rollup, name)?.saturating_mul(1_024));
     Some((bytes("Anonymous")?, bytes("Pss_Shmem")?))
 }
 
-/// A process and all that it has started, and they.
+/// Returns the ids of a process and all of its descendants.
 #[must_use]
 pub fn family(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
@@ -177,7 +177,7 @@ pub fn family(pid: u32) -> Vec<u32> {
     all
 }
 
-/// How much processor time the machine had and how much of it was idle, in ticks since it was started.
+/// Processor time of the machine since boot: total and idle. Ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     idle: u64,
@@ -185,21 +185,21 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at the machine.
+    /// Samples the machine.
     ///
     /// # Errors
-    /// When /proc/stat cannot be read.
+    /// /proc/stat cannot be read.
     pub fn take() -> Result<Machine> {
         let text = read("/proc/stat")?;
         let first = text.lines().next().unwrap_or_default();
         // user nice system idle iowait irq softirq steal; guest times are part of user and nice.
         let ticks: Vec<u64> = first.split_whitespace().skip(1).take(8).filter_map(|tick| tick.parse().ok()).collect();
         let idle = ticks.get(3).zip(ticks.get(4)).map(|(idle, waiting)| idle + waiting);
-        let idle = idle.ok_or_else(|| BenchError::new(format!("/proc/stat is not as expected: {first}")))?;
+        let idle = idle.ok_or_else(|| BenchError::new(format!("cannot parse /proc/stat: {first}")))?;
         Ok(Machine { idle, all: ticks.iter().sum() })
     }
 
-    /// The idle share of the time since `before`, 0 to 1.
+    /// Returns the idle share since `before`, 0 to 1.
     #[must_use]
     pub fn idle_since(&self, before: &Machine) -> f64 {
         let all = self.all.saturating_sub(before.all).max(1);
@@ -207,31 +207,31 @@ impl Machine {
     }
 }
 
-/// Whether a broker is idle, by what it used in one look after the other.
+/// Detects an idle broker from consecutive samples.
 #[derive(Debug, Default)]
-struct Rest {
+struct IdleDetector {
     times: u32,
 }
 
-impl Rest {
+impl IdleDetector {
     fn is_idle(&mut self, share: f64) -> bool {
         self.times = if share <= RESTING_SHARE { self.times + 1 } else { 0 };
         share <= IDLE_SHARE || self.times >= RESTING_TIMES
     }
 }
 
-/// Waits until all processes of a broker have been idle for a second, or rest for some, and gives the sample then; after [`IDLE_S_MAX`] the one there is, and `false`.
+/// Waits until a broker is idle. Returns the sample then and `true`, or after [`IDLE_S_MAX`] the last one and `false`.
 ///
 /// # Errors
-/// When the first process has gone.
+/// The first process has exited.
 pub fn wait_idle(pids: &[u32]) -> Result<(Sample, bool)> {
     let end = monotonic_ns().saturating_add(IDLE_S_MAX * SECOND_NS);
     let mut before = Sample::take_all(pids)?;
-    let mut rest = Rest::default();
+    let mut detector = IdleDetector::default();
     loop {
         std::thread::sleep(EVERY);
         let now = Sample::take_all(pids)?;
-        if rest.is_idle((now.cpu_s - before.cpu_s) / (now.at_s - before.at_s)) {
+        if detector.is_idle((now.cpu_s - before.cpu_s) / (now.at_s - before.at_s)) {
             return Ok((now.taken_idle(pids), true));
         }
         if monotonic_ns() > end {
@@ -241,7 +241,7 @@ pub fn wait_idle(pids: &[u32]) -> Result<(Sample, bool)> {
     }
 }
 
-/// Looks at something every second on a thread of its own.
+/// Takes samples every second on a thread of its own.
 #[derive(Debug)]
 pub struct Sampler<T> {
     stop: Sender<()>,
@@ -249,31 +249,31 @@ pub struct Sampler<T> {
 }
 
 impl<T: Send + 'static> Sampler<T> {
-    /// Begins: `look` is called at once, and then every second.
+    /// Starts sampling: calls `look` at once, and then every second.
     ///
     /// # Errors
-    /// When there is no thread to be had.
-    pub fn looking(look: impl FnMut() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
-        Sampler::looking_from(unix_ns(), look)
+    /// The thread cannot be started.
+    pub fn start(look: impl FnMut() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
+        Sampler::start_at(unix_ns(), look)
     }
 
-    /// The same from a moment on, and whole seconds after it. Unix nanoseconds.
+    /// Starts sampling at a time (Unix nanoseconds), and every second after it.
     ///
     /// # Errors
-    /// When there is no thread to be had.
-    pub fn looking_from(start_ns: u64, mut look: impl FnMut() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
+    /// The thread cannot be started.
+    pub fn start_at(start_ns: u64, mut look: impl FnMut() -> Result<T> + Send + 'static) -> Result<Sampler<T>> {
         let (stop, stopped): (Sender<()>, Receiver<()>) = channel();
         let body = move || {
             let mut samples = Vec::new();
             let mut next_ns = start_ns;
             loop {
                 let left = Duration::from_nanos(next_ns.saturating_sub(unix_ns()));
-                // What has begun of a second is looked at as well: its end may be what is asked for.
+                // The last second is sampled even if it is incomplete: its end may be needed.
                 let ended = stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout);
                 next_ns += SECOND_NS;
                 match look() {
                     Ok(sample) if samples.len() < SAMPLES_MAX => samples.push(sample),
-                    // A process that has gone is found by its starter.
+                    // An exited process is detected by the code that started it.
                     Ok(_) | Err(_) => {}
                 }
                 if ended {
@@ -288,7 +288,7 @@ impl<T: Send + 'static> Sampler<T> {
         Ok(Sampler { stop, thread })
     }
 
-    /// Ends, and gives what was seen.
+    /// Stops sampling, and returns the samples.
     #[must_use]
     pub fn finish(self) -> Vec<T> {
         drop(self.stop);
@@ -302,12 +302,12 @@ mod tests {
     use crate::clock::process_cpu_ns;
     use std::hint::black_box;
 
-    /// RocketMQ was never idle: each of its runs waited for three times 90 s and did not count.
+    /// Regression test: RocketMQ was never idle: each of its runs waited three times 90 s and did not count.
     #[test]
-    fn a_broker_that_always_does_a_little_is_idle_after_some_seconds_and_one_that_works_is_not() {
+    fn a_broker_with_little_background_work_is_idle_after_some_seconds() {
         let looks = |shares: &[f64]| {
-            let mut rest = Rest::default();
-            shares.iter().position(|share| rest.is_idle(*share))
+            let mut detector = IdleDetector::default();
+            shares.iter().position(|share| detector.is_idle(*share))
         };
         assert_eq!(looks(&[0.9, 0.4, 0.02, 0.0]), Some(2));
         assert_eq!(looks(&[0.14, 0.11, 0.05, 0.14, 0.05]), Some(3));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn stat_is_read_whatever_the_process_is_called() {
+    fn stat_is_parsed_with_any_process_name() {
         let line = "4711 (a) b ) (c) S 1 2 3 4 5 6 7 8 9 10 111 22 0 0 20 0 33 0 99 1000 500";
         assert_eq!(parse_stat(line), Some((133, 33)));
         assert_eq!(parse_stat("4711 (short) S 1"), None);
@@ -324,28 +324,28 @@ mod tests {
     }
 
     #[test]
-    fn every_second_is_looked_at_to_its_end() {
+    fn an_incomplete_second_is_sampled() {
         let mut looks = 0;
         let count = move || {
             looks += 1;
             Ok(looks)
         };
-        let samples = Sampler::looking(count).expect("a thread").finish();
-        assert!(!samples.is_empty(), "what has begun is looked at");
+        let samples = Sampler::start(count).expect("a thread").finish();
+        assert!(!samples.is_empty(), "the incomplete second is sampled");
         let past = unix_ns() - 2 * SECOND_NS - SECOND_NS / 2;
         let mut looks = 0;
         let count = move || {
             looks += 1;
             Ok(looks)
         };
-        let samples = Sampler::looking_from(past, count).expect("a thread").finish();
+        let samples = Sampler::start_at(past, count).expect("a thread").finish();
         assert!((1..=4).contains(&samples.len()), "{samples:?}");
     }
 
-    /// This very process burns a while. The clock of its processor time is read before and after each sample: what was sampled
-    /// lies between the shorter and the longer span, but for a tick at either end, whatever other tests burn meanwhile.
+    /// This process is busy for a second. Its CPU clock is read before and after each sample: the sampled time is between the shorter
+    /// and the longer span, except for a tick at either end, regardless of other tests in this process.
     #[test]
-    fn processor_time_agrees_with_the_systems_own_clock() {
+    fn processor_time_agrees_with_the_cpu_clock() {
         let me = std::process::id();
         let look = || {
             let earlier = process_cpu_ns();
@@ -360,14 +360,13 @@ mod tests {
         let (after_from, after, after_to) = look();
         let sampled = after.cpu_s - before.cpu_s;
         let (least, most) = (after_from - before_to - 0.02, after_to - before_from + 0.02);
-        assert!((least..=most).contains(&sampled), "sampled {sampled}, the clock says {least} to {most}");
+        assert!((least..=most).contains(&sampled), "sampled {sampled}, by the clock {least} to {most}");
         assert!(after.threads >= 1 && after.files >= 3);
     }
 
-    /// A program with a buffer of 128 MiB that it has filled waits until it is read. What was sampled is what it has taken, and what
-    /// the system counts page by page, to 2 %.
+    /// A program with a filled buffer of 128 MiB. The sample agrees within 2 % with that size and with the kernel's count by page.
     #[test]
-    fn memory_agrees_with_what_was_taken_and_with_the_systems_own_count() {
+    fn memory_agrees_with_the_allocated_size_and_the_count_by_page() {
         let taken = 128_u64 << 20;
         let mut command = std::process::Command::new("dd");
         command.args(["if=/dev/zero", "bs=128M", "count=1"]).stdout(std::process::Stdio::piped());
@@ -385,23 +384,23 @@ mod tests {
         let counted = field(&counted, "Anonymous").expect("a count") * 1_024;
         for right in [taken, counted] {
             let off = (sampled as f64 - right as f64).abs() / right as f64;
-            assert!(off <= 0.02, "sampled {sampled}, right were {right}");
+            assert!(off <= 0.02, "sampled {sampled}, expected {right}");
         }
     }
 
-    /// They were listed: a broker with many files had its clients wait for that each second.
+    /// Regression test: listing the files delayed the clients of a broker with many files each second.
     #[test]
-    fn open_files_are_as_many_as_the_system_lists() {
+    fn the_number_of_open_files_is_that_of_the_listing() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it starts");
         let (stated, listed) = (open_files(child.id()), fs::read_dir(format!("/proc/{}/fd", child.id())));
         let listed = listed.map(Iterator::count);
         child.kill().and_then(|()| child.wait()).expect("it ends");
-        assert_eq!(stated.expect("they are stated"), listed.expect("they are listed") as u64);
+        assert_eq!(stated.expect("a count"), listed.expect("a listing") as u64);
         assert!(open_files(u32::MAX).is_err(), "absent");
     }
 
-    /// Where there is a Python: one that has filled 128 MiB of shared memory, which it has mapped twice, as a JVM with ZGC does with its heap.
-    /// Half of it was not counted at all, and as mapped files twice.
+    /// Regression test: such memory was counted as mapped files, once per mapping. If Python is installed, it fills 128 MiB of shared memory
+    /// that it has mapped twice, as a JVM with ZGC does with its heap.
     #[test]
     fn a_heap_of_shared_memory_is_counted_once() {
         let taken = 128_u64 << 20;
@@ -426,11 +425,11 @@ mod tests {
             assert!(off <= 0.02, "{grown} for {taken}");
         }
         assert!(cheap.shared_bytes >= 2 * taken, "the cheap count has each page twice: {cheap:?}");
-        assert!(cheap.file_bytes < taken, "it is no mapped file: {cheap:?}");
+        assert!(cheap.file_bytes < taken, "it is not counted as a mapped file: {cheap:?}");
     }
 
     #[test]
-    fn an_idle_process_is_seen_to_be_idle() {
+    fn a_sleeping_process_is_idle() {
         let mut child = std::process::Command::new("sleep").arg("30").spawn().expect("sleep starts");
         let idle = wait_idle(&[child.id()]);
         child.kill().and_then(|()| child.wait()).expect("it ends");
@@ -438,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_of_a_process_are_counted_with_it() {
+    fn child_processes_are_included() {
         let mut shell = std::process::Command::new("sh");
         let mut child = shell.args(["-c", "sleep 30 & sleep 30 & wait"]).spawn().expect("a shell starts");
         let pids = loop {

@@ -1,4 +1,4 @@
-//! When each message should be sent: open loop.
+//! Due times of messages in an open loop: independent of when earlier messages were sent or acknowledged.
 //!
 //! ```text
 //!   index      0     1     2     3     4     5     6     7          due(i) = start + i * 1 s / rate
@@ -7,37 +7,37 @@
 //!                    ^ latency of 2, 3, 4 counts from when they were due
 //! ```
 //!
-//! A sender that was held up sends what has become due meanwhile at once, and later due times stay where they are. Had it moved
-//! them instead, a stall of the broker would cost one message its latency and hide in the rest ("coordinated omission").
+//! A sender that was blocked sends all messages that became due meanwhile at once; later due times do not move. If they moved, a
+//! stall of the broker would show in the latency of a single message ("coordinated omission").
 
 use crate::clock::SECOND_NS;
 
-/// The due times of one producer out of several that share a rate between them.
+/// The due times of one producer out of several that share a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
     start_ns: u64,
     end_ns: u64,
     rate: u64,
-    /// The producers that share the rate, and which one this is.
+    /// The number of producers that share the rate, and the index of this one.
     producers: u64,
     producer: u64,
 }
 
 impl Schedule {
-    /// `rate` messages a second over all `producers` together, from `start_ns` until before `end_ns` (Unix nanoseconds), of
-    /// which number `producer` takes its turns. A rate or a number of producers of 0 counts as 1.
+    /// Creates the schedule of producer number `producer`: `rate` messages a second over all `producers` together, in turns, from
+    /// `start_ns` until before `end_ns` (Unix nanoseconds). A rate or number of producers of 0 counts as 1.
     #[must_use]
     pub fn new(start_ns: u64, end_ns: u64, rate: u64, producers: u32, producer: u32) -> Schedule {
         let producers = u64::from(producers.max(1));
         Schedule { start_ns, end_ns, rate: rate.max(1), producers, producer: u64::from(producer) }
     }
 
-    /// Nothing is due from `end_ns` on, instead of what was said before; due times stay where they are.
+    /// Changes the end: no message is due from `end_ns` on. Due times do not move.
     pub fn end_at(&mut self, end_ns: u64) {
         self.end_ns = end_ns;
     }
 
-    /// When this producer's message number `index` is due, in Unix nanoseconds.
+    /// Returns when this producer's message number `index` is due. Unix nanoseconds.
     #[must_use]
     pub fn due_ns(&self, index: u64) -> u64 {
         let place = u128::from(index) * u128::from(self.producers) + u128::from(self.producer);
@@ -45,18 +45,18 @@ impl Schedule {
         self.start_ns.saturating_add(u64::try_from(after).unwrap_or(u64::MAX))
     }
 
-    /// How many of this producer's messages are due at `now_ns`, all since the start counted.
+    /// Returns how many of this producer's messages are due by `now_ns`, counted from the start.
     #[must_use]
     pub fn due_count(&self, now_ns: u64) -> u64 {
         let until = now_ns.min(self.end_ns.saturating_sub(1));
         let Some(passed) = until.checked_sub(self.start_ns) else { return 0 };
-        // The places whose due time is not after `until`: the largest p with p * second / rate <= passed, rounded down.
+        // The number of due times up to `until`: the largest p with p * second / rate <= passed, rounded down.
         let places = ((u128::from(passed) + 1) * u128::from(self.rate)).div_ceil(u128::from(SECOND_NS));
         let mine = places.saturating_sub(u128::from(self.producer)).div_ceil(u128::from(self.producers));
         u64::try_from(mine).unwrap_or(u64::MAX)
     }
 
-    /// How many messages this producer has to send in all.
+    /// Returns how many messages this producer sends in total.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.due_count(self.end_ns)
@@ -89,8 +89,8 @@ mod tests {
         }
     }
 
-    /// Ten seconds at 10,000 a second, answered in a millisecond but for a stall from 5.0 to 5.3 s: 3 % of all messages were due
-    /// in it, the first of them waited for all of it, and nothing after it was moved.
+    /// Ten seconds at 10,000 a second, acknowledged after 1 ms except for a stall from 5.0 to 5.3 s: 3 % of all messages are due
+    /// in the stall, the first waits for all of it, and later due times do not move.
     #[test]
     fn a_stall_of_300_ms_shows_in_the_tail() {
         let schedule = Schedule::new(START, START + 10 * SECOND_NS, 10_000, 1, 0);
@@ -112,9 +112,9 @@ mod tests {
         assert!((195 * MS_NS..=206 * MS_NS).contains(&p99), "a third of the stalled messages is beyond p99: {p99}");
         assert!(
             (300 * MS_NS..=302 * MS_NS).contains(&latency.max()),
-            "the first one waited for all: {}",
+            "the first one waits for the whole stall: {}",
             latency.max()
         );
-        assert_eq!(latency.percentile(50.0).map(|p50| p50 / MS_NS), Some(1), "the rest is as ever");
+        assert_eq!(latency.percentile(50.0).map(|p50| p50 / MS_NS), Some(1), "the rest is unaffected");
     }
 }

@@ -1,4 +1,4 @@
-//! What is in a message.
+//! The payload of a measured message: a stamp and filler.
 //!
 //! ```text
 //!    0                 8                 16        20                        message_bytes
@@ -8,8 +8,8 @@
 //!   +-----------------+-----------------+---------+----------------------------+
 //! ```
 //!
-//! A producer counts the messages of each partition from 0 on, so that a reader of the partition finds what is missing, doubled
-//! or out of place without further information. All drivers write this, in whatever language.
+//! A producer numbers the messages of each partition from 0 on, so that a reader of the partition detects missing, duplicated and
+//! out-of-order messages without further information. The drivers of all languages write this format.
 
 use crate::contract::Payloads;
 use crate::error::{BenchError, Context, Result};
@@ -17,13 +17,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use polylogue_env::Rng;
 
-/// Bytes of the stamp: the shortest message.
+/// Size of the stamp, the minimum message size. Bytes.
 pub const STAMP_BYTES: usize = 20;
 
 /// The stamp of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// When it should have been sent. Unix nanoseconds.
+    /// When the message was due. Unix nanoseconds.
     pub intended_ns: u64,
     /// Its number among its producer's messages of its partition, from 0 on.
     pub sequence: u64,
@@ -32,7 +32,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The bytes of the stamp.
+    /// Encodes the stamp.
     #[must_use]
     pub fn to_bytes(self) -> [u8; STAMP_BYTES] {
         let mut bytes = [0; STAMP_BYTES];
@@ -43,7 +43,7 @@ impl Stamp {
         bytes
     }
 
-    /// The stamp at the front of a message; `None` when the message is too short to have one.
+    /// Returns the stamp at the front of a message. `None` if the message is too short.
     #[must_use]
     pub fn read(message: &[u8]) -> Option<Stamp> {
         let (intended, rest) = message.split_first_chunk()?;
@@ -57,9 +57,9 @@ impl Stamp {
     }
 }
 
-/// Fills `into` with bytes that no codec makes smaller. The same seed gives the same bytes (xorshift64*).
+/// Fills `into` with incompressible bytes. The same seed gives the same bytes (xorshift64*).
 pub fn fill(into: &mut [u8], seed: u64) {
-    // Not zero, and another one for each seed but for its highest bit.
+    // Not zero, and distinct for each seed except for its highest bit.
     let mut state = seed << 1 | 1;
     for piece in into.chunks_mut(8) {
         state ^= state >> 12;
@@ -72,33 +72,33 @@ pub fn fill(into: &mut [u8], seed: u64) {
     }
 }
 
-/// Fills a message as was asked for; its stamp is written over it later.
+/// Fills a message with the requested contents. The stamp is written over its front later.
 ///
 /// # Errors
-/// When the message that was given has another length.
+/// A given message is invalid base64 or has another length.
 pub fn fill_as(into: &mut [u8], payloads: Option<&Payloads>, seed: u64) -> Result<()> {
     let Some(payloads) = payloads else {
         fill(into, seed);
         return Ok(());
     };
     if let Some(text) = &payloads.message {
-        let message = STANDARD.decode(text).context(|| "the message that was given is no base64".to_owned())?;
+        let message = STANDARD.decode(text).context(|| "the given message is invalid base64".to_owned())?;
         if message.len() != into.len() {
             let (given, wanted) = (message.len(), into.len());
-            return Err(BenchError::new(format!("the message that was given has {given} bytes and not {wanted}")));
+            return Err(BenchError::new(format!("the given message has {given} bytes instead of {wanted}")));
         }
         into.copy_from_slice(&message);
         return Ok(());
     }
     let random = into.len() as u64 * u64::from(payloads.random_per_mille) / 1_000;
     let (random, zero) = into.split_at_mut(usize::try_from(random).unwrap_or(usize::MAX).min(into.len()));
-    // No more different ones than there should be.
+    // At most `pool` distinct messages.
     fill(random, seed.checked_rem(u64::from(payloads.pool)).unwrap_or(seed));
     zero.fill(0);
     Ok(())
 }
 
-/// A seed that no other run has.
+/// Returns a random seed.
 #[must_use]
 pub fn seed() -> u64 {
     polylogue_env::RealRng.next_u64()
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_read_as_it_was_written() {
+    fn a_stamp_round_trips() {
         let stamp = Stamp { intended_ns: 1_763_000_000_123_456_789, sequence: 0x0102_0304_0506_0708, producer: 9 };
         let bytes = stamp.to_bytes();
         assert_eq!(Stamp::read(&bytes), Some(stamp));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_filled_as_was_asked_for() {
+    fn a_message_has_the_requested_contents() {
         let mut message = vec![7; 1_000];
         let some = Payloads { random_per_mille: 250, pool: 3, message: None };
         fill_as(&mut message, Some(&some), 9).expect("it is filled");
@@ -131,7 +131,7 @@ mod tests {
             };
             (0..100).map(of).collect::<std::collections::BTreeSet<_>>().len()
         };
-        assert_eq!((kinds(3), kinds(0)), (3, 100), "a seed that is one more is another message");
+        assert_eq!((kinds(3), kinds(0)), (3, 100), "consecutive seeds are different messages");
         let given = Payloads { message: Some(STANDARD.encode(b"twenty bytes of text")), ..some };
         let mut message = vec![0; 20];
         fill_as(&mut message, Some(&given), 1).expect("it is filled");

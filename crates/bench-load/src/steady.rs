@@ -1,4 +1,4 @@
-//! When a broker and its client are warm: when another stretch of the same work costs what the last ones did.
+//! Steady state: broker and client are warm when consecutive windows have the same rate and cost per message.
 //!
 //! ```text
 //!   seconds      0 ......... 10 ......... 20 ......... 30 ......... 40
@@ -8,43 +8,43 @@
 //!                                            |----------- yes ------------|
 //! ```
 //!
-//! A JVM compiles what it has run often enough, caches fill, files are laid out: that takes work, not time. So a warm-up ends when nothing
-//! changes any more, not before its least time and least count, and not after its longest time: then it is reported as capped.
+//! JVMs compile frequently run code, caches fill, files are allocated: that depends on work, not on time. A warm-up ends in steady
+//! state, after at least its minimum time and count, and at the latest after its maximum time: then it is reported as capped.
 
 use crate::contract::Second;
 use serde::{Deserialize, Serialize};
 
-/// A difference of this share of one core in processor time is none: ticks are 10 ms, and an idle broker wakes now and then.
+/// Differences in processor time up to this share of a core are ignored: ticks are 10 ms, and an idle broker has timers.
 const CORE_SHARE_MIN: f64 = 0.01;
 const PER_MILLE: f64 = 1_000.0;
 
-/// When it is.
+/// Criteria of steady state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steadiness {
     /// The length of a window. Seconds.
     pub window_s: u32,
-    /// How many windows in a row must agree.
+    /// Number of consecutive windows that must agree.
     pub windows: u32,
-    /// How much the largest of them may differ from the smallest. Thousandths of the largest.
+    /// Allowed difference between the largest and the smallest of them. Thousandths of the largest.
     pub tolerance_per_mille: u32,
-    /// The shortest warm-up. Seconds.
+    /// Minimum length of a warm-up. Seconds.
     pub least_s: u32,
-    /// The fewest messages of a warm-up.
+    /// Minimum number of messages of a warm-up.
     pub least_messages: u64,
 }
 
 impl Steadiness {
-    /// What comparisons are measured after.
+    /// For comparisons.
     pub const FULL: Steadiness =
         Steadiness { window_s: 10, windows: 3, tolerance_per_mille: 50, least_s: 60, least_messages: 1_000_000 };
-    /// What the rows behind the first page are measured after: shorter, for there are many of them.
+    /// For the many rows behind the first page: shorter.
     pub const SHORT: Steadiness =
         Steadiness { window_s: 1, windows: 3, tolerance_per_mille: 50, least_s: 3, least_messages: 10_000 };
-    /// What shows that it works.
+    /// For smoke runs.
     pub const QUICK: Steadiness =
         Steadiness { window_s: 1, windows: 3, tolerance_per_mille: 200, least_s: 3, least_messages: 1_000 };
 
-    /// For people.
+    /// Formats the criteria for reports.
     #[must_use]
     pub fn describe(&self, cap_ms: u64) -> String {
         format!(
@@ -59,28 +59,28 @@ impl Steadiness {
     }
 }
 
-/// How a warm-up is going.
+/// The progress of a warm-up.
 #[derive(Debug, Clone)]
 pub struct Warming {
     how: Steadiness,
-    /// Messages, and the broker's processor time until its end, of each second. Seconds; `None`: nothing is known of it.
+    /// For each second: messages, and the broker's processor time (seconds) at its end, `None` if unknown.
     seconds: Vec<(u64, Option<f64>)>,
 }
 
 impl Warming {
-    /// One that begins.
+    /// Starts a warm-up.
     #[must_use]
     pub fn new(how: Steadiness) -> Warming {
         Warming { how, seconds: Vec::new() }
     }
 
-    /// Takes a second and the broker's processor time since it began; gives whether it is warm.
+    /// Records a second and the broker's processor time so far. Returns whether steady state is reached.
     pub fn second(&mut self, second: &Second, broker_cpu_s: Option<f64>) -> bool {
         self.seconds.push((second.acked.max(second.received), broker_cpu_s));
         self.is_steady()
     }
 
-    /// Messages so far.
+    /// Returns the number of messages so far.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.seconds.iter().map(|(messages, _)| messages).sum()
@@ -91,7 +91,7 @@ impl Warming {
         if self.seconds.len() < self.how.least_s as usize || self.messages() < self.how.least_messages {
             return false;
         }
-        // One second more than the windows: the processor time at their beginning.
+        // One more second than the windows: it has the processor time at their start.
         let Some(begin) = self.seconds.len().checked_sub(length * windows + 1) else { return false };
         let last = self.seconds.get(begin..).unwrap_or_default();
         let (mut rates, mut cpus) = (Vec::new(), Vec::new());
@@ -125,7 +125,7 @@ mod tests {
     const HOW: Steadiness =
         Steadiness { window_s: 2, windows: 3, tolerance_per_mille: 50, least_s: 6, least_messages: 100 };
 
-    /// The second in which it is warm, counted from 1 on.
+    /// Returns the second, counted from 1, in which steady state is reached.
     fn warm_at(how: Steadiness, seconds: impl IntoIterator<Item = (u64, f64)>) -> Option<usize> {
         let (mut warming, mut cpu) = (Warming::new(how), 0.0);
         seconds
@@ -143,30 +143,30 @@ mod tests {
         let rising = (0..8).map(|second| (1_000 + 100 * second, 0.5)).chain(vec![(1_800, 0.5); 10]);
         assert_eq!(warm_at(HOW, rising), Some(13), "all but the last step is out of the windows");
         let compiling = (0..8).map(|second| (1_000, 0.9 - 0.1 * f64::from(second))).chain(vec![(1_000, 0.1); 20]);
-        assert_eq!(warm_at(HOW, compiling), Some(14), "a message must cost the same, too");
+        assert_eq!(warm_at(HOW, compiling), Some(14), "the cost per message must agree, too");
     }
 
     #[test]
-    fn what_is_always_different_is_never_warm() {
+    fn a_changing_rate_is_never_steady() {
         let swinging = (0..100).map(|second| (if second / 4 % 2 == 0 { 1_000 } else { 1_200 }, 0.5));
         assert_eq!(warm_at(HOW, swinging), None);
-        assert_eq!(warm_at(HOW, vec![(0, 0.0); 100]), None, "nothing happens");
+        assert_eq!(warm_at(HOW, vec![(0, 0.0); 100]), None, "no messages");
     }
 
     #[test]
-    fn ticks_are_no_difference() {
+    fn differences_of_a_tick_are_ignored() {
         let ticks = (0..100).map(|second| (20, if second % 3 == 0 { 0.01 } else { 0.0 }));
         assert_eq!(warm_at(HOW, ticks), Some(7));
     }
 
     #[test]
-    fn a_warm_up_takes_its_time_and_its_messages() {
+    fn a_warm_up_has_a_minimum_time_and_count() {
         assert_eq!(warm_at(Steadiness { least_s: 50, ..HOW }, vec![(1_000, 0.5); 60]), Some(50));
         assert_eq!(warm_at(Steadiness { least_messages: 40_000, ..HOW }, vec![(1_000, 0.5); 60]), Some(40));
         let mut unknown = Warming::new(HOW);
         let second = Second { received: 500, ..Second::default() };
         let warm = (0..7).map(|_| unknown.second(&second, None)).collect::<Vec<_>>();
-        assert_eq!(warm.last(), Some(&true), "of a broker of another the rate must do; readers work, too");
+        assert_eq!(warm.last(), Some(&true), "without processor time the rate decides; received messages count, too");
         assert_eq!(unknown.messages(), 3_500);
         assert!(HOW.describe(90_000).contains("3 windows of 2 s within 5 %"), "{}", HOW.describe(90_000));
     }

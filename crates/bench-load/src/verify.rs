@@ -1,29 +1,28 @@
-//! Whether every message arrived once and in order.
+//! Verification that every message arrives once and in order.
 //!
 //! ```text
 //!   of one producer, in one partition
 //!   arrives    0   1   2   5   6   4   5   7        next expected: 8
-//!                          |       |   |            missing: 3
-//!                    gap 3..5      |   '- seen before: duplicated
+//!                          |       |   |            lost: 3
+//!                    hole 3..5     |   '- seen before: duplicated
 //!                                  '- fills a hole: out of order
 //! ```
 
 use std::collections::BTreeMap;
 
-/// Holes that are remembered one by one for a producer and partition; a run with more has failed anyway, and the oldest then
-/// count as lost for good.
+/// Limit on tracked holes of a producer and partition. A run with more has failed anyway; the oldest then count as lost.
 pub const HOLES_MAX: usize = 4_096;
-/// Producers that are followed in a partition; messages of any others are not ours and count as duplicated.
+/// Limit on tracked producers of a partition. Messages of further producers are not of this run and count as duplicated.
 pub const PRODUCERS_MAX: usize = 1_024;
 
-/// What was wrong with the messages of one reader or of several.
+/// Verification result of one reader or the sum over several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Findings {
-    /// Different messages that arrived.
+    /// Distinct messages that arrived.
     pub received: u64,
-    /// Messages after which others arrived and which never did.
+    /// Messages that never arrived.
     pub lost: u64,
-    /// The same, whatever is added to `lost` of messages that never came.
+    /// Missing messages followed by later ones of the same producer and partition; `lost` may also include missing messages at the end.
     pub holes: u64,
     /// Messages that arrived again.
     pub duplicated: u64,
@@ -32,9 +31,9 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Adds what another reader found.
+    /// Adds the result of another reader.
     pub fn add(&mut self, other: Findings) {
-        // What never came from a producer has any number for a sequence: the sums must bear it.
+        // A message that is not of this run may have any sequence: the sums must not overflow.
         self.received = self.received.saturating_add(other.received);
         self.lost = self.lost.saturating_add(other.lost);
         self.holes = self.holes.saturating_add(other.holes);
@@ -47,7 +46,7 @@ impl Findings {
 #[derive(Debug, Clone, Default)]
 struct Track {
     next: u64,
-    /// Sequences that were jumped over: start and end (exclusive).
+    /// Sequences that were skipped: start and end (exclusive).
     holes: BTreeMap<u64, u64>,
     given_up: u64,
     findings: Findings,
@@ -94,29 +93,29 @@ impl Track {
     }
 }
 
-/// Follows what one reader gets of all its partitions.
+/// Verifies the messages of one reader, over all its partitions.
 #[derive(Debug, Clone, Default)]
 pub struct Verifier {
-    /// By partition; few producers each.
+    /// By partition: its producers, which are few.
     tracks: Vec<Vec<(u32, Track)>>,
     strangers: u64,
     only: Option<u32>,
 }
 
 impl Verifier {
-    /// A reader of partitions below `partitions`, which has seen nothing.
+    /// Creates a verifier of partitions 0 to `partitions` - 1.
     #[must_use]
     pub fn new(partitions: u32) -> Verifier {
         Verifier { tracks: vec![Vec::new(); partitions as usize], strangers: 0, only: None }
     }
 
-    /// The same of one producer, if one is named: messages of any others are passed over.
+    /// Restricts verification to one producer, if given: messages of others are ignored.
     #[must_use]
     pub fn only(self, producer: Option<u32>) -> Verifier {
         Verifier { only: producer, ..self }
     }
 
-    /// Takes note of a message. One of a partition that there is not is not counted as received.
+    /// Records a message. Ignored if the partition is out of range.
     pub fn see(&mut self, partition: u32, producer: u32, sequence: u64) {
         if self.only.is_some_and(|only| only != producer) {
             return;
@@ -134,7 +133,7 @@ impl Verifier {
         }
     }
 
-    /// What was wrong so far. Messages that were sent last and never arrived leave no hole: compare `received` with what was sent.
+    /// Returns the result so far. Missing messages at the end leave no hole: compare `received` with the number sent.
     #[must_use]
     pub fn findings(&self) -> Findings {
         let mut findings = Findings { duplicated: self.strangers, ..Findings::default() };
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn all_in_order_is_right() {
+    fn messages_in_order_have_no_findings() {
         assert_eq!(see(0..1_000), Findings { received: 1_000, ..Findings::default() });
     }
 
@@ -165,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_message_is_found() {
+    fn a_duplicate_is_found() {
         assert_eq!(see([0, 1, 1, 2, 0]), Findings { received: 3, duplicated: 2, ..Findings::default() });
     }
 
     #[test]
-    fn swapped_messages_are_found() {
+    fn messages_out_of_order_are_found() {
         assert_eq!(see([0, 2, 1, 3]), Findings { received: 4, out_of_order: 1, ..Findings::default() });
         assert_eq!(
             see([0, 3, 2, 1, 2]),
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn producers_and_partitions_are_told_apart() {
+    fn producers_and_partitions_are_tracked_separately() {
         let mut verifier = Verifier::new(2);
         for sequence in 0..3 {
             for (partition, producer) in [(0, 1), (0, 2), (1, 1)] {
@@ -191,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn more_holes_than_are_remembered_stay_lost() {
+    fn holes_beyond_the_limit_stay_lost() {
         let odd = (0..3 * HOLES_MAX as u64).map(|n| 2 * n + 1);
         let findings = see(odd.chain([0]));
         assert_eq!(findings.lost, 3 * HOLES_MAX as u64);
-        assert_eq!(findings.duplicated, 1, "a hole that was given up is not stated from a message that was there");
+        assert_eq!(findings.duplicated, 1, "a message of a dropped hole counts as duplicated");
     }
 }

@@ -1,4 +1,4 @@
-//! A plain Kafka client, one request at a time: what a run needs before its load starts.
+//! A simple Kafka client with one request at a time, for setup before a load starts: topics, producer ids, offsets.
 
 use crate::contract::topic_name;
 use crate::error::{BenchError, Context, Result};
@@ -17,28 +17,28 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How the benchmark calls itself.
+/// Client id of the bench.
 pub const CLIENT: &str = "polylogue-bench";
-/// The largest answer that is taken. Bytes: Kafka's consumers ask for at most 50 MiB at a time.
+/// Limit on the size of a response. Bytes. Kafka's consumers fetch at most 50 MiB at a time.
 pub const ANSWER_BYTES_MAX: usize = 128 << 20;
-/// How long an answer may take.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a broker may take to create a topic. Milliseconds.
+/// Timeout for a response.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for the creation of a topic. Milliseconds.
 const CREATE_MS_MAX: i32 = 60_000;
-/// How often is asked again while a broker says that it is not so far yet, and how long is waited in between.
+/// Limit on retries while a broker returns retriable errors, and the delay between them.
 const TRIES: u32 = 600;
 const WAIT: Duration = Duration::from_millis(100);
-/// Kafka makes no topic of more partitions in one request (its controller writes at most 10,000 records for one), but adds them.
+/// Limit on partitions per request. Kafka's controller writes at most 10,000 records per request; further partitions are added.
 const PARTITIONS_AT_ONCE: u32 = 5_000;
-/// ListOffsets' names for the two ends of a partition.
+/// Special timestamps of ListOffsets.
 const EARLIEST: i64 = -2;
 const LATEST: i64 = -1;
-/// The newest version with topics by their names, of Produce and Fetch alike.
+/// The newest version of Produce and Fetch that identifies topics by name.
 const BY_NAME_MAX: i16 = 12;
-/// Likewise of DeleteTopics.
+/// The newest version of DeleteTopics that identifies topics by name.
 const DELETE_BY_NAME_MAX: i16 = 5;
 
-/// The name of an error code of the protocol.
+/// Returns the name of an error code of the protocol.
 #[must_use]
 pub fn error_name(code: i16) -> String {
     ErrorCode::from_code(code).map_or_else(|| format!("error {code}"), |error| error.name().to_owned())
@@ -57,72 +57,76 @@ pub struct Wire {
     versions: BTreeMap<i16, (i16, i16)>,
 }
 
-/// Connects to `HOST:PORT`, for questions that are answered in time; gives where it is, too.
+/// Connects to `HOST:PORT` with a read timeout. Returns the resolved address, too.
 ///
 /// # Errors
-/// When there is no such address, or no listener.
+/// The name cannot be resolved, or the connection fails.
 pub fn open(server: &str) -> Result<(SocketAddr, TcpStream)> {
-    let mut found = server.to_socket_addrs().context(|| format!("{server} is no HOST:PORT that can be found"))?;
+    let mut found = server.to_socket_addrs().context(|| format!("cannot resolve {server}; expected HOST:PORT"))?;
     let server = found.next().ok_or_else(|| BenchError::new(format!("{server} has no address")))?;
     let stream =
-        TcpStream::connect_timeout(&server, ANSWER_PATIENCE).context(|| format!("cannot connect to {server}"))?;
-    stream.set_nodelay(true).context(|| format!("cannot set TCP_NODELAY towards {server}"))?;
-    stream.set_read_timeout(Some(ANSWER_PATIENCE)).context(|| format!("cannot bound reads from {server}"))?;
+        TcpStream::connect_timeout(&server, ANSWER_TIMEOUT).context(|| format!("cannot connect to {server}"))?;
+    stream.set_nodelay(true).context(|| format!("cannot set TCP_NODELAY for {server}"))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).context(|| format!("cannot set a read timeout for {server}"))?;
     Ok((server, stream))
 }
 
 impl Wire {
-    /// Connects and asks for versions.
+    /// Connects and requests the supported versions.
     ///
     /// # Errors
-    /// Without an answer in Kafka's protocol from there.
+    /// The connection fails, or the server does not speak the Kafka protocol.
     pub fn connect(server: &str) -> Result<Wire> {
         let (server, stream) = open(server)?;
         let mut wire = Wire { server, stream, correlation: 0, versions: BTreeMap::new() };
         let ask = ApiVersionsRequest { client_software_name: CLIENT.into(), client_software_version: "1".into() };
         let answer = wire.call_at(3, &ask)?;
-        wire.refused("ApiVersions", answer.error_code)?;
+        wire.check("ApiVersions", answer.error_code)?;
         wire.versions = answer.api_keys.iter().map(|api| (api.api_key, (api.min_version, api.max_version))).collect();
         Ok(wire)
     }
 
-    /// The socket, for a driver of its own.
+    /// Returns the socket, for use by a driver.
     #[must_use]
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
 
-    fn refused(&self, what: &str, code: i16) -> Result<()> {
+    fn check(&self, what: &str, code: i16) -> Result<()> {
         match code {
             0 => Ok(()),
-            _ => Err(BenchError::new(format!("{} answers {what} with {}", self.server, error_name(code)))),
+            _ => Err(BenchError::new(format!("{}: {what} failed: {}", self.server, error_name(code)))),
         }
     }
 
-    /// The newest version that both sides speak and that is at most `max`.
+    /// Returns the newest version up to `max` that both sides support.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is no common version.
     pub fn version<R: Request>(&self, max: i16) -> Result<i16> {
         let (ours, theirs) = (R::VERSIONS, self.versions.get(&R::API_KEY.code()));
         let version = theirs.map(|(_, newest)| (*newest).min(*ours.end()).min(max));
         version.filter(|v| ours.contains(v) && theirs.is_some_and(|(oldest, _)| oldest <= v)).ok_or_else(|| {
-            BenchError::new(format!("{} speaks no version of {} up to {max} that is spoken here", self.server, R::NAME))
+            BenchError::new(format!(
+                "{} has no version of {} up to {max} in common with this client",
+                self.server,
+                R::NAME
+            ))
         })
     }
 
-    /// The version of Produce or Fetch to use: the newest with topics by their names.
+    /// Returns the newest common version of Produce or Fetch that identifies topics by name.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is no common version.
     pub fn version_by_name<R: Request>(&self) -> Result<i16> {
         self.version::<R>(BY_NAME_MAX)
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the response.
     ///
     /// # Errors
-    /// When there is no common version, no answer, or one that is no such message.
+    /// There is no common version, no response in time, or the response is invalid.
     pub fn call<R: Request>(&mut self, request: &R) -> Result<R::Response> {
         let version = self.version::<R>(i16::MAX)?;
         self.call_at(version, request)
@@ -134,15 +138,16 @@ impl Wire {
         let server = self.server;
         self.stream.write_all(&frame).context(|| format!("cannot send to {server}"))?;
         let mut prefix = [0; 4];
-        self.stream.read_exact(&mut prefix).context(|| format!("{server} does not answer {}", R::NAME))?;
-        let len = frame_len(&prefix, ANSWER_BYTES_MAX).context(|| format!("{server} answers {}", R::NAME))?;
+        self.stream.read_exact(&mut prefix).context(|| format!("no response of {server} to {}", R::NAME))?;
+        let len =
+            frame_len(&prefix, ANSWER_BYTES_MAX).context(|| format!("invalid response of {server} to {}", R::NAME))?;
         let mut answer = vec![0; len.unwrap_or(0)];
-        self.stream.read_exact(&mut answer).context(|| format!("{server} breaks off its answer to {}", R::NAME))?;
-        let said = || format!("{server} answers {} with something else", R::NAME);
+        self.stream.read_exact(&mut answer).context(|| format!("incomplete response of {server} to {}", R::NAME))?;
+        let said = || format!("invalid response of {server} to {}", R::NAME);
         let (correlation, mut body) = decode_response_header(Bytes::from(answer), R::API_KEY, version).context(said)?;
         if correlation != self.correlation {
             return Err(BenchError::new(format!(
-                "{server} answers request {correlation} when {} was asked",
+                "{server} sent a response with correlation id {correlation} instead of {}",
                 self.correlation
             )));
         }
@@ -152,7 +157,7 @@ impl Wire {
     /// Creates a topic with one replica of each partition, and waits until all of them have a leader.
     ///
     /// # Errors
-    /// When the broker refuses, or takes too long.
+    /// The broker rejects the request, or the partitions have no leaders in time.
     pub fn create_topic(&mut self, topic: &str, partitions: u32, configs: &[(&str, &str)]) -> Result<()> {
         let config =
             |(name, value): &(&str, &str)| CreatableTopicConfig { name: (*name).into(), value: Some((*value).into()) };
@@ -166,7 +171,7 @@ impl Wire {
         let request = CreateTopicsRequest { topics: vec![wanted], timeout_ms: CREATE_MS_MAX, validate_only: false };
         let answer = self.call(&request)?;
         for created in &answer.topics {
-            self.refused(&format!("CreateTopics of {topic} with {partitions} partitions"), created.error_code)?;
+            self.check(&format!("CreateTopics of {topic} with {partitions} partitions"), created.error_code)?;
         }
         let mut there = partitions.min(PARTITIONS_AT_ONCE);
         while there < partitions {
@@ -175,12 +180,15 @@ impl Wire {
         }
         for _ in 0..TRIES {
             if self.partitions(topic)? == partitions {
-                // Kafka tells a leader before that one takes requests.
+                // Kafka reports a leader before it accepts requests.
                 return self.offsets(topic, &(0..partitions).collect::<Vec<u32>>(), true).map(drop);
             }
             std::thread::sleep(WAIT);
         }
-        Err(BenchError::new(format!("{}: topic {topic} does not get its {partitions} partitions", self.server)))
+        Err(BenchError::new(format!(
+            "{}: topic {topic} does not have {partitions} partitions with leaders in time",
+            self.server
+        )))
     }
 
     fn add_partitions(&mut self, topic: &str, partitions: u32) -> Result<()> {
@@ -190,10 +198,10 @@ impl Wire {
         let codes = answer.results.iter().map(|result| result.error_code);
         codes
             .into_iter()
-            .try_for_each(|code| self.refused(&format!("CreatePartitions of {topic} up to {partitions}"), code))
+            .try_for_each(|code| self.check(&format!("CreatePartitions of {topic} up to {partitions}"), code))
     }
 
-    /// The same for so many topics: with more than one their names are numbered.
+    /// Creates several topics; with more than one, their names are numbered.
     ///
     /// # Errors
     /// As [`Wire::create_topic`].
@@ -201,10 +209,10 @@ impl Wire {
         (0..topics).try_for_each(|number| self.create_topic(&topic_name(topic, topics, number), partitions, &[]))
     }
 
-    /// Deletes what [`Wire::create_topics`] makes; what is not there is no error.
+    /// Deletes the topics of [`Wire::create_topics`]. Missing topics are ignored.
     ///
     /// # Errors
-    /// When the broker does not answer.
+    /// No valid response.
     pub fn delete_topics(&mut self, topic: &str, topics: u32) -> Result<()> {
         let topic_names = (0..topics).map(|number| topic_name(topic, topics, number).as_str().into()).collect();
         let request = DeleteTopicsRequest { topics: Vec::new(), topic_names, timeout_ms: CREATE_MS_MAX };
@@ -212,8 +220,12 @@ impl Wire {
         self.call_at(version, &request).map(drop)
     }
 
-    /// Asks as often as the broker answers with an error that passes, such as a coordinator that is still loading.
-    fn patiently<R: Request>(&mut self, request: &R, code: impl Fn(&R::Response) -> i16) -> Result<R::Response> {
+    /// Retries while the broker returns a retriable error, such as a coordinator that is loading.
+    fn call_with_retries<R: Request>(
+        &mut self,
+        request: &R,
+        code: impl Fn(&R::Response) -> i16,
+    ) -> Result<R::Response> {
         let mut answer = self.call(request)?;
         for _ in 0..TRIES {
             if !ErrorCode::from_code(code(&answer)).is_some_and(ErrorCode::retriable) {
@@ -225,10 +237,10 @@ impl Wire {
         Ok(answer)
     }
 
-    /// How many partitions of the topic have a leader; 0 for a topic that is not there.
+    /// Returns how many partitions of the topic have a leader; 0 for a missing topic.
     ///
     /// # Errors
-    /// When the broker does not answer.
+    /// No valid response.
     pub fn partitions(&mut self, topic: &str) -> Result<u32> {
         let wanted = MetadataRequestTopic { name: Some(topic.into()), ..MetadataRequestTopic::default() };
         let request = MetadataRequest {
@@ -242,25 +254,25 @@ impl Wire {
         Ok(u32::try_from(led).unwrap_or(u32::MAX))
     }
 
-    /// A producer id and its epoch for an idempotent producer.
+    /// Requests a producer id and epoch for an idempotent producer.
     ///
     /// # Errors
-    /// When the broker gives none.
+    /// The broker rejects the request.
     pub fn producer_id(&mut self) -> Result<(i64, i16)> {
         let request = InitProducerIdRequest {
             transactional_id: None,
             transaction_timeout_ms: CREATE_MS_MAX,
             ..Default::default()
         };
-        let answer = self.patiently(&request, |answer| answer.error_code)?;
-        self.refused("InitProducerId", answer.error_code)?;
+        let answer = self.call_with_retries(&request, |answer| answer.error_code)?;
+        self.check("InitProducerId", answer.error_code)?;
         Ok((answer.producer_id, answer.producer_epoch))
     }
 
-    /// The first or the next offset of each of `partitions`, in their order.
+    /// Returns the first offset of each of `partitions`, or with `end` the next one, in their order.
     ///
     /// # Errors
-    /// When the broker refuses one or leaves one out.
+    /// The broker returns an error for a partition, or omits it.
     pub fn offsets(&mut self, topic: &str, partitions: &[u32], end: bool) -> Result<Vec<i64>> {
         let number = |partition: &u32| i32::try_from(*partition).unwrap_or(i32::MAX);
         let timestamp = if end { LATEST } else { EARLIEST };
@@ -272,30 +284,29 @@ impl Wire {
         let wanted = ListOffsetsTopic { name: topic.into(), partitions: partitions.iter().map(ask).collect() };
         let request =
             ListOffsetsRequest { replica_id: -1, isolation_level: 0, topics: vec![wanted], timeout_ms: CREATE_MS_MAX };
-        let answer = self.patiently(&request, |answer| {
+        let answer = self.call_with_retries(&request, |answer| {
             let mut codes =
                 answer.topics.iter().flat_map(|topic| &topic.partitions).map(|partition| partition.error_code);
             codes.find(|code| *code != 0).unwrap_or(0)
         })?;
         let mut found = BTreeMap::new();
         for partition in answer.topics.iter().flat_map(|topic| &topic.partitions) {
-            self.refused(&format!("ListOffsets of {topic}-{}", partition.partition_index), partition.error_code)?;
+            self.check(&format!("ListOffsets of {topic}-{}", partition.partition_index), partition.error_code)?;
             found.insert(partition.partition_index, partition.offset);
         }
         let offset = |partition: &u32| found.get(&number(partition)).copied();
-        let missing = || {
-            BenchError::new(format!("{} leaves out partitions of {topic} in its answer to ListOffsets", self.server))
-        };
+        let missing =
+            || BenchError::new(format!("{} omitted partitions of {topic} in its ListOffsets response", self.server));
         partitions.iter().map(offset).collect::<Option<Vec<i64>>>().ok_or_else(missing)
     }
 }
 
-/// A whole request, its length in front.
+/// Encodes a request with its length prefix.
 ///
 /// # Errors
-/// When it cannot be written at this version.
+/// It cannot be encoded at this version.
 pub fn frame<R: Request>(version: i16, correlation: i32, request: &R) -> Result<Vec<u8>> {
-    let said = || format!("cannot write {} version {version}", R::NAME);
+    let said = || format!("cannot encode {} version {version}", R::NAME);
     let chunks = encode_request(version, correlation, Some(StrBytes::from_static(CLIENT)), request).context(said)?;
     let mut frame = Vec::new();
     for chunk in &chunks {

@@ -1,4 +1,4 @@
-//! The worker's side of the [`crate::contract`], for clients in Rust: the raw driver, and librdkafka in a program of its own.
+//! The worker's side of the [`crate::contract`] for clients in Rust: the raw driver, and librdkafka in a separate program.
 
 use crate::clock::{MS_NS, SECOND_NS, process_cpu_ns, seconds, unix_ns};
 use crate::contract::{Done, Line, Measure, Second, Spec, Start};
@@ -14,57 +14,57 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// A second is reported when this much more has passed, so that both threads have reported theirs. Nanoseconds.
-const TELL_AFTER_NS: u64 = 500 * MS_NS;
-/// How often that is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Delay after which a second is reported, so that both threads have sent theirs. Nanoseconds.
+const REPORT_AFTER_NS: u64 = 500 * MS_NS;
+/// Interval between checks for seconds to report.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
-/// All producers of a client. They work on a thread of their own.
+/// All producers of a client, on a thread of their own.
 pub trait Produce: Sized + Send + 'static {
-    /// Connects them.
+    /// Connects the producers.
     ///
     /// # Errors
-    /// When the broker is not there or refuses one.
+    /// A connection fails, or the broker rejects a producer.
     fn connect(spec: &Spec) -> Result<Self>;
 
-    /// Sends everything and waits for every answer; what goes wrong is in what it gives.
+    /// Sends all messages and waits for all acknowledgements. Errors are part of the result.
     fn run(self, times: &Times, shared: &Shared, tally: &mut Tally) -> Produced;
 }
 
-/// All readers of a client. They work on a thread of their own.
+/// All readers of a client, on a thread of their own.
 pub trait Read: Sized + Send + 'static {
-    /// Connects them and finds out where they start.
+    /// Connects the readers and looks up their start offsets.
     ///
     /// # Errors
-    /// When the broker is not there or refuses one.
+    /// A connection fails, or the broker rejects a reader.
     fn connect(spec: &Spec) -> Result<Self>;
 
-    /// Reads until all that there should be is there, or until time is up; what goes wrong is in what it gives.
+    /// Reads until all messages have arrived, or until the deadline. Errors are part of the result.
     fn run(self, times: &Times, shared: &Shared, tally: &mut Tally) -> ReadOut;
 }
 
-/// Does what `input` says with these producers and readers, and tells `output` what came of it.
+/// Runs the worker: reads the spec and the start from `input`, and writes seconds and the result to `output`.
 ///
 /// # Errors
-/// When the spec is no good, the broker is not there, or the output is not read.
+/// The spec is invalid, connecting fails, or the output cannot be written.
 pub fn work<P: Produce, R: Read>(mut input: impl BufRead + Send + 'static, mut output: impl Write) -> Result<()> {
     let spec: Spec = read_line(&mut input, "the spec")?;
     spec.check()?;
     let producers = (spec.producers > 0).then(|| P::connect(&spec)).transpose()?;
     let readers = (spec.groups > 0).then(|| R::connect(&spec)).transpose()?;
-    tell(&mut output, &Line::Ready(true))?;
+    write_line(&mut output, &Line::Ready(true))?;
     let start: Start = read_line(&mut input, "the start")?;
     let times = Arc::new(Times::new(start.start_ns, spec.warmup_ms, spec.window_ms));
     let shared = Arc::new(Shared::default());
     if spec.open_warmup {
-        hear_measure(input, &times, &shared)?;
+        await_measure(input, &times, &shared)?;
     }
     let done = run(producers, readers, &times, &shared, spec.shape.histograms, &mut output)?;
-    tell(&mut output, &Line::Done(Box::new(done)))
+    write_line(&mut output, &Line::Done(Box::new(done)))
 }
 
-/// Waits, on a thread of its own, for the line that ends an open warm-up. The thread is left to itself: the line may never come.
-fn hear_measure(mut input: impl BufRead + Send + 'static, times: &Arc<Times>, shared: &Arc<Shared>) -> Result<()> {
+/// Waits, on a thread of its own, for the line that ends an open warm-up. The thread is detached, because the line may never come.
+fn await_measure(mut input: impl BufRead + Send + 'static, times: &Arc<Times>, shared: &Arc<Shared>) -> Result<()> {
     let (times, shared) = (Arc::clone(times), Arc::clone(shared));
     let body = move || {
         let mut line = String::new();
@@ -73,27 +73,27 @@ fn hear_measure(mut input: impl BufRead + Send + 'static, times: &Arc<Times>, sh
         }
         match serde_json::from_str::<Measure>(&line) {
             Ok(stated) => times.measure(stated),
-            Err(e) => shared.fail(format!("what should end the warm-up is no good: {e}")),
+            Err(e) => shared.fail(format!("the line that ends the warm-up is invalid: {e}")),
         }
     };
-    let thread = Builder::new().name("bench-hear".to_owned()).spawn(body);
+    let thread = Builder::new().name("bench-measure".to_owned()).spawn(body);
     thread.context(|| "cannot start a thread".to_owned()).map(drop)
 }
 
 fn read_line<T: serde::de::DeserializeOwned>(input: &mut impl BufRead, what: &str) -> Result<T> {
     let mut line = String::new();
     input.read_line(&mut line).context(|| format!("cannot read {what}"))?;
-    serde_json::from_str(&line).context(|| format!("{what} is no good"))
+    serde_json::from_str(&line).context(|| format!("{what} is invalid"))
 }
 
-fn tell(output: &mut impl Write, line: &Line) -> Result<()> {
+fn write_line(output: &mut impl Write, line: &Line) -> Result<()> {
     let text = line.to_text()?;
     writeln!(output, "{text}").and_then(|()| output.flush()).context(|| "cannot write the output".to_owned())
 }
 
 type Thread<T> = Option<JoinHandle<(T, Latency)>>;
 
-/// Runs `body` on a thread of its own, if there is one.
+/// Runs `body`, if any, on a thread of its own.
 fn begin<T: Send + 'static>(
     name: &str,
     body: Option<impl FnOnce() -> (T, Latency) + Send + 'static>,
@@ -107,7 +107,7 @@ fn end<T: Default>(thread: Thread<T>) -> Result<(T, Latency)> {
     match thread.map(JoinHandle::join) {
         None => Ok((T::default(), Latency::new())),
         Some(Ok(out)) => Ok(out),
-        Some(Err(_)) => Err(BenchError::new("a thread of the raw driver has panicked; what it said is above")),
+        Some(Err(_)) => Err(BenchError::new("a thread of the driver panicked; its message is in the log above")),
     }
 }
 
@@ -119,7 +119,7 @@ fn run<P: Produce, R: Read>(
     histograms: bool,
     output: &mut impl Write,
 ) -> Result<Done> {
-    let (to, seconds_told) = channel();
+    let (to, seconds_ended) = channel();
     let cpu = process_cpu_ns();
     let publishing = producers.map(|producers| {
         let (times, shared) = (Arc::clone(times), Arc::clone(shared));
@@ -140,7 +140,7 @@ fn run<P: Produce, R: Read>(
     drop(to);
     let publishing = begin("bench-produce", publishing)?;
     let reading = begin("bench-read", reading)?;
-    pass_on(&seconds_told, times.start_ns(), output)?;
+    report_seconds(&seconds_ended, times.start_ns(), output)?;
     let (produced, publish) = end(publishing)?;
     let (read, end_to_end) = end(reading)?;
     let since_start = |ns: u64| seconds(ns.saturating_sub(times.start_ns()));
@@ -164,11 +164,11 @@ fn run<P: Produce, R: Read>(
     })
 }
 
-/// Tells each second once, with what both threads say of it, until both have ended.
-fn pass_on(stated: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> Result<()> {
+/// Writes each second once, merged from both threads, until both have ended.
+fn report_seconds(stated: &Receiver<Second>, start_ns: u64, output: &mut impl Write) -> Result<()> {
     let mut waiting: BTreeMap<u64, Second> = BTreeMap::new();
     loop {
-        let ended = match stated.recv_timeout(LOOK_EVERY) {
+        let ended = match stated.recv_timeout(POLL_EVERY) {
             Ok(second) => {
                 let number = second.second;
                 let entry = waiting.entry(number).or_insert(Second { second: number, ..Second::default() });
@@ -178,9 +178,9 @@ fn pass_on(stated: &Receiver<Second>, start_ns: u64, output: &mut impl Write) ->
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
-        let passed = unix_ns().saturating_sub(start_ns.saturating_add(TELL_AFTER_NS)) / SECOND_NS;
+        let passed = unix_ns().saturating_sub(start_ns.saturating_add(REPORT_AFTER_NS)) / SECOND_NS;
         while let Some(first) = waiting.first_entry().filter(|first| ended || *first.key() < passed) {
-            tell(output, &Line::Second(first.remove()))?;
+            write_line(output, &Line::Second(first.remove()))?;
         }
         if ended {
             return Ok(());
@@ -188,7 +188,7 @@ fn pass_on(stated: &Receiver<Second>, start_ns: u64, output: &mut impl Write) ->
     }
 }
 
-/// Adds what another thread says of the same second. A thread that ends tells the rest of its second apart.
+/// Adds another thread's counts of the same second. A thread that ends sends the rest of its second separately.
 fn merge(into: &mut Second, from: &Second) -> Result<()> {
     into.sent += from.sent;
     into.acked += from.acked;
@@ -262,7 +262,7 @@ mod tests {
         (done.as_ref().clone(), seconds.collect())
     }
 
-    /// Writes are not answered from 0.3 s to 0.6 s; what was due in the meantime is late by what was left of the stall.
+    /// Writes are not acknowledged from 0.3 s to 0.6 s; messages due meanwhile are late by the rest of the stall.
     #[test]
     fn a_broker_that_stalls_for_300_ms_shows_it_in_the_tail() {
         let (done, _) = done(&spec(null(Some((300, 300)))));
@@ -274,7 +274,7 @@ mod tests {
         assert!(p90 >= 150 * MS_NS, "30 % of all messages were due in the stall: {p90} ns");
     }
 
-    /// Hears the worker, and says when measuring begins as soon as it has reported a second.
+    /// Records the worker's output, and sends the line that ends the warm-up after its first second.
     struct Bench {
         heard: Vec<u8>,
         measure: Option<String>,
@@ -295,16 +295,16 @@ mod tests {
         }
     }
 
-    /// Of a warm-up of at most a minute the line leaves two and a half seconds.
+    /// The line ends a warm-up of at most a minute after two and a half seconds.
     #[test]
-    fn an_open_warm_up_ends_when_the_bench_says_so() {
+    fn an_open_warm_up_ends_with_the_measure_line() {
         let spec = Spec { warmup_ms: 60_000, open_warmup: true, ..spec(null(None)) };
         let start_ns = unix_ns() + 20 * MS_NS;
         let measure = Measure { measure_ns: start_ns + 2_500 * MS_NS, window_ms: 700 };
         let line = |text: serde_json::Result<String>| text.expect("JSON") + "\n";
         let (from, mut to) = std::io::pipe().expect("a pipe");
         let begin = line(serde_json::to_string(&spec)) + &line(serde_json::to_string(&Start { start_ns }));
-        to.write_all(begin.as_bytes()).expect("it is heard");
+        to.write_all(begin.as_bytes()).expect("it is written");
         let mut bench = Bench { heard: Vec::new(), measure: Some(line(serde_json::to_string(&measure))), to };
         work::<Producers, Readers>(std::io::BufReader::new(from), &mut bench).expect("it works");
         let heard = String::from_utf8(bench.heard).expect("text");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_warm_up_that_nobody_ends_takes_as_long_as_it_may() {
+    fn an_open_warm_up_without_a_measure_line_takes_its_maximum_time() {
         let spec = Spec { warmup_ms: 200, window_ms: 300, open_warmup: true, ..spec(null(None)) };
         let (done, _) = done(&spec);
         let publish = Latency::from_text(&done.publish).expect("a histogram");
@@ -323,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_ends_no_warm_up_fails_the_run() {
+    fn an_invalid_measure_line_fails_the_run() {
         let spec = Spec { warmup_ms: 60_000, open_warmup: true, ..spec(null(None)) };
         let (done, _) = done_after(&spec, unix_ns() + 20 * MS_NS, "{\"measure\":1}\n");
         assert!(done.error.expect("it is stated").contains("warm-up"));
     }
 
     #[test]
-    fn a_run_by_count_sends_so_many_and_tells_every_second_once() {
+    fn a_run_by_count_sends_that_count_and_reports_each_second_once() {
         let spec = Spec { rate: 0, messages: 50_001, window_ms: 60_000, ..spec(null(None)) };
         let (done, seconds) = done(&spec);
         assert_eq!(done.acked, 50_001);
@@ -339,9 +339,9 @@ mod tests {
         assert!(done.cpu_s > 0.0);
     }
 
-    /// The null broker's canned messages have stamps of no producer: verification must say that something is wrong.
+    /// The null broker's canned messages have no valid stamps: verification must fail.
     #[test]
-    fn what_was_not_sent_is_found() {
+    fn foreign_messages_are_found() {
         let reads = Spec { producers: 0, groups: 1, consumers: 1, expect: 5_000, rate: 0, ..spec(null(None)) };
         let (unverified, _) = done(&Spec { verify: false, ..reads.clone() });
         assert!(unverified.received >= 5_000 && unverified.lost == 0, "{unverified:?}");

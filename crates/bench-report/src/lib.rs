@@ -1,6 +1,6 @@
-//! Result lines drawn as pages and pictures.
+//! Reports of the bench: pages and charts from result lines.
 //!
-//! It starts nothing and measures nothing: what it shows follows from the lines and from the texts of the scenarios.
+//! It measures nothing: a report depends only on the result lines and the texts of the scenarios.
 #![allow(
     clippy::disallowed_methods,
     reason = "a benchmark is a program of its own: it is never simulated, and writes real files"

@@ -1,8 +1,8 @@
-//! Result lines to something that can be read.
+//! Reports from result lines: Markdown, the committed pages, one HTML file.
 //!
 //! ```text
-//!   lines --latest--> lines of one run a cell
-//!           |---> markdown   summary   a row for each requirement: measured, wanted, held or not
+//!   lines --latest--> the lines of the latest run of each cell
+//!           |---> markdown   summary   a row for each requirement: measured, target, met or missed
 //!           |                table     a table for each cell: medians, spread, ratios, who is ahead
 //!           |
 //!           |---> front     the committed pages under report/    first page, one page per scenario family, four charts
@@ -11,8 +11,8 @@
 //!                   '---> book    Markdown and files of pictures  the same
 //!
 //!   sides, stats   the lines of a cell by side and round: medians, pairs
-//!   itself         sides with much beside themselves with little
-//!   judge          who is ahead: the one place that says so; words   what is said of it
+//!   itself         latencies of a side with more load, compared with the same side's baseline
+//!   judge          verdicts: which side is ahead; words   their texts
 //!   pictures       charts (bars, curve, time; series by tracks) drawn by svg and scale, coloured by palette
 //! ```
 
@@ -49,7 +49,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Of each cell the lines of its latest run: the one that the newest line is of.
+/// Returns the lines of the latest run of each cell: the run of its newest line.
 #[must_use]
 pub fn latest(lines: &[ResultLine]) -> Vec<ResultLine> {
     let mut newest: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
@@ -61,14 +61,14 @@ pub fn latest(lines: &[ResultLine]) -> Vec<ResultLine> {
     lines.iter().filter(is_of_newest).cloned().collect()
 }
 
-/// The report. The first side that a cell has in the lines is the one that others are compared with; a run that failed counts for
-/// nothing and is listed.
+/// Returns the report as Markdown. The first side of a cell in the lines is the one that others are compared with. Failed runs are
+/// listed and do not count.
 #[must_use]
 pub fn markdown(lines: &[ResultLine]) -> String {
     let mut text = String::new();
     if lines.iter().any(|line| line.quick) {
         text.push_str(
-            "> **SMOKE RUN.** These figures show that every cell runs. They mean nothing, and name no winner.\n\n",
+            "> **SMOKE RUN.** These figures only show that every cell runs. They are not comparable and have no winner.\n\n",
         );
     }
     write_conditions(&mut text, lines);
@@ -91,7 +91,7 @@ pub fn markdown(lines: &[ResultLine]) -> String {
 /// Writes the report as one HTML file.
 ///
 /// # Errors
-/// When it cannot be written.
+/// The file cannot be written.
 pub fn write_page(input: Input<'_>, file: &Path) -> Result<()> {
     let said = || format!("cannot write {}", file.display());
     if let Some(folder) = file.parent() {
@@ -104,19 +104,19 @@ pub fn write_page(input: Input<'_>, file: &Path) -> Result<()> {
 fn write_conditions(text: &mut String, lines: &[ResultLine]) {
     let Some(first) = lines.first() else { return };
     let _ =
-        writeln!(text, "{}. {}, commit {}.\n", told_machine(&first.machine), dates(lines), commits(lines).join(", "));
+        writeln!(text, "{}. {}, commit {}.\n", machine_text(&first.machine), dates(lines), commits(lines).join(", "));
 }
 
-fn told_machine(machine: &Machine) -> String {
+fn machine_text(machine: &Machine) -> String {
     let gib = machine.memory_bytes as f64 / f64::from(1 << 30);
     format!("{} cores ({}), {gib:.0} GiB, Linux {}", machine.cores, machine.processor, machine.kernel)
 }
 
-/// The machines that lines are of, each once.
+/// Returns the distinct machines of the lines.
 fn machines<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<String> {
     let mut reported: Vec<String> = Vec::new();
     for line in lines {
-        let machine = told_machine(&line.machine);
+        let machine = machine_text(&line.machine);
         if !reported.contains(&machine) {
             reported.push(machine);
         }
@@ -124,7 +124,7 @@ fn machines<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<String> 
     reported
 }
 
-/// The commits that lines are of, each once.
+/// Returns the distinct commits of the lines.
 fn commits<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<&'a str> {
     let mut reported: Vec<&str> = Vec::new();
     for line in lines {
@@ -135,7 +135,7 @@ fn commits<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> Vec<&'a str> 
     reported
 }
 
-/// From when to when lines were measured.
+/// Returns the range of dates of the lines.
 fn dates<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> String {
     let (mut from, mut to) = ("", "");
     for line in lines {
@@ -145,24 +145,24 @@ fn dates<'a>(lines: impl IntoIterator<Item = &'a ResultLine>) -> String {
     if from == to { from.to_owned() } else { format!("{from} to {to}") }
 }
 
-/// What was not run, of which system, and why: what was said to be, scenarios without a line, and sides without a run that counts.
+/// Returns what was not run, its system and the reason: the listed omissions, scenarios without lines, and sides without a run that counts.
 fn not_run(input: Input<'_>, scenarios: &[Scenario<'_>]) -> Vec<(String, String, String)> {
     let said = input.not_run.iter().map(|row| (row.what.to_owned(), row.target.to_owned(), row.reason.to_owned()));
     let mut rows: Vec<(String, String, String)> = said.collect();
     let is_told = |id: &str| input.not_run.iter().any(|row| row.what == id && row.target.is_empty());
-    // The bare loops have no cell, but "The floors".
+    // The bare loops have no cell; they are in the section of the floors.
     let is_floor = |id: &str| input.lines.iter().any(|line| model::is_bare(line) && line.cell == id);
     for scenario in
         scenarios.iter().filter(|scenario| scenario.cells.is_empty() && !is_told(scenario.id) && !is_floor(scenario.id))
     {
         let title = scenario.text.map_or("", |text| text.title);
         let what = if title.is_empty() { scenario.id.to_owned() } else { format!("{} {title}", scenario.id) };
-        rows.push((what, String::new(), "there are no result lines of it".to_owned()));
+        rows.push((what, String::new(), "no result lines".to_owned()));
     }
     for cell in scenarios.iter().flat_map(|scenario| &scenario.cells) {
         for side in cell.sides.iter().filter(|side| side.mark != Mark::Counts) {
             let why = cell.lines.iter().filter(|line| line.side == side.name).find_map(|line| line.failures.first());
-            let reason = format!("ran, and no run counts ({}): {}", side.mark.text(), why.map_or("", String::as_str));
+            let reason = format!("no run counts ({}): {}", side.mark.text(), why.map_or("", String::as_str));
             rows.push((cell.name.to_owned(), side.name.to_owned(), reason));
         }
     }
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_is_told_by_its_latest_run() {
+    fn each_cell_has_its_latest_run() {
         let lines = [
             line("2026-01-01", "2026-01-01", "size/a", "old"),
             line("2026-01-02", "2026-01-02", "size/a", "mid"),
             line("2026-01-02", "2026-01-02", "size/b", "mid"),
             line("2026-01-03", "2026-01-03", "size/b", "new"),
-            // A run that was broken off and went on later than one that began after it.
+            // A run that was interrupted and continued after a later run had begun.
             line("2026-01-02", "2026-01-04", "size/a", "mid"),
             line("2026-01-03", "2026-01-03", "size/a", "new"),
         ];
@@ -193,8 +193,8 @@ mod tests {
         let reported: Vec<(&str, &str)> = reported.iter().map(|(cell, date)| (cell.as_str(), date.as_str())).collect();
         assert_eq!(reported, [("size/a", "2026-01-02"), ("size/b", "2026-01-03"), ("size/a", "2026-01-04")]);
         let text = markdown(&latest(&lines));
-        assert!(text.contains("2026-01-02 to 2026-01-04, commit mid, new."), "every commit is named: {text}");
-        assert!(markdown(&lines).contains("commit old, mid, new."), "all of them can be asked for");
+        assert!(text.contains("2026-01-02 to 2026-01-04, commit mid, new."), "all commits are named: {text}");
+        assert!(markdown(&lines).contains("commit old, mid, new."), "all runs can be reported");
     }
 
     #[test]
@@ -202,12 +202,9 @@ mod tests {
         let side = |side, round, rate| ResultLine::example("size/a", side, round, &[("produce_per_s", rate)]);
         let mut lines: Vec<ResultLine> =
             (1..=3).flat_map(|round| [side("ours", round, 9.0), side("theirs", round, 1.0)]).collect();
-        assert!(markdown(&lines).contains("ours ahead") && markdown(&lines).contains("## What was wanted"));
+        assert!(markdown(&lines).contains("ours ahead") && markdown(&lines).contains("## Requirements"));
         lines.iter_mut().for_each(|line| line.quick = true);
         let text = markdown(&lines);
-        assert!(
-            text.contains("SMOKE RUN") && !text.contains("ahead") && !text.contains("## What was wanted"),
-            "{text}"
-        );
+        assert!(text.contains("SMOKE RUN") && !text.contains("ahead") && !text.contains("## Requirements"), "{text}");
     }
 }

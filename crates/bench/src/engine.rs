@@ -14,7 +14,7 @@ use crate::machine::machine_figures;
 use crate::matrix::{Cell, Side};
 use crate::peers::about::heap_bytes;
 use crate::plan::of_side;
-use crate::process::{Folder, Interrupt, take_folder};
+use crate::process::{Folder, Interrupt, lock_folder};
 use crate::progress::Progress;
 use crate::results::{ResultLine, Stamped, append, read};
 use crate::run::lives::{Kept, heaps_fit};
@@ -61,7 +61,7 @@ pub fn work_through(
     interrupt: &Interrupt,
     progress: &mut Progress,
 ) -> Result<Vec<ResultLine>> {
-    let _alone = take_folder(&job.work)?;
+    let _alone = lock_folder(&job.work)?;
     let stamped = Stamped::here(job.quick)?.with(programs);
     let earlier = if job.resume && job.results.exists() { read(&job.results)? } else { Vec::new() };
     let lot = Lot { job, programs, interrupt, stamped: &stamped, lines: Mutex::default() };

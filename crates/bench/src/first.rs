@@ -15,7 +15,7 @@ pub mod tools;
 use crate::error::{Context, Result};
 use crate::perf::payloads;
 use crate::pin::Split;
-use crate::process::{Folder, Interrupt, Surround};
+use crate::process::{Folder, Interrupt, SpawnSettings};
 use crate::progress::Progress;
 use crate::results::{ResultLine, Stamped, append};
 use crate::sample::Sample;
@@ -127,7 +127,8 @@ pub fn first(
     let stamped = Stamped::here(plan.quick)?.with(programs);
     // Client and broker share two cores on larger machines, too.
     let cores = Split::here().map(|split| split.broker.into_iter().take(1).chain(split.client.into_iter().take(1)));
-    let surround = Surround { cores: cores.map(Iterator::collect).unwrap_or_default(), ..Surround::default() };
+    let spawn_settings =
+        SpawnSettings { cores: cores.map(Iterator::collect).unwrap_or_default(), ..SpawnSettings::default() };
     let mut lines = Vec::new();
     progress.start(cells.iter().map(|(_, load)| load.sides().len()).sum::<usize>() * plan.rounds as usize, 0);
     for (name, load) in cells {
@@ -138,7 +139,8 @@ pub fn first(
             for target in sides {
                 progress.side(name, &target.name(), round);
                 let at = (name, target.name(), round);
-                let measured = surround.around(|| side(plan, programs, interrupt, &stamped, at, (load, &target)))?;
+                let measured =
+                    spawn_settings.apply(|| side(plan, programs, interrupt, &stamped, at, (load, &target)))?;
                 for line in &measured {
                     append(&plan.results, line)?;
                 }

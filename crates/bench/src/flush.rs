@@ -172,7 +172,7 @@ fn figures(before: &Flushes, after: &Flushes, bytes: u64, took_s: f64) -> Vec<(&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Folder, Interrupt, Process, Surround};
+    use crate::process::{Folder, Interrupt, Process, SpawnSettings};
     use std::process::Command;
     use std::time::Duration;
 
@@ -191,10 +191,10 @@ mod tests {
         let place = std::env::temp_dir().join(format!("polylogue-bench-flush-{name}-{}", std::process::id()));
         let folder = Folder::create(&place).expect("a folder");
         let counter = Counter::create(&built(), folder.path(), hold_ms).expect("a counter");
-        let given = Surround { environment: counter.environment(), ..Surround::default() };
+        let given = SpawnSettings { environment: counter.environment(), ..SpawnSettings::default() };
         let mut shell = Command::new("sh");
         shell.args(["-ec", command]).current_dir(folder.path());
-        let started = given.around(|| Process::start("a shell", shell, &folder.path().join("log"), false));
+        let started = given.apply(|| Process::start("a shell", shell, &folder.path().join("log"), false));
         let mut process = started.expect("it starts");
         process.wait(Duration::from_secs(60), &Interrupt::default()).expect("it ends well");
         counter.take().expect("it is there")

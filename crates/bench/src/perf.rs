@@ -77,7 +77,7 @@ pub fn produce(jars: &Path, spec: &Spec, place: &Path, interrupt: &Interrupt) ->
     let said_before = std::fs::read_to_string(&log).unwrap_or_default().len();
     let mut tool = Process::start("kafka-producer-perf-test", command, &log, false)?;
     let pid = tool.pid();
-    let sampler = Sampler::looking(move || Threads::take(pid))?;
+    let sampler = Sampler::start(move || Threads::take(pid))?;
     let ended = tool.wait(PATIENCE, interrupt);
     let busy = busiest(&sampler.finish());
     ended?;

@@ -37,7 +37,7 @@ use crate::look::{Probe, series};
 use crate::matrix::{Kind, Load, Side};
 use crate::perf;
 use crate::pin::Pinned;
-use crate::process::{Folder, Interrupt, Surround};
+use crate::process::{Folder, Interrupt, SpawnSettings};
 use crate::results::{BUSY, ResultLine};
 pub use crate::results::{CLIENT_BUSY, FELL_BEHIND, LADDER_ENDED};
 use crate::sample::{Machine, Sample, wait_idle};
@@ -104,7 +104,7 @@ struct OneSide<'a> {
     around: &'a Surroundings<'a>,
     // Dropped first, before its directory.
     running: Running,
-    surround: Surround,
+    spawn_settings: SpawnSettings,
     counter: Option<Counter>,
     group: Option<MemoryGroup>,
     place: Folder,
@@ -151,7 +151,7 @@ pub fn run(
     let at = had.as_ref().map(|had| had.place.path()).or(place.as_ref().map(Folder::path)).unwrap_or(around.work);
     let bench = &around.programs.bench;
     let counter = (how.flush_delay_ms > 0).then(|| Counter::create(bench, at, how.flush_delay_ms)).transpose()?;
-    let surround = Surround {
+    let spawn_settings = SpawnSettings {
         cores: split.map(|split| split.broker).unwrap_or_default(),
         environment: counter.as_ref().map(Counter::environment).unwrap_or_default(),
         ..grouped(group.as_ref(), how.memory_limit_bytes)
@@ -159,7 +159,7 @@ pub fn run(
     let had = match had {
         Some(had) => Started { round: had.round + 1, ..had },
         None => {
-            let running = surround.around(|| start(&side.target, load, around, at))?;
+            let running = spawn_settings.apply(|| start(&side.target, load, around, at))?;
             let place = place.ok_or_else(|| BenchError::new("a broker without a folder"))?;
             Started::fresh(side, running, place)
         }
@@ -186,7 +186,7 @@ pub fn run(
         files_before,
         around,
         running,
-        surround,
+        spawn_settings,
         counter,
         group,
         place,
@@ -219,9 +219,9 @@ fn memory_group(limit_bytes: u64, work: &Path) -> Result<Option<MemoryGroup>> {
 }
 
 /// Returns the environment of the processes in a group with a memory limit.
-fn grouped(group: Option<&MemoryGroup>, limit_bytes: u64) -> Surround {
+fn grouped(group: Option<&MemoryGroup>, limit_bytes: u64) -> SpawnSettings {
     let memory_limit_bytes = group.map_or(0, |_| limit_bytes);
-    Surround { group: group.map(MemoryGroup::procs), memory_limit_bytes, ..Surround::default() }
+    SpawnSettings { group: group.map(MemoryGroup::procs), memory_limit_bytes, ..SpawnSettings::default() }
 }
 
 /// Starts a target for a load.
@@ -631,7 +631,7 @@ impl OneSide<'_> {
         }
         self.figure("held_share", ran.share());
         if let Err(why) = ran.held() {
-            self.fail_in_full(format!("the rate was not held: {why}"));
+            self.fail_in_full(format!("the rate was not met: {why}"));
         }
         // With separate cores an overloaded broker uses all of its own; an overloaded client is recognised by its usage.
         if idle < IDLE_SHARE_MIN && load.how.pinning.split().is_none() {

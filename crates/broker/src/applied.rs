@@ -10,7 +10,7 @@
 //! clock, checkpoints and restarts were. Not included, because they depend on more than the log:
 //! - where files, segments and chunks of a checkpoint are kept, and how the index of times is cut into parts;
 //! - when messages of a queue expire and how large they are, which a writer makes exact by reading (`Queue::canonical`);
-//! - what holds for a topic, which follows from the layers of settings among the openings (`layers.rs`);
+//! - the effective settings of a topic, which follow from the layers of settings among the openings (`layers.rs`);
 //! - tail and soft state (ARCHITECTURE.md).
 
 use crate::broker::Broker;

@@ -59,7 +59,7 @@ impl Why {
     fn error(self) -> Error {
         let (kind, text) = match self {
             Why::Room => (ErrorKind::StorageFull, "the disk is running out of space, and the backup holds some"),
-            Why::Idle => (ErrorKind::Io, "its caller has read nothing of it for a minute"),
+            Why::Idle => (ErrorKind::Io, "the client has read nothing for a minute"),
             Why::Late => (ErrorKind::Io, "it took longer than log.backup_ms_max"),
             Why::Stopping => (ErrorKind::Io, "the broker stops"),
         };

@@ -169,7 +169,7 @@ impl Inner {
         self.send(outbox);
     }
 
-    /// Gives the machines of all shards the settings that hold.
+    /// Sends the effective settings to the machines of all shards.
     pub(crate) fn tell_settings(&self, outbox: &mut Outbox) {
         let context = self.context();
         for shard in self.hosts() {

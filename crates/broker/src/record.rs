@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! u8 tag, then
-//!   1 log start   u64 partition, u64 offset: everything of the partition below it is gone
-//!   2 queue       u64 partition, then a record of the lease engine: what became of messages
-//!   3 timers      a record of the index of times: what was carried out, what was found again
-//!   4 level       u32 level: what kinds of records there may be from here on; openings that damage took are made good
+//!   1 log start   u64 partition, u64 offset: entries of the partition below it are deleted
+//!   2 queue       u64 partition, then a record of the lease engine: settlements of messages
+//!   3 timers      a record of the timer index: fired timers, and timers restored after damage
+//!   4 level       u32 level: the record kinds allowed from here on; lost openings are restored
 //!   5 opened      partitions of a topic: `Opened::encode`
-//!   6 closed      16 bytes topic, u32 count, count times u64 partition: they are gone, behind all that was written to them
-//!   7 inherited   what topics inherit from here on: `encode_inherited`
-//!   8 configured  u32 count, count times (16 bytes topic, u32 length, config): what is set for topics from here on
-//!   9 expired     i64 ms, u32 count, count times u64 partition: producers of whom these have had no frame since then are forgotten
+//!   6 closed      16 bytes topic, u32 count, count times u64 partition: closed after their last entry
+//!   7 inherited   settings that topics inherit from here on: `encode_inherited`
+//!   8 configured  u32 count, count times (16 bytes topic, u32 length, config): settings of topics from here on
+//!   9 expired     i64 ms, u32 count, count times u64 partition: idle producers expire, those without a frame since then
 //! ```
 
 use crate::layers::{decode_inherited, encode_inherited};

@@ -3,7 +3,7 @@
 //! A start begins a journal file, and a deletion frees space only through a checkpoint and a manifest: all of these are written before anything is
 //! freed. [`BrokerConfig::disk_reserve_bytes`](crate::BrokerConfig) keeps messages from using the last space, but not other programs. The file
 //! consists of allocated blocks that are never written. It is removed at a start that finds less free space than the file holds, and at run time when
-//! nearly nothing is free; it is created again when there is space.
+//! nearly nothing is free; it is created again when there is space. A failed flush of it is harmless, because it contains no data: the file is removed.
 
 use polylogue_env::{Env, OpenMode};
 use std::io;

@@ -153,11 +153,11 @@ fn repair_identity(env: &Env, dir: &Path) -> Result<Option<String>> {
     let (identity, how) = match read_copies(env, dir) {
         Ok(read) => match read.state {
             CopyState::Whole | CopyState::Single => return Ok(None),
-            CopyState::Damaged(why) => (read.identity, format!("{why}: written anew from the other one")),
+            CopyState::Damaged(why) => (read.identity, format!("{why}: rewritten from the other copy")),
         },
         Err(e) if e.kind == ErrorKind::Damaged => {
             let Some(identity) = identity_from_journals(env, dir)? else { return Err(e) };
-            (identity, format!("{e}: written anew from what the journals' files say"))
+            (identity, format!("{e}: rewritten from the headers of the journal files"))
         }
         Err(e) => return Err(e),
     };

@@ -4,7 +4,7 @@ use super::reading::OPEN_MAX;
 use super::*;
 use crate::alarm::Resource;
 use crate::connection::Connection;
-use crate::machine::{AmqpAsk, AmqpMachine};
+use crate::machine::{AmqpMachine, AmqpRequest};
 use crate::management::PrincipalOutput;
 use crate::message::{Stored, open};
 use crate::testing::{Topics, World, context};
@@ -258,8 +258,8 @@ impl Rig {
     }
 
     fn machine(&mut self, command: Box<dyn std::any::Any + Send>) -> Reply {
-        let Ok(ask) = command.downcast::<AmqpAsk>() else { panic!("no ask") };
-        let AmqpAsk::Do(_, command) = &*ask else { panic!("{ask:?}") };
+        let Ok(ask) = command.downcast::<AmqpRequest>() else { panic!("no ask") };
+        let AmqpRequest::Do(_, command) = &*ask else { panic!("{ask:?}") };
         let Command::SetTopicReads(reads) = &**command else { panic!("{command:?}") };
         if self.fails_saves {
             return Reply::Machine(Err(Unavailable::Busy));

@@ -125,7 +125,7 @@ fn a_policy_over_many_queues_is_applied_in_batches_before_the_reply() {
         operator: false,
         definition,
     };
-    let ask = AmqpAsk::Do(ModelCaller::broker(), Box::new(Command::SetPolicy("/".into(), policy)));
+    let ask = AmqpRequest::Do(ModelCaller::broker(), Box::new(Command::SetPolicy("/".into(), policy)));
     let mut effects = Effects::default();
     world.machine.handle(&crate::testing::context(), Caller(7), Box::new(ask), &mut effects);
     let mut replies: Vec<_> = effects.proposals.iter_mut().flat_map(|p| std::mem::take(&mut p.replies)).collect();
@@ -162,10 +162,10 @@ fn replies_from_proposed_state_follow_its_commit() {
         durable,
         ..polylogue_amqp_model::DeclareQueue::default()
     };
-    let find = || AmqpAsk::Queue { who: ModelCaller::broker(), vhost, name: "q".into(), access: Access::Read };
-    let enter = || AmqpAsk::OpenVhost { who: ModelCaller::broker(), vhost: "/".into() };
-    let act = |declare| AmqpAsk::Do(ModelCaller::broker(), Box::new(Command::DeclareQueue(declare)));
-    let asks = [act(declare(true)), find(), act(declare(false)), enter(), AmqpAsk::View];
+    let find = || AmqpRequest::Queue { who: ModelCaller::broker(), vhost, name: "q".into(), access: Access::Read };
+    let enter = || AmqpRequest::OpenVhost { who: ModelCaller::broker(), vhost: "/".into() };
+    let act = |declare| AmqpRequest::Do(ModelCaller::broker(), Box::new(Command::DeclareQueue(declare)));
+    let asks = [act(declare(true)), find(), act(declare(false)), enter(), AmqpRequest::View];
     let mut effects = Effects::default();
     for (n, ask) in (1..).zip(asks) {
         world.machine.handle(&crate::testing::context(), Caller(n), Box::new(ask), &mut effects);
@@ -193,7 +193,7 @@ fn a_new_writer_deletes_queues_of_closed_connections() {
         ..polylogue_amqp_model::DeclareQueue::default()
     };
     let who = ModelCaller { owner: owner(3), ..ModelCaller::broker() };
-    let ask = || Box::new(AmqpAsk::Do(who.clone(), Box::new(Command::DeclareQueue(declare.clone()))));
+    let ask = || Box::new(AmqpRequest::Do(who.clone(), Box::new(Command::DeclareQueue(declare.clone()))));
     let mut effects = Effects::default();
     world.machine.handle(&crate::testing::context(), Caller(1), ask(), &mut effects);
     world.commit(effects);
@@ -239,7 +239,7 @@ fn non_durable_objects_are_removed_when_their_own_process_restarts() {
     // The same connection number in another process is another owner.
     let mut find = |home| {
         world.machine.home = home;
-        let ask = AmqpAsk::Queue { who: who(), vhost, name: "mine".into(), access: Access::Read };
+        let ask = AmqpRequest::Queue { who: who(), vhost, name: "mine".into(), access: Access::Read };
         let mut effects = Effects::default();
         world.machine.handle(&crate::testing::context(), Caller(1), Box::new(ask), &mut effects);
         let (_, answer) = effects.replies.remove(0);

@@ -252,7 +252,7 @@ fn a_committed_queue_is_found_without_the_metadata() {
     let mut rig = Rig::new();
     let exclusive = DeclareQueue { vhost: rig.world.vhost, name: "mine".into(), exclusive: true, ..Default::default() };
     let who = Caller { owner: crate::machine::owner(77), ..Caller::broker() };
-    let effects = rig.handle(Box::new(AmqpAsk::Do(who, Box::new(Command::DeclareQueue(exclusive)))));
+    let effects = rig.handle(Box::new(AmqpRequest::Do(who, Box::new(Command::DeclareQueue(exclusive)))));
     rig.world.commit(effects);
     assert!(rig.id("mine").is_some() && asks_metadata(&mut rig, get("mine")), "it knows the owner");
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! The description of every target: version, age, heap, durability, and all settings that are not defaults.
+//! Descriptions of targets: version, build date, heap, durability, and all settings that are not defaults.
 
 use super::{Setting, kafka, pulsar, rabbitmq, rocketmq, tubemq};
 use crate::target::{Programs, Target};
@@ -8,17 +8,17 @@ use std::process::Command;
 /// The description of a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct About {
-    /// Its name.
+    /// Name of the target.
     pub target: String,
-    /// Its system.
+    /// The system, such as "Apache Kafka".
     pub system: &'static str,
-    /// Its version; none if it is not installed or of this checkout.
+    /// Its version. `None` if it is not installed, or is built from this checkout.
     pub version: Option<String>,
-    /// When that version was built.
+    /// Build date of that version.
     pub released: Option<String>,
-    /// The heap of a JVM, and its direct memory.
+    /// JVM options for heap and direct memory. `None` without a JVM.
     pub heap: Option<String>,
-    /// When it acknowledges a message.
+    /// When the broker acknowledges a message, such as "flushed".
     pub durability: &'static str,
     /// All settings that differ from the defaults, except ports and directories.
     pub changed: Vec<Changed>,
@@ -31,7 +31,7 @@ pub struct About {
 pub struct Changed {
     /// `name=value`.
     pub setting: String,
-    /// Why, or who recommends it.
+    /// Reason, or source of the recommendation.
     pub why: &'static str,
 }
 
@@ -41,9 +41,9 @@ impl From<Setting> for Changed {
     }
 }
 
-/// Why heaps are smaller than in a vendor's script.
+/// Reason for heaps smaller than in a vendor's script.
 const HEAP_SHARED: &str =
-    "the script that comes with it gives more, for a machine of its own; here broker and client share one";
+    "smaller than in the vendor's script, which assumes a dedicated machine; here broker and client share one";
 
 /// Describes a target.
 #[must_use]
@@ -101,7 +101,7 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
             let version = rabbitmq::Rabbitmq::version(&programs.rabbitmq).unwrap_or_default();
             let mut changed = all(rabbitmq::settings(profile, &version));
             let plugin = "enabled_plugins=rabbitmq_stream".to_owned();
-            changed.push(Changed { setting: plugin, why: "streams are compared too" });
+            changed.push(Changed { setting: plugin, why: "streams are measured too" });
             if tuned {
                 changed.push(Changed { setting: rabbitmq::ERLANG_TUNED.to_owned(), why: rabbitmq::SOURCES[2] });
             }
@@ -122,7 +122,8 @@ fn profile(target: &Target, programs: &Programs) -> (Option<String>, Vec<Changed
             let profile = target.tubemq();
             let broker = [tubemq::settings(profile), tubemq::broker_settings(profile)].concat();
             let mut changed =
-                all([broker, tubemq::master_settings(), tubemq::group_settings(), vec![tubemq::steps_told()]].concat());
+                all([broker, tubemq::master_settings(), tubemq::group_settings(), vec![tubemq::step_delays_removed()]]
+                    .concat());
             changed.push(smaller(&tubemq::memory(profile)));
             (heap(&tubemq::memory(profile)), changed, sources(&tubemq::SOURCES))
         }
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tuned_target_names_who_advises_it() {
+    fn every_tuned_target_names_its_sources() {
         for target in Target::known() {
             let about = about(&target, &Programs::nowhere());
             assert_eq!(about.target.ends_with("-tuned"), !about.sources.is_empty(), "{about:?}");
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_known_is_told() {
+    fn a_description_contains_version_heap_settings_and_sources() {
         let stated = text(&about(&Target::PulsarTuned, &Programs::nowhere()));
         for part in [
             "pulsar-tuned: Apache Pulsar",

@@ -1,4 +1,4 @@
-//! An HTTP request for the administration of a peer.
+//! HTTP requests to the admin API of a peer.
 
 use crate::error::{BenchError, Context, Result};
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// No response, or an error status.
 pub fn ask(server: &str, method: &str, path: &str, kind: &str, body: &str) -> Result<String> {
-    let said = || format!("cannot ask {server} by HTTP");
+    let said = || format!("HTTP request to {server} failed");
     let mut stream = TcpStream::connect(server).context(said)?;
     stream.set_read_timeout(Some(PATIENCE)).context(said)?;
     let request = format!(
@@ -31,7 +31,7 @@ pub fn ask(server: &str, method: &str, path: &str, kind: &str, body: &str) -> Re
     if status.starts_with('2') {
         return Ok(body.to_owned());
     }
-    Err(BenchError::new(format!("{server} answers {method} {path} with {status}: {}", body.trim())))
+    Err(BenchError::new(format!("{method} {path} on {server} failed with status {status}: {}", body.trim())))
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
             let heads =
                 BufReader::new(stream.try_clone().expect("a socket")).lines().map_while(std::result::Result::ok);
             let first = heads.take_while(|line| !line.is_empty()).next();
-            stream.write_all(text.as_bytes()).expect("someone reads");
+            stream.write_all(text.as_bytes()).expect("the client reads");
             first
         });
         let stated = ask(&server, "PUT", "/a?b=c", "text/plain", "");
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_and_a_refusal_is_told() {
+    fn a_body_is_returned_and_an_error_status_is_an_error() {
         assert_eq!(answer("HTTP/1.1 200 OK\r\nA: b\r\n\r\nyes"), Ok("yes".to_owned()));
         assert_eq!(answer("HTTP/1.1 204 No Content\r\n\r\n"), Ok(String::new()));
         let stated = answer("HTTP/1.1 409 Conflict\r\n\r\nit is there").expect_err("a refusal").to_string();

@@ -58,7 +58,7 @@ pub enum Profile {
     Default,
     /// Every message is flushed before it is acknowledged.
     Fsync,
-    /// By the documentation's recommendations for production.
+    /// The documentation's recommendations for production.
     Tuned,
 }
 
@@ -90,7 +90,7 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
         Setting::new("offsets.topic.replication.factor", "1", one),
         Setting::new("transaction.state.log.replication.factor", "1", one),
         Setting::new("transaction.state.log.min.isr", "1", one),
-        Setting::new("group.initial.rebalance.delay.ms", "0", "so that runs begin at once"),
+        Setting::new("group.initial.rebalance.delay.ms", "0", "so that runs start without a delay"),
     ];
     match profile {
         Profile::Default => {}
@@ -114,7 +114,7 @@ impl Kafka<'_> {
     /// There is no Java, or the storage cannot be formatted.
     pub fn command(&self, port: u16, controller: u16) -> Result<Command> {
         let file = put(self.place, "kafka.properties", &self.properties(port, controller))?;
-        let run = |command: &mut Command| succeed(command, "Kafka formats its storage with it");
+        let run = |command: &mut Command| succeed(command, "needed to format Kafka's storage");
         let tool = || java(self.jars, &["-Xmx256m"], "kafka.tools.StorageTool");
         // The storage is already formatted at a restart.
         if !self.place.join("data/meta.properties").exists() {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pom_names_the_version_that_is_told() {
+    fn the_pom_has_the_reported_version() {
         assert_eq!(POM.matches(&format!("<version>{VERSION}</version>")).count(), 2);
     }
 }

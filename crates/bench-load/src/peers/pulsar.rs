@@ -1,4 +1,4 @@
-//! Apache Pulsar from its Maven packages: standalone, which is broker, bookie and metadata store in one process.
+//! Apache Pulsar standalone from its Maven packages: broker, bookie and metadata store in one process.
 //!
 //! The later versions of 4.0 are incomplete on Maven Central: 4.0.7 is the last whose broker resolves.
 
@@ -13,13 +13,13 @@ pub const VERSION: &str = "4.0.7";
 pub const RELEASED: &str = "2025-09-23";
 /// Sources of the tuned settings.
 pub const SOURCES: [&str; 2] = [
-    "github.com/openmessaging/benchmark, driver-pulsar/deploy/templates/bookkeeper.conf: the settings of Pulsar's own side of the published comparisons",
-    "github.com/apache/pulsar, the remarks in conf/broker.conf",
+    "github.com/openmessaging/benchmark, driver-pulsar/deploy/templates/bookkeeper.conf: Pulsar's settings in the published comparisons",
+    "github.com/apache/pulsar, comments in conf/broker.conf",
 ];
-const STANDALONE: &str = "as in the conf/standalone.conf that comes with it";
+const STANDALONE: &str = "as in the distribution's conf/standalone.conf";
 /// Maven's project file.
 const POM: &str = include_str!("../../peers/pulsar.xml");
-/// An option of `bin/pulsar` that is left out here.
+/// A JVM option of `bin/pulsar` that is omitted here.
 const LEFT_OUT: &str = "-XX:+PerfDisableSharedMem";
 /// The JVM options of `bin/pulsar` and `conf/pulsar_env.sh`, except memory and [`LEFT_OUT`].
 const JVM: [&str; 12] = [
@@ -58,7 +58,7 @@ pub enum Profile {
     Default,
     /// The defaults, with the journal not flushed.
     Nosync,
-    /// As set by its developers for their benchmarks, with the journal flushed.
+    /// The settings of Pulsar's developers for benchmarks, with the journal flushed.
     Tuned,
 }
 
@@ -71,12 +71,12 @@ pub fn memory(profile: Profile) -> [&'static str; 3] {
     }
 }
 
-/// Returns the JVM option of `bin/pulsar` that is left out, and why.
+/// Returns the omitted JVM option of `bin/pulsar`, with the reason.
 #[must_use]
 pub fn left_out() -> Setting {
     let why =
-        "the JVM keeps its counters in a file then, as those of the other peers do: its collections are read there";
-    Setting::new(LEFT_OUT, "left out", why)
+        "the option disables the JVM's counter file, from which garbage collections are read, as for the other peers";
+    Setting::new(LEFT_OUT, "omitted", why)
 }
 
 /// Returns the settings that differ from the defaults of its code, except ports and directories.
@@ -88,7 +88,7 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
         Setting::new(
             "journalSyncData",
             sync,
-            "what this profile is about; conf/standalone.conf has false, a bookie by itself true",
+            "the setting that this profile varies; false in conf/standalone.conf, true by default in a bookie",
         ),
         Setting::new("managedLedgerDefaultEnsembleSize", "1", one),
         Setting::new("managedLedgerDefaultWriteQuorum", "1", one),
@@ -114,8 +114,12 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
             if profile == Profile::Tuned { "65536" } else { "4096" },
             STANDALONE,
         ),
-        Setting::new("brokerDeleteInactiveTopicsEnabled", "false", "a topic is not to go between two phases of a run"),
-        Setting::new("backlogQuotaDefaultLimitGB", "-1", "a backlog is what is measured at times"),
+        Setting::new(
+            "brokerDeleteInactiveTopicsEnabled",
+            "false",
+            "a topic must not be deleted between two phases of a run",
+        ),
+        Setting::new("backlogQuotaDefaultLimitGB", "-1", "some runs measure a backlog"),
     ];
     if profile == Profile::Tuned {
         for setting in &mut all {
@@ -154,11 +158,10 @@ pub struct Pulsar<'a> {
 }
 
 impl Pulsar<'_> {
-    /// Writes its settings, and returns the command that runs it. The bookie chooses a port of the loopback itself, and the
-    /// same one at a restart.
+    /// Writes its settings, and returns the command that runs it. The bookie chooses a loopback port and keeps it across restarts.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The settings cannot be written.
     pub fn command(&self, port: u16, http: u16) -> Result<Command> {
         let file = put(self.place, "standalone.conf", &self.properties(port, http))?;
         let log = put(self.place, "log4j2.xml", LOG4J)?;
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pom_names_the_version_that_is_told() {
+    fn the_pom_has_the_reported_version() {
         assert_eq!(POM.matches(&format!("<version>{VERSION}</version>")).count(), 1);
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   peers/rabbitmq/packages/*.deb     the fetched packages
-//!   peers/rabbitmq/apt/               apt-get's state for the suite; the machine's own is not touched
+//!   peers/rabbitmq/apt/               apt-get's state for the suite; the machine's own state is not touched
 //!   peers/rabbitmq/usr/lib/...        unpacked; nothing is installed, so no service starts
 //!   peers/rabbitmq/bin/erl            starts Erlang from here: Debian's own uses /usr only
 //! ```
 //!
-//! A released Debian has an old RabbitMQ; the newest is in unreleased suites. Those are built for a newer C library, which is
-//! unpacked too, and programs are started by its loader.
+//! Debian releases have an old RabbitMQ; the newest is in unreleased suites. Their packages need a newer C library, which is
+//! unpacked too; its loader starts the programs.
 //!
-//! `epmd`, which Erlang would start as a daemon of the machine, is started before it as a separate process on its own
-//! port, so that everything started is ended.
+//! Erlang would start `epmd` as a daemon that outlives it. Instead, `epmd` is started first, as a child process on a port of its
+//! own, and stopped with the broker.
 
 use super::{Setting, put, succeed};
 use crate::error::{BenchError, Context, Result};
@@ -45,8 +45,8 @@ const PACKAGES: [&str; 18] = [
     "erlang-tools",
     "erlang-xmerl",
 ];
-/// Libraries that these need, and more of Erlang that newer ones need.
-const BESIDE: [&str; 11] = [
+/// Dependencies of the packages of unreleased suites: the C library and others, and one more part of Erlang.
+const DEPENDENCIES: [&str; 11] = [
     "erlang-eunit",
     "libc6",
     "libgcc-s1",
@@ -59,12 +59,12 @@ const BESIDE: [&str; 11] = [
     "libzstd1",
     "libcap2",
 ];
-/// Runs a program of Erlang with the unpacked loader and libraries.
+/// Script: runs a program of Erlang with the unpacked loader and libraries.
 const LOADED: &str = r#"#!/bin/sh
 root=${0%/usr/lib/erlang/*}
 exec "$root/LOADER" --library-path "$root/LIBRARIES" --argv0 "$0" "$0.bin" "$@"
 "#;
-/// Runs Erlang from where it was unpacked.
+/// Script: runs Erlang from the directory that it was unpacked into.
 const ERL: &str = r#"#!/bin/sh
 ROOTDIR=$(dirname "$(dirname "$0")")/usr/lib/erlang
 BINDIR=$(echo "$ROOTDIR"/erts-*/bin)
@@ -83,7 +83,8 @@ pub fn install_rabbitmq(to: &Path) -> Result<()> {
     if erl.exists() {
         return Ok(());
     }
-    let made = |folder: &Path| std::fs::create_dir_all(folder).context(|| format!("cannot make {}", folder.display()));
+    let made =
+        |folder: &Path| std::fs::create_dir_all(folder).context(|| format!("cannot create {}", folder.display()));
     made(&packages)?;
     made(&to.join("bin"))?;
     let newest = SUITES.into_iter().map(|suite| fetch(to, &packages, suite)).find(Result::is_ok);
@@ -93,10 +94,10 @@ pub fn install_rabbitmq(to: &Path) -> Result<()> {
     }
     let fetched = std::fs::read_dir(&packages).context(|| format!("cannot list {}", packages.display()))?;
     for package in fetched.flatten() {
-        succeed(Command::new("dpkg-deb").arg("-x").arg(package.path()).arg(to), "is the package whole?")?;
+        succeed(Command::new("dpkg-deb").arg("-x").arg(package.path()).arg(to), "is the package complete?")?;
     }
     if newest.is_some() {
-        load_beside(to)?;
+        use_unpacked_loader(to)?;
     }
     // Last, because it marks the installation as complete.
     script(&erl, ERL)
@@ -112,7 +113,7 @@ fn script(file: &Path, text: &str) -> Result<()> {
 fn fetch(to: &Path, packages: &Path, suite: &str) -> Result<()> {
     let state = to.join("apt").join(suite);
     for folder in ["lists/partial", "cache/archives/partial"] {
-        std::fs::create_dir_all(state.join(folder)).context(|| format!("cannot make {}", state.display()))?;
+        std::fs::create_dir_all(state.join(folder)).context(|| format!("cannot create {}", state.display()))?;
     }
     let source = format!("deb [signed-by={KEYRING}] http://deb.debian.org/debian {suite} main\n");
     let sources = put(&state, "sources.list", &source)?;
@@ -129,21 +130,23 @@ fn fetch(to: &Path, packages: &Path, suite: &str) -> Result<()> {
         ] {
             command.arg("-o").arg(format!("{name}={}", value.display()));
         }
-        succeed(command.args(["-o", "APT::Sandbox::User=root"]).args(arguments), "is this a Debian?").map(drop)
+        succeed(command.args(["-o", "APT::Sandbox::User=root"]).args(arguments), "does this machine run Debian?")
+            .map(drop)
     };
     apt(&["update"])?;
-    apt(&[&["download"][..], &PACKAGES, &BESIDE].concat())
+    apt(&[&["download"][..], &PACKAGES, &DEPENDENCIES].concat())
 }
 
-/// Makes every program of Erlang start by the unpacked loader.
-fn load_beside(to: &Path) -> Result<()> {
+/// Replaces each program of Erlang by a script that starts it with the unpacked loader.
+fn use_unpacked_loader(to: &Path) -> Result<()> {
     let lists = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_loader = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.starts_with("ld-linux") && path.is_file()
     };
     let loader = lists(to.join("usr/lib")).filter(|path| path.is_dir()).flat_map(&lists).find(is_loader);
-    let loader = loader.ok_or_else(|| BenchError::new("the C library that was fetched has no loader"))?;
+    let loader =
+        loader.ok_or_else(|| BenchError::new("the fetched C library package (libc6) has no loader (ld-linux*)"))?;
     let inside = |path: &Path| path.strip_prefix(to).unwrap_or(path).display().to_string();
     let libraries = inside(loader.parent().unwrap_or(to));
     let text = LOADED.replace("LOADER", &inside(&loader)).replace("LIBRARIES", &libraries);
@@ -170,7 +173,7 @@ fn is_elf(path: &Path) -> bool {
 pub enum Profile {
     /// The defaults.
     Default,
-    /// By the recommendations of its guides.
+    /// The recommendations of its guides.
     Tuned,
 }
 
@@ -188,7 +191,7 @@ pub const ERLANG_TUNED: &str = "+sbwt none +sbwtdcpu none +sbwtdio none";
 pub fn settings(profile: Profile, version: &str) -> Vec<Setting> {
     let mut all = Vec::new();
     if version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 4) {
-        let why = "so that transient queues, which are to go, can still be compared";
+        let why = "so that transient queues, which are deprecated, can still be measured";
         all.push(Setting::new("deprecated_features.permit.transient_nonexcl_queues", "true", why));
     }
     if profile == Profile::Tuned {
@@ -204,16 +207,16 @@ pub fn settings(profile: Profile, version: &str) -> Vec<Setting> {
     all
 }
 
-/// Ports of the loopback for one node.
+/// Loopback ports of one node.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports {
-    /// For clients.
+    /// AMQP clients.
     pub amqp: u16,
-    /// For clients of streams.
+    /// Clients of the stream protocol.
     pub streams: u16,
-    /// For other nodes.
+    /// Erlang distribution.
     pub nodes: u16,
-    /// Of epmd.
+    /// epmd.
     pub epmd: u16,
 }
 
@@ -241,7 +244,7 @@ impl Rabbitmq<'_> {
         Ok(command)
     }
 
-    /// Writes its settings, and returns the command that runs it: the process is Erlang's, without a shell around it.
+    /// Writes its settings, and returns the command that runs it. The process becomes Erlang itself, without a shell around it.
     ///
     /// # Errors
     /// RabbitMQ is not installed, or the settings cannot be written.
@@ -271,7 +274,7 @@ impl Rabbitmq<'_> {
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_EPMD_PORT", self.ports.epmd.to_string())
             .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", erlang)
-            // The script then replaces itself by Erlang; otherwise it stays, and passes signals on.
+            // With this variable the script replaces itself by Erlang; otherwise it stays as the parent and forwards signals.
             .env("RUNNING_UNDER_SYSTEMD", "true");
         Ok(command)
     }
@@ -285,13 +288,13 @@ impl Rabbitmq<'_> {
         text
     }
 
-    /// Returns when the unpacked version was packaged, by the times of its files.
+    /// Returns the date on which the unpacked version was packaged, from the times of its files.
     ///
     /// # Errors
     /// RabbitMQ is not installed.
     pub fn released(unpacked: &Path) -> Result<String> {
         let home = found(unpacked, "usr/lib/rabbitmq/lib", "rabbitmq_server-")?;
-        let said = || format!("how old is {}", home.display());
+        let said = || format!("cannot read the modification time of {}/INSTALL", home.display());
         let modified = home.join("INSTALL").metadata().and_then(|found| found.modified()).context(said)?;
         let day = UNIX_EPOCH + modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(humantime::format_rfc3339_seconds(day).to_string().chars().take(10).collect())
@@ -312,13 +315,15 @@ impl Rabbitmq<'_> {
     }
 }
 
-/// Returns the only entry of a directory whose name has this prefix: it ends with a version.
+/// Returns the only entry of a directory whose name is this prefix and a version.
 fn found(unpacked: &Path, folder: &str, start: &str) -> Result<PathBuf> {
     let folder = unpacked.join(folder);
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let mut named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));
     let found = named.next().map(|entry| entry.path());
-    found.ok_or_else(|| BenchError::new(format!("{} has no {start}*; run peers install rabbitmq", folder.display())))
+    found.ok_or_else(|| {
+        BenchError::new(format!("{} has no {start}*; run polylogue-bench peers install rabbitmq", folder.display()))
+    })
 }
 
 #[cfg(test)]
@@ -328,7 +333,7 @@ mod tests {
     const PORTS: Ports = Ports { amqp: 1, streams: 4, nodes: 2, epmd: 3 };
 
     #[test]
-    fn the_profiles_of_rabbitmq_differ_in_what_is_advised() {
+    fn the_profiles_of_rabbitmq_differ_in_the_recommended_settings() {
         let place = Path::new("somewhere");
         let of = |profile, version| Rabbitmq { unpacked: place, place, profile, ports: PORTS }.settings_file(version);
         let old = of(Profile::Default, "3.10.8");
@@ -340,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_installed_is_told() {
+    fn a_missing_installation_is_an_error() {
         let place = Path::new("nowhere");
         let rabbitmq = Rabbitmq { unpacked: place, place, profile: Profile::Default, ports: PORTS };
         let stated = rabbitmq.command().expect_err("there is none").to_string();

@@ -1,4 +1,4 @@
-//! A request in `RocketMQ`'s remoting protocol, for creating topics.
+//! Requests in `RocketMQ`'s remoting protocol, for creating and deleting topics.
 //!
 //! ```text
 //!   +---------------+--------------------------+-------------+------+
@@ -24,13 +24,14 @@ const DELETE_TOPIC_IN_NAMES: u32 = 216;
 /// A topic created to test that topics can be created.
 const READY: &str = "bench-ready";
 
-/// Creates a topic at the broker, checks that the name server knows it, and removes it, in any case: a broker that has just started may
-/// not have registered, or registering may have failed because the topic was created meanwhile. It retries after ten seconds, or forty, but at
-/// once with each new topic.
+/// Checks that topics can be created: creates one at the broker, checks that the name server knows it, and always removes it.
+///
+/// A broker that has just started may not be registered at the name server yet, or its registration may have failed because a topic
+/// was created meanwhile. It retries the registration after 10 or 40 s, but at once with each new topic.
 ///
 /// # Errors
-/// One of the steps fails yet.
-pub fn makes_topics(names: &str, broker: &str) -> Result<()> {
+/// A step fails; retry until it succeeds.
+pub fn check_topic_creation(names: &str, broker: &str) -> Result<()> {
     let topic = [("topic", READY)];
     let settings = [
         ("defaultTopic", "TBW102"),
@@ -50,7 +51,7 @@ pub fn makes_topics(names: &str, broker: &str) -> Result<()> {
 }
 
 fn ask(server: &str, code: u32, fields: &[(&str, &str)]) -> Result<()> {
-    let said = || format!("cannot ask {server} by remoting");
+    let said = || format!("remoting request to {server} failed");
     let fields: Map<String, Value> =
         fields.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
     let header = json!({"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": fields});
@@ -61,7 +62,9 @@ fn ask(server: &str, code: u32, fields: &[(&str, &str)]) -> Result<()> {
     stream.read_exact(&mut length).context(said)?;
     let length = u32::from_be_bytes(length) as usize;
     if !(4..=ANSWER_BYTES_MAX).contains(&length) {
-        return Err(BenchError::new(format!("{server} answers with {length} bytes, which is no answer by remoting")));
+        return Err(BenchError::new(format!(
+            "{server} returned a frame of {length} bytes, which is not a remoting response"
+        )));
     }
     let mut answer = vec![0; length];
     stream.read_exact(&mut answer).context(said)?;
@@ -70,7 +73,7 @@ fn ask(server: &str, code: u32, fields: &[(&str, &str)]) -> Result<()> {
         _ => {
             let stated = String::from_utf8_lossy(&answer);
             Err(BenchError::new(format!(
-                "{server} refuses request {code}: {}",
+                "{server} rejected request code {code}: {}",
                 stated.trim_start_matches(char::is_control)
             )))
         }
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_framed_is_read() {
+    fn a_framed_header_is_parsed() {
         let framed = frame(br#"{"code":17,"flag":1}"#);
         assert_eq!(framed.get(..8), Some(&[0, 0, 0, 24, 0, 0, 0, 20][..]));
         assert_eq!(code_of(framed.get(4..).expect("longer")), Some(17));

@@ -1,4 +1,4 @@
-//! Apache RocketMQ from its Maven packages: a name server and one broker without copies.
+//! Apache RocketMQ from its Maven packages: a name server and one broker without replicas.
 //!
 //! Broker and name server can be bound to one address except for the replication port; `loopback` binds that too.
 
@@ -13,7 +13,7 @@ pub const VERSION: &str = "5.5.0";
 pub const RELEASED: &str = "2026-04-10";
 /// Sources of the tuned settings.
 pub const SOURCES: [&str; 2] = [
-    "RocketMQ's advice for ASYNC_FLUSH as its operators quote it in their broker.conf: transientStorePoolEnable, the spin lock, no transferMsgByHeap",
+    "RocketMQ's recommendations for ASYNC_FLUSH, as quoted in operators' broker.conf: transientStorePoolEnable, the spin lock, no transferMsgByHeap",
     "github.com/apache/rocketmq, distribution/bin/runbroker.sh: G1 with regions of 16 MiB, a fixed heap",
 ];
 /// Maven's project file.
@@ -50,7 +50,7 @@ pub enum Profile {
     Default,
     /// Every message is flushed before it is acknowledged.
     Sync,
-    /// By the recommendations of its documentation, flushed in the background.
+    /// The recommendations of its documentation; flushed in the background.
     Tuned,
 }
 
@@ -68,8 +68,8 @@ pub fn memory(profile: Profile) -> [&'static str; 4] {
 pub fn settings(profile: Profile) -> Vec<Setting> {
     let flush = if profile == Profile::Sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" };
     let mut all = vec![
-        Setting::new("flushDiskType", flush, "what this profile is about; ASYNC_FLUSH is the default"),
-        Setting::new("autoCreateTopicEnable", "false", "topics are made with their partitions"),
+        Setting::new("flushDiskType", flush, "the setting that this profile varies; ASYNC_FLUSH is the default"),
+        Setting::new("autoCreateTopicEnable", "false", "topics are created with their partitions before a run"),
     ];
     if profile == Profile::Tuned {
         all.extend([
@@ -87,7 +87,7 @@ pub fn settings(profile: Profile) -> Vec<Setting> {
     all
 }
 
-/// Ports of the loopback.
+/// Loopback ports.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports {
     /// The name server's.
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profiles_of_rocketmq_differ_in_the_flush_and_in_what_is_advised() {
+    fn the_profiles_of_rocketmq_differ_in_the_flush_and_the_recommended_settings() {
         let place = Path::new("somewhere");
         let ports = Ports { names: 1, broker: 4, copies: 3 };
         let of = |profile| Rocketmq { jars: place, place, profile, ports }.properties();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pom_names_the_version_that_is_told() {
+    fn the_pom_has_the_reported_version() {
         assert_eq!(POM.matches(&format!("<version>{VERSION}</version>")).count(), 2);
     }
 }

@@ -1,9 +1,9 @@
 //! Apache TubeMQ (of InLong) from Maven Central: `ZooKeeper`, a master, one broker.
 //!
 //! Central has the server of 2.4.0 without its parent pom, so its dependencies are listed here; the newest core and client
-//! are 1.13.0, which the server of 2.4.0 works with. Its web pages are not in the jar: a template replaces the one that
-//! answers administrators. No part of it can listen on one address only: `loopback` restricts it. Its master delays new topics by
-//! half a minute, which cannot be configured: [`STEPS`] replaces that.
+//! are 1.13.0, with which the server of 2.4.0 works. The jar lacks the master's web pages: a template replaces the page of the admin
+//! API. No process of TubeMQ can listen on one address only: `loopback` restricts them. The master delays new topics by half a
+//! minute, which cannot be configured: [`STEPS`] replaces the class with the delays.
 
 use super::{Setting, jars, java_of, loopback, maven, properties, put, succeed};
 use crate::error::Result;
@@ -18,12 +18,12 @@ pub const CORE_VERSION: &str = "1.13.0";
 pub const RELEASED: &str = "2024-07-28";
 /// Sources of the tuned settings.
 pub const SOURCES: [&str; 2] = [
-    "inlong.apache.org, TubeMQ VS Kafka, 4.3 Broker system configuration: what it was set to for its published comparison",
+    "inlong.apache.org, TubeMQ VS Kafka, 4.3 Broker system configuration: its settings in its published comparison",
     "github.com/apache/inlong, inlong-tubemq/bin/env.sh: a heap of fixed size, a third of it young; there 15 GB, here less",
 ];
 /// Maven's project file.
 const POM: &str = include_str!("../../peers/tubemq.xml");
-/// Replaces the master's class of the same name, which waits between the steps of creating a topic.
+/// Replaces the master's class of the same name, which delays each step of creating a topic.
 const STEPS: &str = include_str!("../../peers/StepStatus.java");
 /// The directory of the compiled `STEPS`, below the jars.
 const STEPS_FOLDER: &str = "steps";
@@ -48,7 +48,7 @@ pub fn install(to: &Path) -> Result<()> {
     let server = format!("tubemq-server-{VERSION}.jar");
     if !to.join(&server).exists() {
         jars(POM, to, &server)?;
-        // Separately, because its own pom needs one that does not exist.
+        // Separately, because its own pom needs a parent pom that does not exist.
         let artifact = format!("-Dartifact=org.apache.inlong:tubemq-server:{VERSION}");
         maven(&to.join("pom.xml"), &["dependency:copy".to_owned(), artifact], to)?;
     }
@@ -113,21 +113,21 @@ pub fn group_settings() -> Vec<Setting> {
     vec![Setting::new(
         "qryPriorityId",
         "303",
-        "groups that filter read from memory, too; by the default, 301, they see messages only when they are on the disk, 20 s later",
+        "groups with a filter read from memory too; by default (301) they read from the disk only, up to 20 s later",
     )]
 }
 
-/// Why the master's delays are reduced.
+/// Reason for shorter delays of the master.
 const SOONER: &str = "so that topics and groups are ready sooner";
 
 /// Describes the replaced class of the master.
 #[must_use]
-pub fn steps_told() -> Setting {
-    let why = "a class before the master's jar: topics are ready in seconds, not after half a minute, which cannot be set; the broker has its own";
+pub fn step_delays_removed() -> Setting {
+    let why = "a class of the master is replaced on its class path: topics are ready in seconds instead of half a minute, which no setting changes; the broker's classes are unchanged";
     Setting::new("StepStatus.wait", "0", why)
 }
 
-/// Returns the master's settings that differ.
+/// Returns the master's settings that differ from its defaults.
 #[must_use]
 pub fn master_settings() -> Vec<Setting> {
     vec![
@@ -142,7 +142,7 @@ pub fn master_settings() -> Vec<Setting> {
 /// Returns the broker's settings: those of its `conf/broker.ini`, which differ from the code's defaults.
 #[must_use]
 pub fn broker_settings(profile: Profile) -> Vec<Setting> {
-    let shipped = "as in the conf/broker.ini that comes with it";
+    let shipped = "as in the distribution's conf/broker.ini";
     let mut all = vec![
         Setting::new("maxSegmentSize", "1073741824", shipped),
         Setting::new("maxIndexSegmentSize", "22020096", shipped),
@@ -158,7 +158,7 @@ pub fn broker_settings(profile: Profile) -> Vec<Setting> {
     all
 }
 
-/// Ports of the loopback.
+/// Loopback ports.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports {
     /// `ZooKeeper`'s.
@@ -275,9 +275,9 @@ impl Tubemq<'_> {
         properties(&lines, &broker_settings(self.profile)) + "[prometheus]\npromEnable=false\n"
     }
 
-    /// What the master is asked so that it knows what holds for all groups, then the broker, and then takes it.
+    /// Returns the requests to the master that register the broker: set the defaults of groups, add the broker, bring it online.
     #[must_use]
-    pub fn introduction(&self) -> [String; 3] {
+    pub fn registration(&self) -> [String; 3] {
         let stated = |settings: Vec<Setting>| -> String {
             settings.into_iter().map(|setting| format!("&{}={}", setting.name, setting.value)).collect()
         };
@@ -299,9 +299,9 @@ impl Tubemq<'_> {
         [groups, known, online]
     }
 
-    /// What the master is asked about the broker, and what its answer has in it when topics can be made.
+    /// Returns the request for the broker's status, and the parts of its response once topics can be created.
     #[must_use]
-    pub fn inquiry() -> (&'static str, [&'static str; 3]) {
+    pub fn status_request() -> (&'static str, [&'static str; 3]) {
         let ready = ["\"isBrokerOnline\":\"true\"", "\"isConfLoaded\":\"true\"", "\"subStatus\":\"idle\""];
         ("type=op_query&method=admin_query_broker_run_status", ready)
     }
@@ -322,27 +322,27 @@ mod tests {
             broker.contains("masterAddressList=127.0.0.1:2\n") && broker.contains("hostName=127.0.0.1\n"),
             "{broker}"
         );
-        let [_, known, _] = tubemq.introduction();
+        let [_, known, _] = tubemq.registration();
         assert!(known.contains("brokerPort=5") && known.contains("&unflushThreshold=1000&"), "{known}");
-        let [_, tuned, _] = Tubemq { profile: Profile::Tuned, ..tubemq }.introduction();
+        let [_, tuned, _] = Tubemq { profile: Profile::Tuned, ..tubemq }.registration();
         assert!(tuned.contains("&unflushThreshold=5000&"), "{tuned}");
     }
 
-    /// Groups that filter saw nothing for 20 s: with the default they are not served from memory.
+    /// Regression test: groups with a filter received nothing for 20 s: by default they are not served from memory.
     #[test]
-    fn groups_that_filter_read_from_memory() {
+    fn groups_with_a_filter_read_from_memory() {
         let place = Path::new("somewhere");
         let ports = Ports { zookeeper: 1, master: 2, admin: 3, figures: 4, broker: 5, broker_web: 6 };
-        let [groups, ..] = Tubemq { jars: place, place, profile: Profile::Default, ports }.introduction();
+        let [groups, ..] = Tubemq { jars: place, place, profile: Profile::Default, ports }.registration();
         let setting = groups.split('&').find_map(|part| part.strip_prefix("qryPriorityId="));
         let priority: u32 = setting.and_then(|value| value.parse().ok()).expect("it is set");
-        // Hundreds are of groups that take everything, the rest is of those that filter: 1 the disk, 3 memory and disk.
+        // The hundreds digit applies to groups without a filter, the last digit to groups with one: 1 is disk, 3 is memory and disk.
         assert_eq!((priority / 100, priority % 100), (3, 3), "{groups}");
     }
 
-    /// Each round of each cell waited for 45 to 87 s until its topics could be used.
+    /// Regression test: each round of each cell waited 45 to 87 s for its topics.
     #[test]
-    fn the_master_does_not_wait_and_the_broker_is_as_it_comes() {
+    fn the_master_has_no_delays_and_the_broker_is_unchanged() {
         let jars = std::env::temp_dir().join(format!("polylogue-bench-tubemq-{}", std::process::id()));
         let class = "steps/org/apache/inlong/tubemq/server/common/statusdef/StepStatus.class";
         // As if they had been built.
@@ -358,13 +358,13 @@ mod tests {
             arguments[at + 1].replace(&jars.display().to_string(), "JARS")
         };
         let paths = [class_path(tubemq.master()), class_path(tubemq.broker()), class_path(tubemq.zookeeper())];
-        std::fs::remove_dir_all(&jars).expect("it was made here");
+        std::fs::remove_dir_all(&jars).expect("it was created above");
         assert_eq!(paths, ["JARS/steps:JARS/*", "JARS/*", "JARS/*"]);
-        assert!(STEPS.contains("enum StepStatus") && !STEPS.contains("000"), "it waits for nothing");
+        assert!(STEPS.contains("enum StepStatus") && !STEPS.contains("000"), "no delays");
     }
 
     #[test]
-    fn the_pom_names_the_version_that_is_told() {
+    fn the_pom_has_the_reported_version() {
         assert_eq!(POM.matches(&format!("<version>{CORE_VERSION}</version>")).count(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Sockets that do not block: whole answers from them, and waiting for several.
+//! Non-blocking sockets: reads whole response frames, writes, and polls several sockets.
 
 use crate::clock::timespec;
 use crate::error::{BenchError, Context, Result};
@@ -10,16 +10,16 @@ use rustix::io::Errno;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-/// What is read at a time; answers to writes are much smaller. Bytes.
+/// Size of the read buffer, much larger than a produce response. Bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// Cuts what a socket gives into frames.
+/// Splits the bytes of a socket into frames.
 #[derive(Debug)]
 pub struct Frames {
     scratch: Vec<u8>,
     start: usize,
     end: usize,
-    /// A frame that is longer than what has been read, and how much of it is there.
+    /// A frame that is larger than the buffer, and the number of its bytes read so far.
     long: Option<(BytesMut, usize)>,
 }
 
@@ -30,10 +30,10 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// The next frame without its length; `None` when the socket has no more now.
+    /// Returns the next frame without its length prefix. `None` if the socket has no complete frame now.
     ///
     /// # Errors
-    /// When the connection has ended or the frame is too long.
+    /// The connection is closed, or the frame is too long.
     pub fn next(&mut self, stream: &TcpStream) -> Result<Option<Bytes>> {
         loop {
             if let Some(frame) = self.cut()? {
@@ -59,7 +59,7 @@ impl Frames {
         }
     }
 
-    /// A frame out of what has been read.
+    /// Returns a frame from the bytes read so far, if it is complete.
     fn cut(&mut self) -> Result<Option<Bytes>> {
         if let Some((frame, have)) = self.long.take() {
             if have < frame.len() {
@@ -69,7 +69,8 @@ impl Frames {
             return Ok(Some(frame.freeze()));
         }
         let here = self.scratch.get(self.start..self.end).unwrap_or_default();
-        let Some(len) = frame_len(here, ANSWER_BYTES_MAX).context(|| "the broker's answer".to_owned())? else {
+        let Some(len) = frame_len(here, ANSWER_BYTES_MAX).context(|| "invalid response of the broker".to_owned())?
+        else {
             return Ok(None);
         };
         let here = here.get(LENGTH_BYTES..).unwrap_or_default();
@@ -92,7 +93,7 @@ impl Frames {
 fn read_some(mut stream: &TcpStream, into: &mut [u8]) -> Result<Option<usize>> {
     loop {
         return match stream.read(into) {
-            Ok(0) => Err(BenchError::new("the broker has closed the connection")),
+            Ok(0) => Err(BenchError::new("the broker closed the connection")),
             Ok(read) => Ok(Some(read)),
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(e) if e.kind() == ErrorKind::Interrupted => continue,
@@ -101,10 +102,10 @@ fn read_some(mut stream: &TcpStream, into: &mut [u8]) -> Result<Option<usize>> {
     }
 }
 
-/// Writes as much as the socket takes now, and says how much that was.
+/// Writes as many bytes as the socket accepts without blocking, and returns their number.
 ///
 /// # Errors
-/// When the connection has ended.
+/// The connection is closed.
 pub fn write_some(mut stream: &TcpStream, bytes: &[u8]) -> Result<usize> {
     let mut written = 0;
     while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -118,15 +119,15 @@ pub fn write_some(mut stream: &TcpStream, bytes: &[u8]) -> Result<usize> {
     Ok(written)
 }
 
-/// Waits until one of these sockets can be read, or written where that is said beside it, and at most so long.
+/// Waits until one of the sockets is readable, or writable if its flag is set, for at most `left_ns`.
 ///
 /// # Errors
-/// When the system cannot wait for them.
+/// `poll` fails.
 pub fn wait_for<'a>(sockets: impl Iterator<Item = (&'a TcpStream, bool)>, left_ns: u64) -> Result<()> {
     let interest = |writes: bool| if writes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
     let mut sockets: Vec<PollFd<'_>> = sockets.map(|(socket, writes)| PollFd::new(socket, interest(writes))).collect();
     match poll(&mut sockets, Some(&timespec(left_ns))) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(e) => Err(BenchError::new(format!("cannot wait for sockets: {e}"))),
+        Err(e) => Err(BenchError::new(format!("cannot poll sockets: {e}"))),
     }
 }

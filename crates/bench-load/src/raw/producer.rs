@@ -16,62 +16,63 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpStream;
 
-/// Up to this size a batch has any number of records; above it, eight sizes for each doubling, so that templates stay few. Bytes.
+/// Up to this size, a batch has any number of records. Above it there are eight sizes per doubling, which limits the number of templates.
+/// Bytes.
 const EXACT_BATCH_BYTES: usize = 128 << 10;
-/// The longest wait before the clock is looked at again. Nanoseconds.
+/// The longest wait before the clock is read again. Nanoseconds.
 const WAIT_NS_MAX: u64 = 100 * MS_NS;
 
-/// What the producers did.
+/// Result of the producers.
 #[derive(Debug, Default)]
 pub struct Produced {
     /// Messages handed to the broker.
     pub sent: u64,
     /// Messages acknowledged.
     pub acked: u64,
-    /// Those due in the window that count for it without an acknowledgement.
+    /// Messages due in the window that count as acknowledged without confirms; `None` with confirms.
     pub window_acked: Option<u64>,
-    /// Messages refused or never answered.
+    /// Messages rejected or not acknowledged.
     pub errors: u64,
-    /// The first thing that went wrong.
+    /// The first error.
     pub error: Option<String>,
-    /// When the last acknowledgement came. Unix nanoseconds; 0 for none.
+    /// When the last acknowledgement arrived. Unix nanoseconds; 0 for none.
     pub last_ack_ns: u64,
 }
 
-/// A request that is not answered yet.
+/// A request without a response so far.
 #[derive(Debug)]
 struct Flight {
     correlation: i32,
     first: u64,
     count: u64,
-    /// How many of them are in topics that filtering groups read.
+    /// Those of them in topics that groups with a filter read.
     filtered: u64,
     sent_ns: u64,
 }
 
-/// One producer.
+/// One producer with its connection.
 #[derive(Debug)]
 struct Producer {
     stream: TcpStream,
     frames: Frames,
     id: (i64, i16),
     number: u32,
-    /// Next sequence of each partition.
+    /// The next sequence of each partition.
     sequences: Vec<u64>,
     partition: usize,
     correlation: i32,
-    /// Messages handed out so far.
+    /// Messages sent so far.
     next: u64,
-    /// The most there may be; with a rate its schedule says when.
+    /// Limit on messages; `u64::MAX` for none.
     limit: u64,
     schedule: Option<Schedule>,
     templates: BTreeMap<(usize, usize), Template>,
-    /// The request that is being written, and how much of it has gone.
+    /// The template that is being written, and the number of bytes written.
     writing: Option<((usize, usize), usize)>,
     flights: VecDeque<Flight>,
 }
 
-/// All of them.
+/// All producers of a worker.
 #[derive(Debug)]
 pub struct Producers {
     spec: Spec,
@@ -83,7 +84,7 @@ pub struct Producers {
 impl Produce for Producers {
     fn connect(spec: &Spec) -> Result<Producers> {
         if spec.shape.spread != Spread::Batch || !spec.shape.settings.is_empty() {
-            return Err(BenchError::new("the raw driver has neither keys nor settings: take another client"));
+            return Err(BenchError::new("the raw driver supports neither keys nor settings: use another client"));
         }
         let mut producers = Vec::new();
         let mut version = 0;
@@ -142,7 +143,7 @@ impl Produce for Producers {
 }
 
 impl Producers {
-    /// Batches in a request: each is for another partition.
+    /// Returns the limit on batches in a request, each for another partition.
     fn batches_max(&self) -> usize {
         // A request is for one topic.
         let most = if self.spec.shape.topics > 1 { 1 } else { self.spec.batches_per_request };
@@ -159,7 +160,7 @@ impl Producers {
             }
             if now > times.deadline_ns() {
                 let open: u64 = self.producers.iter().flat_map(|p| &p.flights).map(|flight| flight.count).sum();
-                return Err(BenchError::new(format!("{open} messages were not answered in time")));
+                return Err(BenchError::new(format!("{open} messages were not acknowledged in time")));
             }
             let mut wake = now + WAIT_NS_MAX;
             let mut finished = true;
@@ -190,7 +191,7 @@ impl Producers {
         }
     }
 
-    /// Waits until a socket can be used or until `wake_ns`.
+    /// Waits until a socket is ready, or until `wake_ns`.
     fn wait(&self, wake_ns: u64) -> Result<()> {
         let left = wake_ns.saturating_sub(unix_ns());
         wait_for(self.producers.iter().map(|producer| (&producer.stream, producer.writing.is_some())), left)
@@ -210,7 +211,7 @@ impl Producer {
         }
     }
 
-    /// When the next batch may leave, were nothing else in the way. Unix nanoseconds.
+    /// Returns when the next batch is full or has lingered. Unix nanoseconds; `u64::MAX` if no more batches are due.
     fn ready_ns(&self, linger_ns: u64, records_max: usize) -> u64 {
         let Some(schedule) = &self.schedule else { return u64::MAX };
         if self.next >= schedule.total().min(self.limit) {
@@ -228,7 +229,7 @@ impl Producer {
             }
     }
 
-    /// Records a batch and batches of the request that is to leave now; `None` when none is.
+    /// Returns records per batch and batches of the request to send now. `None` if no request is due.
     fn shape(
         &self,
         now: u64,
@@ -243,7 +244,7 @@ impl Producer {
         let left = self.limit - self.next;
         let due = match &self.schedule {
             None => left,
-            // Past the end nothing more becomes due, so there is nothing left to linger for.
+            // Past the end no more messages become due, so lingering is pointless.
             Some(_) if now < self.ready_ns(linger_ns, full.0) && now < times.end_ns() => return None,
             Some(schedule) => left.min(schedule.due_count(now) - self.next),
         };
@@ -312,18 +313,18 @@ impl Producer {
     ) -> Result<()> {
         while let Some(frame) = self.frames.next(&self.stream)? {
             let now = unix_ns();
-            let said = || "the broker answers Produce with something else".to_owned();
+            let said = || "invalid Produce response".to_owned();
             let (correlation, mut body) = decode_response_header(frame, ApiKey::Produce, version).context(said)?;
             let response = ProduceResponse::decode(&mut body, version).context(said)?;
             let flight = self.flights.pop_front().filter(|flight| flight.correlation == correlation);
             let flight = flight
-                .ok_or_else(|| BenchError::new(format!("the broker answers request {correlation} out of turn")))?;
+                .ok_or_else(|| BenchError::new(format!("response out of order: correlation id {correlation}")))?;
             let answers = response.responses.iter().flat_map(|topic| &topic.partition_responses);
             if let Some(refused) = answers.clone().find(|partition| partition.error_code != 0) {
                 let (code, text) =
                     (error_name(refused.error_code), refused.error_message.as_deref().unwrap_or_default());
                 return Err(BenchError::new(format!(
-                    "the broker refuses a batch of partition {}: {code} {text}",
+                    "the broker rejected a batch of partition {}: {code} {text}",
                     refused.index
                 )));
             }
@@ -344,7 +345,7 @@ impl Producer {
     }
 }
 
-/// The largest number of records up to `due` of which there are templates: any up to `exact`, above it eight for each doubling.
+/// Returns the largest supported batch size up to `due` records: any up to `exact`, above it eight per doubling.
 fn few_sizes(due: usize, exact: usize) -> usize {
     if due <= exact {
         return due;

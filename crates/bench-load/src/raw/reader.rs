@@ -1,5 +1,5 @@
-//! All readers of a worker, on one thread: long polls, with fetch sessions, so that a request names only the partitions that
-//! have moved on (KIP-227).
+//! All readers of a worker, on one thread: long polls with fetch sessions (KIP-227), so that a request names only the
+//! partitions whose offset changed.
 
 use super::frames::{Frames, wait_for, write_some};
 use super::{Shared, Tally, Times};
@@ -17,51 +17,51 @@ use polylogue_kafka_codec::{ApiKey, Message, Records};
 use polylogue_record::kafka::{BatchIter, records, verify_crc};
 use std::net::TcpStream;
 
-/// What Kafka's own consumer asks for: fetch.max.wait.ms, fetch.min.bytes, fetch.max.bytes, max.partition.fetch.bytes.
+/// Defaults of Kafka's consumer: fetch.max.wait.ms, fetch.min.bytes, fetch.max.bytes, max.partition.fetch.bytes.
 const WAIT_MS_MAX: i32 = 500;
 const BYTES_MIN: i32 = 1;
 const BYTES_MAX: i32 = 50 << 20;
 const PARTITION_BYTES_MAX: i32 = 1 << 20;
-/// The most that a batch may decompress to. Bytes; the batches of a run are not compressed.
+/// Limit on the decompressed size of a batch. Bytes. The batches of a run are not compressed.
 const BATCH_BYTES_MAX: usize = 64 << 20;
-/// The longest wait before the clock is looked at again. Nanoseconds.
+/// The longest wait before the clock is read again. Nanoseconds.
 const WAIT_NS_MAX: u64 = 100 * MS_NS;
 
-/// What the readers did.
+/// Result of the readers.
 #[derive(Debug, Default)]
 pub struct ReadOut {
-    /// What was wrong, over all groups; `lost` includes messages that never came.
+    /// Verification result over all groups; `lost` includes messages missing at the end.
     pub findings: Findings,
     /// Bytes of values read.
     pub bytes: u64,
     /// When the last message was read. Unix nanoseconds; 0 for none.
     pub last_ns: u64,
-    /// The first thing that went wrong.
+    /// The first error.
     pub error: Option<String>,
 }
 
-/// One reader.
+/// One reader with its connection.
 #[derive(Debug)]
 struct Reader {
     stream: TcpStream,
     frames: Frames,
     group: u32,
-    /// Counted over all topics ([`crate::contract::Shape`]), rising.
+    /// Partitions, numbered over all topics ([`crate::contract::Shape`]), in ascending order.
     partitions: Vec<u32>,
     /// The next offset of each of `partitions`.
     offsets: Vec<i64>,
-    /// Which of `partitions` the next request names.
+    /// Indexes in `partitions` of those that the next request names.
     named: Vec<usize>,
     session: (i32, i32),
     correlation: i32,
-    /// The request that is being written, and how much of it has gone.
+    /// The request that is being written, and the number of bytes written.
     writing: Option<(Vec<u8>, usize)>,
     waiting: bool,
     verifier: Verifier,
     received: u64,
 }
 
-/// All of them.
+/// All readers of a worker.
 #[derive(Debug)]
 pub struct Readers {
     spec: Spec,
@@ -121,7 +121,7 @@ impl Read for Readers {
     }
 }
 
-/// Places that rise, as the partitions of their topics.
+/// Groups partition numbers over all topics, in ascending order, by topic.
 fn by_topic(spec: &Spec, places: &[u32]) -> Vec<(u32, Vec<u32>)> {
     let each = spec.partitions.max(1);
     let of = |part: &[u32]| Some((part.first()? / each, part.iter().map(|place| place % each).collect()));
@@ -147,7 +147,7 @@ impl Readers {
             return true;
         }
         match shared.wanted(&self.spec) {
-            // A doubled message counts for a missing one here; the findings tell them apart.
+            // A duplicate counts as a missing message here; the findings distinguish them.
             Some(_) => (0..self.spec.groups).all(|group| {
                 let received: u64 = self.readers.iter().filter(|r| r.group == group).map(|r| r.received).sum();
                 shared.wanted_of(&self.spec, group).is_some_and(|wanted| received >= wanted)
@@ -180,7 +180,7 @@ impl Readers {
         }
     }
 
-    /// With a bound on the rate: when the bytes read so far are allowed to have been read.
+    /// Returns when the next fetch is allowed by the limit on the read rate. Unix nanoseconds; `None` without a limit.
     fn pause_until(&self, times: &Times) -> Option<u64> {
         let rate = self.spec.read_bytes_per_s_max;
         if rate == 0 {
@@ -202,11 +202,11 @@ impl Readers {
 }
 
 impl Reader {
-    /// Begins the next request.
+    /// Sends the next fetch request.
     fn ask(&mut self, spec: &Spec, version: i16) -> Result<()> {
         let each = spec.partitions.max(1);
         let mut topics: Vec<(u32, Vec<FetchPartition>)> = Vec::new();
-        // Those of a topic stand together.
+        // Partitions of a topic become adjacent.
         self.named.sort_unstable();
         for place in &self.named {
             let Some((number, offset)) = self.partitions.get(*place).zip(self.offsets.get(*place)) else { continue };
@@ -260,21 +260,21 @@ impl Reader {
         tally: &mut Tally,
     ) -> Result<()> {
         let now = unix_ns();
-        let said = || "the broker answers Fetch with something else".to_owned();
+        let said = || "invalid Fetch response".to_owned();
         let (correlation, mut body) = decode_response_header(frame, ApiKey::Fetch, version).context(said)?;
         if correlation != self.correlation {
             return Err(BenchError::new(format!(
-                "the broker answers fetch {correlation} when {} was asked",
+                "Fetch response has correlation id {correlation} instead of {}",
                 self.correlation
             )));
         }
         let response = FetchResponse::decode(&mut body, version).context(said)?;
         self.waiting = false;
         if response.error_code != 0 && self.session == (0, 0) {
-            return Err(BenchError::new(format!("the broker refuses a fetch: {}", error_name(response.error_code))));
+            return Err(BenchError::new(format!("the broker rejected a fetch: {}", error_name(response.error_code))));
         }
         if response.error_code != 0 || response.session_id == 0 {
-            // The session has gone, or there never was one: name all partitions again.
+            // The session was evicted, or the broker gave none: name all partitions again.
             self.session = (0, 0);
             self.named = (0..self.partitions.len()).collect();
         } else {
@@ -283,7 +283,9 @@ impl Reader {
         }
         for topic in response.responses {
             let number = topic_number(&spec.topic, spec.shape.topics, &topic.topic);
-            let number = number.ok_or_else(|| BenchError::new(format!("the broker sends topic {:?}", topic.topic)))?;
+            let number = number.ok_or_else(|| {
+                BenchError::new(format!("the broker sent topic {:?}, which was not requested", topic.topic))
+            })?;
             for partition in topic.partitions {
                 let place = u32::try_from(partition.partition_index).map(|index| number * spec.partitions + index);
                 self.take_partition(place.unwrap_or(u32::MAX), partition, now, spec, times, out, tally)?;
@@ -292,7 +294,7 @@ impl Reader {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "all of them are what a reader has around it")]
+    #[allow(clippy::too_many_arguments, reason = "the reader's context, used by this function only")]
     fn take_partition(
         &mut self,
         number: u32,
@@ -305,15 +307,15 @@ impl Reader {
     ) -> Result<()> {
         if data.error_code != 0 {
             let code = error_name(data.error_code);
-            return Err(BenchError::new(format!("the broker refuses to read partition {number}: {code}")));
+            return Err(BenchError::new(format!("reading partition {number} failed: {code}")));
         }
         let Ok(place) = self.partitions.binary_search(&number) else {
-            return Err(BenchError::new(format!("the broker sends partition {number}, which was not asked for")));
+            return Err(BenchError::new(format!("the broker sent partition {number}, which was not requested")));
         };
         let Some(bytes) = data.records.and_then(Records::into_bytes).filter(|bytes| !bytes.is_empty()) else {
             return Ok(());
         };
-        let said = || format!("partition {number} holds what is no batch");
+        let said = || format!("partition {number} contains an invalid batch");
         let mut offset = self.offsets.get(place).copied().unwrap_or(0);
         let filter = spec.shape.filters(self.group, spec.groups);
         for batch in BatchIter::new(bytes) {
@@ -333,7 +335,7 @@ impl Reader {
                 }
                 let stamp = Stamp::read(&value);
                 let stamp = stamp
-                    .ok_or_else(|| BenchError::new(format!("partition {number} holds a message without a stamp")))?;
+                    .ok_or_else(|| BenchError::new(format!("partition {number} contains a message without a stamp")))?;
                 self.verifier.see(number, stamp.producer, stamp.sequence);
                 if filter.is_none_or(|filter| filter.wants(stamp.sequence)) {
                     tally.latency(now.saturating_sub(stamp.intended_ns), 1, times.measures(stamp.intended_ns));

@@ -1,4 +1,4 @@
-//! Produce requests that are encoded once and then only patched.
+//! Templates of Produce requests: encoded once, then patched for each request.
 //!
 //! ```text
 //!   frame of a request with two batches of two records                    P: patched for every request
@@ -16,9 +16,9 @@
 //!                           '------------------------ front ------------------------------------'-- piece -----------------'------
 //! ```
 //!
-//! The checksum of a batch covers the bytes from 21 on. Summing them anew takes about 20 ns for each KiB; combining the known
-//! sums of the rests with those of the new stamps takes about 100 ns for each record whatever its length (figures of
-//! `polylogue_record::crc`), so the one or the other is done by the length of a message.
+//! The checksum of a batch covers the bytes from 21 on. Computing it takes about 20 ns per KiB. Combining the known checksums of
+//! the unchanged pieces with those of the new stamps takes about 100 ns per record of any length (figures of
+//! `polylogue_record::crc`). The message length decides which method is used.
 
 use crate::contract::Payloads;
 use crate::error::{BenchError, Context, Result};
@@ -30,69 +30,69 @@ use polylogue_kafka_codec::produce::{PartitionProduceData, ProduceRequest, Topic
 use polylogue_record::crc::{combine, crc32c};
 use polylogue_record::kafka::{BatchBuilder, CRC_FROM, HEADER_BYTES, NewRecord, records};
 
-/// From this message length on the sum of a batch is combined from those of its pieces. Bytes.
+/// From this message length on, the checksum of a batch is combined from those of its pieces. Bytes.
 const COMBINE_FROM_BYTES: u32 = 8 << 10;
-/// Where the correlation id stands in a frame.
+/// Offset of the correlation id in a frame.
 const CORRELATION_AT: usize = 8;
-/// Where the checksum, the timestamps and the producer's id stand in a batch.
+/// Offsets of checksum, timestamps and producer id in a batch.
 const CRC_AT: usize = 17;
 const TIMESTAMPS_AT: usize = 27;
 const PRODUCER_AT: usize = 43;
-/// An entry ends with one byte for no tagged fields; the topic and the request have one each, too.
+/// An entry ends with one byte for no tagged fields; so do the topic and the request.
 const ENTRY_END: usize = 1;
 const FRAME_END: usize = 2;
-/// How long the broker may take over a write. Milliseconds.
+/// The request's timeout for the broker. Milliseconds.
 const TIMEOUT_MS: i32 = 30_000;
-/// Acknowledged by all replicas that are in sync.
+/// acks=all: acknowledged by all in-sync replicas.
 const ACKS_ALL: i16 = -1;
 
-/// What all requests of a topic have in common.
+/// Parameters of a template.
 #[derive(Debug, Clone)]
 pub struct Form {
     /// The version of Produce, 9 or later (flexible) and 12 or earlier (topics by name).
     pub version: i16,
     /// The topic.
     pub topic: String,
-    /// Bytes of a message.
+    /// Message size. Bytes.
     pub message_bytes: u32,
     /// Records in a batch.
     pub records: usize,
     /// Batches in a request.
     pub batches: usize,
-    /// What is behind the stamps, if it is not bytes that do not compress.
+    /// Contents of messages behind the stamp. `None`: incompressible bytes.
     pub payloads: Option<Payloads>,
 }
 
-/// What is written into one batch.
+/// The variable fields of one batch.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchPatch {
     /// The partition.
     pub partition: u32,
     /// The timestamp of all records. Unix milliseconds.
     pub timestamp_ms: i64,
-    /// The idempotent producer's id and epoch.
+    /// Id and epoch of the idempotent producer.
     pub producer_id: (i64, i16),
-    /// The sequence of the first message; the others follow. Kafka's own sequence is its last 31 bits.
+    /// The sequence of the first message; those of the others follow. Kafka's sequence is its lowest 31 bits.
     pub sequence: u64,
-    /// The number of the producer in the stamps.
+    /// The producer's number in the stamps.
     pub producer: u32,
 }
 
-/// A request that can be sent again and again.
+/// An encoded request that is patched and sent repeatedly.
 #[derive(Debug, Clone)]
 pub struct Template {
     frame: Vec<u8>,
-    /// Where the topic's name stands in the frame.
+    /// Offset of the topic's name in the frame.
     topic_at: usize,
-    /// Where each batch starts in the frame.
+    /// Offset of each batch in the frame.
     batches: Vec<usize>,
     batch_len: usize,
-    /// Bytes of a batch's length in front of it.
+    /// Size of the length prefix of a batch. Bytes.
     prefix_len: usize,
-    /// Where each record's stamp starts in a batch.
+    /// Offset of each record's stamp in a batch.
     stamps: Vec<usize>,
-    /// For each batch and record, the sum of what follows the stamp up to the next stamp's end with zeros for that stamp, and
-    /// how long that is. Empty when batches are summed anew.
+    /// For each batch and record: the checksum from the end of its stamp to the end of the next stamp, with zeros for that stamp, and
+    /// its length. Empty if checksums are not combined.
     pieces: Vec<Vec<(u32, u64)>>,
 }
 
@@ -100,7 +100,7 @@ impl Template {
     /// Encodes a request.
     ///
     /// # Errors
-    /// When there is no such request.
+    /// The batch or the request cannot be encoded.
     pub fn new(form: &Form) -> Result<Template> {
         let seed = stamp::seed();
         let batches: Vec<Bytes> =
@@ -119,13 +119,13 @@ impl Template {
         let prefix_len = varint_len(first.len() + 1);
         let entry = 4 + prefix_len + first.len() + ENTRY_END;
         let entries = frame.len().checked_sub(FRAME_END + entry * batches.len());
-        let entries =
-            entries.ok_or_else(|| BenchError::new(format!("Produce version {} is not as expected", form.version)))?;
+        let entries = entries
+            .ok_or_else(|| BenchError::new(format!("Produce version {} has an unexpected layout", form.version)))?;
         let places = (0..batches.len()).map(|at| entries + at * entry + 4 + prefix_len).collect();
         let stamps = stamp_places(&first)?;
         let name = form.topic.as_bytes();
         let found = frame.get(..entries).unwrap_or_default().windows(name.len().max(1)).rposition(|part| part == name);
-        let topic_at = found.ok_or_else(|| BenchError::new("the topic does not stand in its request"))?;
+        let topic_at = found.ok_or_else(|| BenchError::new("the encoded request does not contain its topic"))?;
         let batch_len = first.len();
         let mut template =
             Template { frame, topic_at, batches: places, batch_len, prefix_len, stamps, pieces: Vec::new() };
@@ -135,36 +135,35 @@ impl Template {
         Ok(template)
     }
 
-    /// Records in each batch.
+    /// Returns the number of records in each batch.
     #[must_use]
     pub fn records(&self) -> usize {
         self.stamps.len()
     }
 
-    /// Batches in the request.
+    /// Returns the number of batches in the request.
     #[must_use]
     pub fn batches(&self) -> usize {
         self.batches.len()
     }
 
-    /// The request as it was patched last.
+    /// Returns the frame of the request.
     #[must_use]
     pub fn frame(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Numbers the request.
+    /// Sets the correlation id.
     pub fn set_correlation(&mut self, correlation: i32) {
         put(&mut self.frame, CORRELATION_AT, &correlation.to_be_bytes());
     }
 
-    /// Addresses the request to another topic, whose name is as long as that of the first one.
+    /// Sets the topic, whose name must be as long as the first one.
     pub fn set_topic(&mut self, topic: &str) {
         put(&mut self.frame, self.topic_at, topic.as_bytes());
     }
 
-    /// Fills in batch number `at`; record number `i` should have been sent at `intended_ns(i)`. A batch that there is not stays
-    /// what it is.
+    /// Patches batch number `at`; record number `i` was due at `intended_ns(i)`. Ignored if there is no such batch.
     pub fn patch(&mut self, at: usize, patch: &BatchPatch, intended_ns: impl Fn(usize) -> u64) {
         let Some(start) = self.batches.get(at).copied() else { return };
         let partition_at = start - self.prefix_len - 4;
@@ -187,7 +186,7 @@ impl Template {
         put(batch, CRC_AT, &sum.to_be_bytes());
     }
 
-    /// What [`combined`] needs of a batch's bytes that stay.
+    /// Returns checksum and length of each unchanged piece of a batch, for [`combined`].
     fn sum_pieces(&self, batch: &[u8]) -> Vec<(u32, u64)> {
         let next = self.stamps.iter().skip(1).copied().map(Some).chain([None]);
         let piece = |(stamp, next): (&usize, Option<usize>)| {
@@ -199,8 +198,8 @@ impl Template {
     }
 }
 
-/// The sum of a batch from that of its front, which ends with the first stamp, and those of its pieces. A piece's sum was taken
-/// without its stamp, which is last: with zeros in that place it differs from the whole by exactly the stamp's own sum.
+/// Returns the checksum of a batch, combined from its front, which ends with the first stamp, and its pieces. A piece's checksum was
+/// computed with zeros for the stamp at its end, so it differs from the full checksum by exactly the checksum of the stamp.
 fn combined(batch: &[u8], stamps: &[usize], pieces: &[(u32, u64)]) -> u32 {
     let front_end = stamps.first().map_or(batch.len(), |stamp| stamp + STAMP_BYTES);
     let mut sum = crc32c(batch.get(CRC_FROM..front_end).unwrap_or_default());
@@ -212,7 +211,7 @@ fn combined(batch: &[u8], stamps: &[usize], pieces: &[(u32, u64)]) -> u32 {
     sum
 }
 
-/// Kafka counts a producer's records of a partition in 31 bits.
+/// Returns Kafka's sequence of a producer in a partition, which has 31 bits.
 fn kafka_sequence(sequence: u64) -> i32 {
     i32::try_from(sequence & 0x7fff_ffff).unwrap_or(0)
 }
@@ -243,9 +242,9 @@ fn batch(form: &Form, seed: u64) -> Result<Bytes> {
     builder.build().context(said)
 }
 
-/// Where the value of each record starts.
+/// Returns the offset of each record's value in the batch.
 fn stamp_places(batch: &Bytes) -> Result<Vec<usize>> {
-    let said = || "cannot read a batch that was just built".to_owned();
+    let said = || "cannot parse a batch that was just built".to_owned();
     let mut places = Vec::new();
     for record in records(batch, batch.len()).context(said)? {
         let value = record.context(said)?.value.unwrap_or_default();
@@ -253,7 +252,7 @@ fn stamp_places(batch: &Bytes) -> Result<Vec<usize>> {
         places.push((value.as_ptr() as usize).saturating_sub(batch.as_ptr() as usize));
     }
     if places.iter().any(|place| *place < HEADER_BYTES || place + STAMP_BYTES > batch.len()) {
-        return Err(BenchError::new("the values of a batch do not lie in it"));
+        return Err(BenchError::new("the record values of a batch are not within its bytes"));
     }
     Ok(places)
 }
@@ -311,18 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn a_patched_request_parses_and_its_sums_hold() {
+    fn a_patched_request_parses_and_its_checksums_match() {
         for (message_bytes, records, batches) in [(20, 1, 1), (100, 3, 2), (1_024, 15, 7), (1_024, 900, 1)] {
             let form = form(message_bytes, records, batches);
             let mut template = Template::new(&form).expect("a template");
-            assert!(template.pieces.is_empty(), "small messages are summed anew");
+            assert!(template.pieces.is_empty(), "checksums of small messages are computed");
             check(&mut template, &form);
             check(&mut template, &form);
         }
     }
 
     #[test]
-    fn a_request_goes_to_another_topic_without_being_encoded_again() {
+    fn a_template_is_patched_for_another_topic() {
         let mut template =
             Template::new(&Form { topic: "measured-0000".to_owned(), ..form(100, 3, 1) }).expect("a template");
         template.set_topic("measured-0041");
@@ -333,11 +332,11 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_of_large_messages_is_combined() {
+    fn the_checksum_of_large_messages_is_combined() {
         for (message_bytes, records, batches) in [(COMBINE_FROM_BYTES, 1, 1), (10_240, 3, 2), (102_400, 9, 1)] {
             let form = form(message_bytes, records, batches);
             let mut template = Template::new(&form).expect("a template");
-            assert_eq!(template.pieces.len(), batches, "they are not summed anew");
+            assert_eq!(template.pieces.len(), batches, "checksums are combined");
             check(&mut template, &form);
             check(&mut template, &form);
         }

@@ -1,4 +1,4 @@
-//! The report as Markdown, with its pictures as files beside it.
+//! The full report as Markdown, with its charts as files.
 
 use super::conditions;
 use super::figures::figure;
@@ -15,28 +15,28 @@ use crate::error::{Context, Result};
 use std::fmt::Write;
 use std::path::Path;
 
-/// The name of the text in its folder.
+/// File name of the text.
 pub const TEXT: &str = "README.md";
-/// The folder of the pictures in it.
+/// Directory of the charts.
 const PICTURES: &str = "pictures";
 
-/// A text and the pictures that it shows.
+/// A text and its charts.
 #[derive(Debug, Default)]
 pub struct Book {
     /// The text.
     pub text: String,
-    /// The pictures, by the names of their files.
+    /// File names and contents of the charts.
     pub pictures: Vec<(String, String)>,
 }
 
-/// Writes text and pictures into a folder. Pictures of an earlier report that are not of this one are removed.
+/// Writes text and charts into a directory. Charts of an earlier report are removed.
 ///
 /// # Errors
-/// When something cannot be written.
+/// A file cannot be written or removed.
 pub fn write(input: Input<'_>, folder: &Path) -> Result<()> {
     let book = book(input);
     let pictures = folder.join(PICTURES);
-    std::fs::create_dir_all(&pictures).context(|| format!("cannot make {}", pictures.display()))?;
+    std::fs::create_dir_all(&pictures).context(|| format!("cannot create {}", pictures.display()))?;
     for old in std::fs::read_dir(&pictures).into_iter().flatten().flatten() {
         let name = old.file_name().to_string_lossy().into_owned();
         if name.ends_with(".svg") && !book.pictures.iter().any(|(new, _)| *new == name) {
@@ -51,7 +51,7 @@ pub fn write(input: Input<'_>, folder: &Path) -> Result<()> {
     std::fs::write(&file, &book.text).context(|| format!("cannot write {}", file.display()))
 }
 
-/// Text as it stands in Markdown: nothing in it is markup, a line's end ends no cell of a table.
+/// Escapes text for Markdown and its tables: nothing in it is markup, and control characters become spaces.
 pub(super) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -67,7 +67,7 @@ pub(super) fn plain(text: &str) -> String {
     out
 }
 
-/// The report. Writing to a string cannot fail, here and below.
+/// Returns the report. Writing to a string cannot fail, here and below.
 #[must_use]
 pub fn book(input: Input<'_>) -> Book {
     let scenarios = scenarios(input);
@@ -81,7 +81,7 @@ pub fn book(input: Input<'_>) -> Book {
         let _ = writeln!(text, "{}\n", plain(&machine));
     }
     if input.lines.is_empty() {
-        text.push_str("There are no result lines: nothing has been measured.\n\n");
+        text.push_str("No result lines: nothing has been measured.\n\n");
     } else {
         let _ = writeln!(
             text,
@@ -112,8 +112,8 @@ fn first(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     let lost = failed(scenarios);
     let _ = writeln!(
         text,
-        "## Where polylogue stands\n\nBehind a peer in {} rows, ahead of every peer in {}, level in {}, without a verdict in {}. \
-         A side is ahead when all of its alternating pairs agree: {FIRST_PAGE_PAIRS_MIN} of them in rows that are run so often, \
+        "## Summary\n\npolylogue is behind a peer in {} rows, ahead of every peer in {}, level in {}, without a verdict in {}. \
+         A side is ahead if all of its alternating pairs of rounds agree: {FIRST_PAGE_PAIRS_MIN} pairs in the rows measured most, \
          {PAIRS_MIN} in the others; a row that was run once has no verdict.\n",
         all.behind + lost.len(),
         all.ahead,
@@ -142,7 +142,9 @@ fn write_beside(text: &mut String, scenarios: &[Scenario<'_>]) {
         return;
     }
     let _ = writeln!(text, "### {}\n\n{}\n", itself::HEADING, itself::SAID);
-    text.push_str("| cell | side | figure | with little | with much | times | wanted | rounds |\n|---|---|---|---|---|---|---|---|\n");
+    text.push_str(
+        "| cell | side | figure | baseline | with more | ratio | limit | rounds |\n|---|---|---|---|---|---|---|---|\n",
+    );
     for one in reported {
         let _ = writeln!(
             text,
@@ -153,7 +155,7 @@ fn write_beside(text: &mut String, scenarios: &[Scenario<'_>]) {
             number(one.medians.0),
             number(one.medians.1),
             number(one.times()),
-            one.wanted(),
+            one.limit(),
             one.rounds
         );
     }
@@ -167,7 +169,7 @@ fn list<'e, 's: 'e, 'a: 's + 'e>(text: &mut String, entries: impl Iterator<Item 
         let _ = writeln!(text, "- {}, {title}: {}", plain(entry.cell.name), plain(&sentence(&entry.row.outcome)));
     }
     if text.len() == before && say_none {
-        text.push_str("In no row.\n");
+        text.push_str("No row.\n");
     }
     text.push('\n');
 }
@@ -198,7 +200,7 @@ fn spread((middle, spread): (String, Option<String>)) -> String {
 }
 
 fn write_floors(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
-    text.push_str("### The floors\n\n| this machine | | |\n|---|---|---|\n");
+    text.push_str("### Floors\n\n| this machine | | |\n|---|---|---|\n");
     for (title, middle, low_high, unit) in floors::bare(input.lines) {
         let _ = writeln!(text, "| {} | {} | {unit} |", plain(&title), spread((middle, low_high)));
     }
@@ -210,7 +212,7 @@ fn write_floors(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>])
     }
     let flushed = floors::flushed(scenarios);
     if !flushed.is_empty() {
-        text.push_str("\n| seen to flush | flushes/s | bytes per flush |\n|---|---|---|\n");
+        text.push_str("\n| observed flushes | flushes/s | bytes per flush |\n|---|---|---|\n");
     }
     for seen in flushed {
         let _ = writeln!(text, "| {} | {} | {} |", plain(seen.side), reported(&seen.per_s), reported(&seen.bytes));
@@ -227,7 +229,7 @@ fn section(book: &mut Book, scenario: &Scenario<'_>, all: &[Scenario<'_>]) {
             book.text,
             "{}\n\n| published | run here |\n|---|---|\n| {} | {} |\n",
             plain(reported.what),
-            or(reported.published, "Nothing is published."),
+            or(reported.published, "No published result."),
             or(reported.scaled, "As published.")
         );
     }
@@ -258,7 +260,7 @@ fn write_cell(book: &mut Book, cell: &Cell<'_>, floor: Option<&floors::Beside<'_
         let (client, speaks) = floor.client;
         let _ = writeln!(
             book.text,
-            "The client alone, {} ({speaks}), beside the null broker: publish {} ({}).\n",
+            "Client alone: {} ({speaks}) with the null broker, publish {} ({}).\n",
             plain(client),
             floor.reported(),
             plain(floor.cell.0)
@@ -279,7 +281,7 @@ fn write_cell(book: &mut Book, cell: &Cell<'_>, floor: Option<&floors::Beside<'_
     }
     text.push_str("\n</details>\n\n");
     for failure in conditions::failures(cell) {
-        let _ = writeln!(text, "- does not count: {}", plain(&failure));
+        let _ = writeln!(text, "- failed run, not counted: {}", plain(&failure));
     }
     text.push('\n');
 }
@@ -325,7 +327,7 @@ mod tests {
     use crate::results::ResultLine;
 
     #[test]
-    fn text_and_pictures_go_together_and_old_pictures_go() {
+    fn text_and_charts_are_written_and_old_charts_removed() {
         let figures = [("publish_p50_ms", 1.0), ("publish_p99_ms", 2.0), ("produce_cpu_s_per_million", 3.0)];
         let lines = [
             ResultLine::example("A4/<script>|x", "polylogue-sync", 1, &figures),
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_report_says_so() {
+    fn an_empty_report_states_that_nothing_was_measured() {
         let book = book(Input { lines: &[], scenarios: &[], not_run: &[] });
         assert!(book.text.contains("nothing has been measured") && book.pictures.is_empty(), "{}", book.text);
     }

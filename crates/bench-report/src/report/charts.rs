@@ -1,7 +1,6 @@
-//! The charts: how values become pictures.
+//! Charts: drawing values as SVG.
 //!
-//! All are drawn [`WIDTH`] wide with text of 12: as wide as a telephone, where a page shows them one below the other, and two beside one
-//! another on a desk.
+//! All are [`WIDTH`] wide with a font size of 12: a phone shows one per row, a wider screen two.
 
 pub mod bars;
 pub mod curve;
@@ -12,22 +11,22 @@ use super::palette::Look;
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
 
-/// How wide a chart is.
+/// Width of a chart.
 pub const WIDTH: f64 = 440.0;
-/// How wide a character of a name is, on the safe side.
+/// Upper estimate of the width of a character.
 const CHARACTER: f64 = 7.3;
-/// The height of a row of a legend.
+/// Height of a row of a legend.
 const LEGEND_ROW: f64 = 18.0;
-/// How long the line of a legend is.
+/// Length of the sample line in a legend.
 const SAMPLE: f64 = 22.0;
 
-/// How much room text takes, about.
+/// Estimates the width of text.
 #[must_use]
 pub fn room(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER
 }
 
-/// Text that fits into a width, shortened in its middle where it must be: names differ at both ends.
+/// Shortens text to a width, if needed in its middle: names differ at both ends.
 #[must_use]
 pub fn fitted(text: &str, width: f64) -> String {
     let most = (width / CHARACTER).max(5.0) as usize;
@@ -40,7 +39,7 @@ pub fn fitted(text: &str, width: f64) -> String {
     text.chars().take(head).chain(['…']).chain(text.chars().skip(count - tail)).collect()
 }
 
-/// Draws names with the lines that they are drawn with, in as many rows as they need; gives the place below.
+/// Draws a legend of names and line styles, in as many rows as needed. Returns the y coordinate below it.
 pub fn legend(svg: &mut Svg, top: f64, entries: &[(String, Look)]) -> f64 {
     let (mut x, mut y) = (0.0, top);
     for (name, look) in entries {
@@ -57,7 +56,7 @@ pub fn legend(svg: &mut Svg, top: f64, entries: &[(String, Look)]) -> f64 {
     if entries.is_empty() { top } else { y + LEGEND_ROW }
 }
 
-/// Draws the ticks of a vertical axis with lines across.
+/// Draws the ticks of a vertical axis with horizontal grid lines.
 fn across(svg: &mut Svg, scale: Scale, ticks: usize, left: f64, right: f64) {
     for (value, label) in scale.ticks(ticks) {
         let y = scale.place(value);
@@ -72,13 +71,13 @@ mod tests {
     use crate::report::palette::System;
 
     #[test]
-    fn names_that_are_too_long_lose_their_middle() {
+    fn long_names_are_shortened_in_their_middle() {
         assert_eq!(fitted("kafka", 100.0), "kafka");
         assert_eq!(fitted("rate=10000/partitions=1000", 85.0), "rate=…=1000");
     }
 
     #[test]
-    fn a_legend_takes_the_rows_that_it_needs() {
+    fn a_legend_has_as_many_rows_as_needed() {
         let mut svg = Svg::new("", "", WIDTH);
         let look = Look { system: System::Kafka, nth: 0 };
         let of = |count: usize| vec![("rocketmq-tuned".to_owned(), look); count];

@@ -1,4 +1,4 @@
-//! Under what the sides of a cell were measured, and which of their runs do not count.
+//! Conditions of the sides of a cell, and its runs that do not count.
 
 use super::figures::plain;
 use super::model::Cell;
@@ -6,7 +6,7 @@ use super::stats::count;
 use crate::results::ResultLine;
 use serde_json::Value;
 
-/// The conditions that stand first, and what they are called; all others follow under their own names.
+/// The conditions that come first, with their titles; others follow under their own names.
 const KNOWN: [(&str, &str); 12] = [
     ("target", "broker"),
     ("durability", "acknowledges when"),
@@ -21,9 +21,9 @@ const KNOWN: [(&str, &str); 12] = [
     ("window_ms", "window, ms"),
     ("warm_messages", "warm-up, messages"),
 ];
-/// Of these 0 says nothing.
+/// Conditions that are not shown if 0.
 const EXTENTS: [&str; 5] = ["messages", "warm_messages", "warmup_ms", "window_ms", "flush_delay_ms"];
-/// Runs that do not count are listed one by one up to so many of a side.
+/// Limit on listed runs of a side that do not count.
 const FAILURES_MAX: usize = 12;
 
 fn reported(name: &str, value: &Value) -> String {
@@ -31,7 +31,7 @@ fn reported(name: &str, value: &Value) -> String {
         Value::Null => "–".to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) => match number.as_u64() {
-            Some(0) if name == "rate" => "as fast as it goes".to_owned(),
+            Some(0) if name == "rate" => "unlimited".to_owned(),
             Some(number) => count(number),
             None => number.to_string(),
         },
@@ -45,7 +45,7 @@ fn reported(name: &str, value: &Value) -> String {
     }
 }
 
-/// The conditions of a line by their names; nothing where it has none.
+/// Returns the conditions of a line by name; empty if it has none.
 fn fields(line: Option<&ResultLine>) -> serde_json::Map<String, Value> {
     match line.and_then(|line| line.conditions.as_ref()).map(serde_json::to_value) {
         Some(Ok(Value::Object(fields))) => fields,
@@ -53,12 +53,12 @@ fn fields(line: Option<&ResultLine>) -> serde_json::Map<String, Value> {
     }
 }
 
-/// Each condition with what it is on every side; then rounds, dates, commits and machines.
+/// Returns each condition with its value on every side; then rounds, dates, commits and machines.
 #[must_use]
 pub fn of_cell(cell: &Cell<'_>) -> Vec<(String, Vec<String>)> {
     let lines = |side: &str| cell.lines.iter().copied().filter(move |line| line.side == side).collect::<Vec<_>>();
     let by_side: Vec<Vec<&ResultLine>> = cell.sides.iter().map(|side| lines(side.name)).collect();
-    // The newest line tells: an earlier one of the same run was under the same conditions.
+    // The newest line suffices: all lines of a run have the same conditions.
     let all: Vec<_> = by_side.iter().map(|lines| fields(lines.last().copied())).collect();
     let mut names: Vec<String> = KNOWN.iter().map(|(name, _)| (*name).to_owned()).collect();
     for name in all.iter().flat_map(|fields| fields.keys()) {
@@ -102,7 +102,7 @@ pub fn of_cell(cell: &Cell<'_>) -> Vec<(String, Vec<String>)> {
     rows
 }
 
-/// The runs that do not count, and why.
+/// Returns the runs that do not count, with the reasons.
 #[must_use]
 pub fn failures(cell: &Cell<'_>) -> Vec<String> {
     let mut reported = Vec::new();
@@ -124,22 +124,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_stand_side_by_side_and_new_ones_under_their_own_names() {
+    fn known_conditions_have_titles_and_new_ones_their_own_names() {
         let lines = [ResultLine::example("A4/x", "kafka", 1, &[]), ResultLine::example("A4/x", "pulsar", 1, &[])];
         let cell = Cell::of(lines.iter().collect()).expect("a cell");
         let reported = of_cell(&cell);
         assert_eq!(reported[0], ("broker".to_owned(), vec!["kafka".to_owned(), "pulsar".to_owned()]));
-        assert!(
-            reported.contains(&("messages a second".to_owned(), vec!["as fast as it goes".to_owned(); 2])),
-            "{reported:?}"
-        );
+        assert!(reported.contains(&("messages a second".to_owned(), vec!["unlimited".to_owned(); 2])), "{reported:?}");
         assert!(reported.contains(&("message, bytes".to_owned(), vec!["1,024".to_owned(); 2])), "{reported:?}");
-        assert!(!reported.iter().any(|(name, _)| name.contains("window")), "of which 0 says nothing: {reported:?}");
-        assert!(!reported.iter().any(|(name, _)| name == "queue"), "what no side has is left out: {reported:?}");
+        assert!(!reported.iter().any(|(name, _)| name.contains("window")), "0 is not shown: {reported:?}");
+        assert!(
+            !reported.iter().any(|(name, _)| name == "queue"),
+            "a condition without values is omitted: {reported:?}"
+        );
     }
 
     #[test]
-    fn runs_that_do_not_count_are_told_up_to_a_bound() {
+    fn runs_that_do_not_count_are_listed_up_to_a_limit() {
         let mut lines: Vec<ResultLine> =
             (1..=20).map(|round| ResultLine::example("A4/x", "kafka", round, &[])).collect();
         assert!(failures(&Cell::of(lines.iter().collect()).expect("a cell")).is_empty());

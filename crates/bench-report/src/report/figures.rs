@@ -1,28 +1,28 @@
-//! What figures are called, what they are counted in, and whether less or more of them is better.
+//! Figures: title, unit, group, and whether less or more is better.
 
 use super::stats::count;
 use crate::results::{FELL_BEHIND, LADDER_ENDED};
 use std::borrow::Cow;
 
-/// What is better.
+/// Which values are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
-    /// Less.
+    /// Lower values.
     Less,
-    /// More.
+    /// Higher values.
     More,
-    /// Neither: it tells under what something was measured, or is too much chance to name a winner.
+    /// Neither: a circumstance of the measurement, or too noisy for a verdict.
     Neither,
 }
 
-/// Which figures stand together, in the order in which they stand.
+/// Groups of figures, in the order of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Messages a second.
     Rate,
-    /// From when a message was due to its acknowledgement.
+    /// Latency from the due time of a message to its acknowledgement.
     Publish,
-    /// From when a message was due until it was read.
+    /// Latency from the due time of a message until it is read.
     EndToEnd,
     /// Processor time of the broker.
     Cost,
@@ -30,56 +30,56 @@ pub enum Group {
     Memory,
     /// Open files, threads.
     Files,
-    /// Starts, connections.
+    /// Start times, connections and others.
     Other,
-    /// What something was measured under.
+    /// Circumstances of the measurement.
     Circumstance,
 }
 
-/// What is known of a figure.
+/// Properties of a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
-    /// What it is called.
+    /// Title in reports.
     pub title: Cow<'static, str>,
-    /// What it is counted in; empty for a plain number.
+    /// Unit; empty for a plain number.
     pub unit: &'static str,
-    /// What is better.
+    /// Which values are better.
     pub better: Better,
-    /// Where it stands.
+    /// Its group.
     pub group: Group,
-    /// Whether it is on the first page.
+    /// Whether it has a row on the first page.
     pub is_headline: bool,
 }
 
 type Known = (&'static str, &'static str, &'static str, Better, Group, bool);
 
-/// Written messages a second.
+/// Messages acknowledged a second.
 pub const RATE: &str = "produce_per_s";
-/// Processor time of the broker for written messages.
+/// Processor time of the broker per million written messages.
 pub const PRODUCE_CPU: &str = "produce_cpu_s_per_million";
-/// The broker's own memory.
+/// Anonymous memory of the broker.
 pub const ANONYMOUS: &str = "anonymous_mib";
-/// The highest of the rates that were stepped and searched through.
+/// The highest rate of a ladder that was met.
 pub const HELD_MAX: &str = "held_max_per_s";
-/// Flushes of the broker, and what was written for each.
+/// Flushes of the broker a second.
 pub const FLUSHES: &str = "flushes_per_s";
-/// See [`FLUSHES`].
+/// Bytes written per flush of the broker.
 pub const FLUSHED: &str = "bytes_per_flush";
-/// Whether a warm-up ended without having become steady.
+/// 1 if a warm-up ended before steady state.
 pub const CAPPED: &str = "warm_up_capped";
-/// Its open files.
+/// Open files of the broker.
 pub const FILES: &str = "files";
 
-/// How long a reader took that was far behind; of one that did not get there, how long it had: it takes longer.
+/// How long a reader far behind took to catch up; if it did not, the time it had, which is a lower bound.
 pub const DRAINED: &str = "drained_s";
-/// How much of the backlog it had read by then.
+/// Share of the backlog that it had read by then.
 pub const DRAINED_SHARE: &str = "drained_share";
 
 const CPU: &str = "s per million";
 
 const KNOWN: &[Known] = &[
     (RATE, "throughput, writing", "messages/s", Better::More, Group::Rate, true),
-    (HELD_MAX, "highest rate held", "messages/s", Better::More, Group::Rate, true),
+    (HELD_MAX, "highest rate met", "messages/s", Better::More, Group::Rate, true),
     ("fetch_per_s", "throughput, reading", "messages/s", Better::More, Group::Rate, true),
     ("cold_read_bytes_per_s", "backlog read", "bytes/s", Better::Neither, Group::Rate, false),
     (PRODUCE_CPU, "broker CPU, writing", CPU, Better::Less, Group::Cost, true),
@@ -87,7 +87,7 @@ const KNOWN: &[Known] = &[
     ("window_cpu_s_per_million", "broker CPU, window only", CPU, Better::Less, Group::Cost, false),
     (
         "with_reader_cpu_s_per_million",
-        "broker CPU, writing and serving the reader that is behind",
+        "broker CPU, writing and serving the lagging reader",
         CPU,
         Better::Neither,
         Group::Circumstance,
@@ -95,24 +95,24 @@ const KNOWN: &[Known] = &[
     ),
     ("whole_cpu_s_per_million", "broker CPU, warm-up included", CPU, Better::Neither, Group::Circumstance, false),
     (ANONYMOUS, "anonymous memory", "MiB", Better::Less, Group::Memory, true),
-    ("kib_a_connection", "a connection", "KiB", Better::Less, Group::Memory, true),
-    ("kib_a_connection_with_channel", "a connection with a channel", "KiB", Better::Less, Group::Memory, false),
+    ("kib_a_connection", "memory per connection", "KiB", Better::Less, Group::Memory, true),
+    (
+        "kib_a_connection_with_channel",
+        "memory per connection with a channel",
+        "KiB",
+        Better::Less,
+        Group::Memory,
+        false,
+    ),
     (FILES, "open files", "", Better::Less, Group::Files, true),
     ("threads", "threads", "", Better::Less, Group::Files, false),
     ("written_per_byte", "written to the device per byte", "", Better::Less, Group::Other, false),
-    (DRAINED, "backlog read, or as long as there was for it", "s", Better::Less, Group::Other, true),
+    (DRAINED, "time to read the backlog, or the time limit", "s", Better::Less, Group::Other, true),
     (DRAINED_SHARE, "share of the backlog read in that time", "", Better::Neither, Group::Other, false),
-    (
-        "first_ack_s",
-        "from the start after a kill to the first acknowledged message",
-        "s",
-        Better::Less,
-        Group::Other,
-        true,
-    ),
-    ("restart_s", "start after a kill, until it answers", "s", Better::Less, Group::Other, false),
+    ("first_ack_s", "restart after a kill to the first acknowledgement", "s", Better::Less, Group::Other, true),
+    ("restart_s", "restart after a kill", "s", Better::Less, Group::Other, false),
     ("start_s", "start", "s", Better::Less, Group::Other, true),
-    ("redeclare_per_s", "declared again", "queues/s", Better::More, Group::Other, false),
+    ("redeclare_per_s", "queues redeclared", "queues/s", Better::More, Group::Other, false),
     ("connections_per_s", "connections accepted", "connections/s", Better::More, Group::Other, true),
     ("machine_idle", "idle share of the machine", "", Better::Neither, Group::Circumstance, false),
     ("produce_client_busy", "client busy while writing, share", "", Better::Neither, Group::Circumstance, false),
@@ -127,15 +127,15 @@ const KNOWN: &[Known] = &[
         Group::Circumstance,
         false,
     ),
-    (FLUSHES, "flushes, in a short run of their own", "/s", Better::Neither, Group::Circumstance, false),
+    (FLUSHES, "flushes, in a separate short run", "/s", Better::Neither, Group::Circumstance, false),
     (FLUSHED, "written per flush", "bytes", Better::Neither, Group::Circumstance, false),
-    ("flush_mean_ms", "a flush, mean", "ms", Better::Neither, Group::Circumstance, false),
-    ("flush_delay_ms", "each flush delayed by", "ms", Better::Neither, Group::Circumstance, false),
+    ("flush_mean_ms", "mean flush time", "ms", Better::Neither, Group::Circumstance, false),
+    ("flush_delay_ms", "delay added to each flush", "ms", Better::Neither, Group::Circumstance, false),
     ("warm_up_s", "warm-up", "s", Better::Neither, Group::Circumstance, false),
     ("warm_up_messages", "warm-up", "messages", Better::Neither, Group::Circumstance, false),
-    (CAPPED, "warm-up capped before it was steady", "", Better::Neither, Group::Circumstance, false),
+    (CAPPED, "warm-up capped before steady state", "", Better::Neither, Group::Circumstance, false),
     ("life_round", "round of the broker's life", "", Better::Neither, Group::Circumstance, false),
-    ("brokers_up", "brokers that were up, one of them with a load", "", Better::Neither, Group::Circumstance, false),
+    ("brokers_up", "running brokers, one of them with a load", "", Better::Neither, Group::Circumstance, false),
     (
         "idle_brokers_cpu_cores",
         "CPU of the brokers without a load",
@@ -156,7 +156,7 @@ const KNOWN: &[Known] = &[
     ),
     (
         LADDER_ENDED,
-        "the highest rate of the ladder was held: there may be more",
+        "the ladder's last rate was met: the maximum may be higher",
         "",
         Better::Neither,
         Group::Circumstance,
@@ -164,11 +164,18 @@ const KNOWN: &[Known] = &[
     ),
     ("held_share", "share of the rate acknowledged", "", Better::Neither, Group::Circumstance, false),
     ("backlog_growth_per_s", "growth of the backlog", "messages/s", Better::Neither, Group::Circumstance, false),
-    (FELL_BEHIND, "readers did not keep up: not sustained", "", Better::Neither, Group::Circumstance, false),
-    ("past_the_segment_writer", "share past the segment writer", "", Better::Neither, Group::Circumstance, false),
+    (FELL_BEHIND, "readers fell behind: not sustained", "", Better::Neither, Group::Circumstance, false),
+    (
+        "past_the_segment_writer",
+        "share of writes past the segment writer",
+        "",
+        Better::Neither,
+        Group::Circumstance,
+        false,
+    ),
 ];
 
-/// Latencies: what follows `publish_` or `end_to_end_`.
+/// Latency figures: the part of the name after `publish_` or `end_to_end_`.
 const LATENCIES: [(&str, Better, bool); 13] = [
     ("mean_ms", Better::Less, false),
     ("median_ms", Better::Less, false),
@@ -185,13 +192,13 @@ const LATENCIES: [(&str, Better, bool); 13] = [
     ("p99.9_ms above the null broker", Better::Less, false),
 ];
 
-/// Properties of the figure of this name. An unknown figure has no winner.
+/// Returns the properties of a figure by name. An unknown figure has no winner.
 #[must_use]
 pub fn figure(name: &str) -> Figure {
     if let Some((rate, _)) = step(name) {
         let about = figure(base(name));
         let title = Cow::Owned(format!("{}/s: {}", count(rate), about.title));
-        // The rate is what was given.
+        // The rate of a step is given.
         let better = if about.group == Group::Rate { Better::Neither } else { about.better };
         return Figure { title, better, is_headline: false, ..about };
     }
@@ -213,14 +220,14 @@ pub fn figure(name: &str) -> Figure {
     Figure { title: Cow::Owned(title), unit, better: Better::Neither, group: Group::Circumstance, is_headline: false }
 }
 
-/// The rate of a step and what was measured in it, of the name of a figure of a ladder: `step.50000.publish_p99_ms`.
+/// Splits the name of a ladder's figure into the rate of the step and the rest: `step.50000.publish_p99_ms`.
 #[must_use]
 pub fn step(name: &str) -> Option<(u64, &str)> {
     let (rate, rest) = name.strip_prefix("step.")?.split_once('.')?;
     Some((rate.parse().ok()?, rest))
 }
 
-/// The name of a figure without the rate of its step.
+/// Returns the name of a figure without the rate of its step.
 #[must_use]
 pub fn base(name: &str) -> &str {
     match step(name) {
@@ -230,7 +237,7 @@ pub fn base(name: &str) -> &str {
     }
 }
 
-/// A name as words, and the unit that it ends with.
+/// Splits a name into words and the unit of its suffix.
 pub(super) fn plain(name: &str) -> (String, &'static str) {
     const UNITS: [(&str, &str); 9] = [
         ("_cpu_s_per_million", CPU),
@@ -248,8 +255,8 @@ pub(super) fn plain(name: &str) -> (String, &'static str) {
     (stem.replace('_', " "), unit)
 }
 
-/// Where a figure stands among others: groups in their order, known figures in theirs, all others behind them by name; steps by their
-/// rates, behind everything else.
+/// Returns the sort key of a figure: groups in their order, known figures in theirs, others after them by name; figures of steps last,
+/// by rate.
 #[must_use]
 pub fn place(name: &str) -> (u64, Group, usize, String) {
     let (rate, rest) = step(name).unwrap_or((0, name));
@@ -258,7 +265,7 @@ pub fn place(name: &str) -> (u64, Group, usize, String) {
     (rate, figure(name).group, known.or_else(latency).unwrap_or(usize::MAX), name.to_owned())
 }
 
-/// Whether a figure lies so far out in the tail that a JVM in the client would be what it tells of.
+/// Returns whether a figure is a far-tail latency, where pauses of a JVM client dominate.
 #[must_use]
 pub fn is_far_tail(name: &str) -> bool {
     name.contains("p99.9")
@@ -269,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_known_by_their_names_and_others_name_no_winner() {
+    fn known_figures_have_properties_and_unknown_ones_no_winner() {
         let p999 = figure("end_to_end_p99.9_ms");
         assert_eq!((p999.title.as_ref(), p999.unit, p999.better), ("end-to-end p99.9", "ms", Better::Less));
         let above = figure("publish_p50_ms above the null broker");
@@ -281,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_told_with_its_rate() {
+    fn the_title_of_a_step_has_its_rate() {
         let reported = figure("step.50000.publish_p99_ms");
         assert_eq!(
             (reported.title.as_ref(), reported.unit, reported.better),
@@ -296,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_in_the_order_of_their_groups() {
+    fn figures_are_ordered_by_group() {
         let mut names = ["zzz", "files", "publish_p99.9_ms", "end_to_end_p50_ms", "publish_p50_ms", "produce_per_s"];
         names.sort_by_key(|name| place(name));
         assert_eq!(names, ["produce_per_s", "publish_p50_ms", "publish_p99.9_ms", "end_to_end_p50_ms", "files", "zzz"]);

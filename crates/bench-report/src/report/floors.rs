@@ -1,4 +1,4 @@
-//! The floors: what the machine and the client cost without any broker's work.
+//! Floors: lower bounds set by machine and client, measured with bare loops and the null broker; and observed flushes of brokers.
 
 use super::figures::{FLUSHED, FLUSHES, figure, place};
 use super::model::{Cell, Scenario, is_bare};
@@ -9,14 +9,14 @@ use crate::how::unpinned;
 use crate::results::{Conditions, ResultLine};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A row of the machine's own: what it is, the median, from the least to the most, and its unit.
+/// A row of the bare loops: title, median, minimum to maximum, and unit.
 pub type Bare = (String, String, Option<String>, &'static str);
 
 const LOOPS: [(&str, &str); 14] = [
     ("paced_flush_p50_ms", "52 KiB flushed, 1,000 times a second, p50"),
     ("paced_flush_p99_ms", "the same, p99"),
     ("paced_flush_p99.9_ms", "the same, p99.9"),
-    ("paced_flush_max_ms", "the same, longest"),
+    ("paced_flush_max_ms", "the same, maximum"),
     ("write_1MB_per_s", "read, sum, write 1 MB batches"),
     ("write_1MB_flushed_per_s", "read, sum, write and flush 1 MB batches"),
     ("write_16KB_per_s", "read, sum, write 16 KB batches"),
@@ -29,7 +29,7 @@ const LOOPS: [(&str, &str); 14] = [
     ("sendfile_cpu_s_per_million", "sendfile"),
 ];
 
-/// What the machine's bare loops and flushes cost.
+/// Returns the rows of the bare loops and flushes.
 #[must_use]
 pub fn bare(lines: &[ResultLine]) -> Vec<Bare> {
     let mut by_name: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -58,18 +58,18 @@ pub fn bare(lines: &[ResultLine]) -> Vec<Bare> {
     names.into_iter().filter_map(row).collect()
 }
 
-/// The null broker with one client: over all cells the medians from the least to the most, of p50, p99 and p99.9.
+/// Latencies of the null broker with one client, over all cells.
 #[derive(Debug, PartialEq)]
 pub struct Floor<'a> {
     /// The client.
     pub client: &'a str,
-    /// In how many cells.
+    /// Number of cells.
     pub cells: usize,
-    /// Of each percentile the values of the cells; empty where none tells it.
+    /// Medians of the cells, for p50, p99 and p99.9; empty if not measured.
     pub publish: [Vec<f64>; 3],
 }
 
-/// What latencies the null broker has, client by client.
+/// Returns the latencies of the null broker by client.
 #[must_use]
 pub fn null<'a>(scenarios: &[Scenario<'a>]) -> Vec<Floor<'a>> {
     let cells = || scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.quick);
@@ -91,19 +91,19 @@ pub fn null<'a>(scenarios: &[Scenario<'a>]) -> Vec<Floor<'a>> {
     clients.into_iter().map(floor).filter(|floor| floor.cells > 0).collect()
 }
 
-/// What a client's own latencies are beside those of a cell.
+/// The client's own latencies for the load of a cell, measured with the null broker.
 #[derive(Debug, PartialEq)]
 pub struct Beside<'s> {
-    /// The client, and what it speaks.
+    /// The client and its protocol.
     pub client: (&'s str, &'static str),
-    /// The cell that measured it, and that cell's name for links.
+    /// The cell that measured it: name and link.
     pub cell: (&'s str, &'s str),
-    /// Publish p50, p99 and p99.9, each the median of the rounds; only those that were measured.
+    /// Publish p50, p99 and p99.9, if measured: medians of the rounds.
     pub publish: Vec<(&'static str, f64)>,
 }
 
 impl Beside<'_> {
-    /// For people: "p50 0.21, p99 0.35 ms".
+    /// Formats the latencies: "p50 0.21, p99 0.35 ms".
     #[must_use]
     pub fn reported(&self) -> String {
         let reported: Vec<String> = self.publish.iter().map(|(name, ms)| format!("{name} {}", number(*ms))).collect();
@@ -111,8 +111,8 @@ impl Beside<'_> {
     }
 }
 
-/// Whether messages are written alike: by the same client, as many, as large, in the same batches, to as many places, from the same cores.
-/// Who reads them, for how long, and what the broker has to bear makes no difference to what the client itself takes.
+/// Returns whether two conditions have the same publishing load: client, rate, message size, batching, topics, partitions, producers and
+/// cores. Readers, window and backlog do not affect the client's own publish latency.
 #[must_use]
 pub fn is_written_alike(one: &Conditions, other: &Conditions) -> bool {
     let written = |reported: &Conditions| {
@@ -126,8 +126,8 @@ pub fn is_written_alike(one: &Conditions, other: &Conditions) -> bool {
     is_paced && written(one) == written(other) && one.client == other.client && one.batching == other.batching
 }
 
-/// What the null broker's latencies are where messages are written as in this cell, by our side's client on the same machine. `None` where it
-/// is among the cell's sides, where no rate is given, and where no null broker was measured.
+/// Returns the null broker's latencies for the same publishing load, client and machine as polylogue's side of a cell. `None` if the cell
+/// has the null broker as a side, at unlimited rate, or if it was not measured.
 #[must_use]
 pub fn beside<'s>(scenarios: &'s [Scenario<'_>], cell: &Cell<'_>) -> Option<Beside<'s>> {
     if cell.sides.iter().any(|side| side.system == System::Null) {
@@ -152,18 +152,18 @@ pub fn beside<'s>(scenarios: &'s [Scenario<'_>], cell: &Cell<'_>) -> Option<Besi
     (!publish.is_empty()).then(|| Beside { client: null.client, cell: (other.name, &other.slug), publish })
 }
 
-/// What a broker was seen to flush: over all cells the medians.
+/// Observed flushes of a broker: medians over all cells.
 #[derive(Debug, PartialEq)]
 pub struct Flushed<'a> {
     /// The side.
     pub side: &'a str,
     /// Flushes a second.
     pub per_s: Vec<f64>,
-    /// Bytes written for each.
+    /// Bytes written per flush.
     pub bytes: Vec<f64>,
 }
 
-/// What each broker was seen to flush, in the order in which they are met; nothing where none was watched.
+/// Returns the observed flushes of each broker, in the order of the lines.
 #[must_use]
 pub fn flushed<'a>(scenarios: &[Scenario<'a>]) -> Vec<Flushed<'a>> {
     let mut all: Vec<Flushed<'a>> = Vec::new();
@@ -190,7 +190,7 @@ mod tests {
     use crate::report::scenario::Input;
 
     #[test]
-    fn loops_and_flushes_are_told_flushes_first() {
+    fn flushes_come_before_loops() {
         let figures = [("sendfile_per_s", 5.0), ("paced_flush_p50_ms", 0.05), ("flush_4096_p50_us", 50.0)];
         let line = ResultLine { conditions: None, ..ResultLine::example("bare", "machine", 1, &figures) };
         let reported: Vec<(String, &str)> =
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_brokers_flush_is_told_side_by_side() {
+    fn observed_flushes_are_by_side() {
         let line = |cell: &str, side: &str, figures: &[(&str, f64)]| ResultLine::example(cell, side, 1, figures);
         let lines = [
             line("A4/a", "polylogue-sync", &[(FLUSHES, 900.0), (FLUSHED, 50_000.0)]),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_latency_stands_the_null_broker_whose_messages_are_written_alike() {
+    fn the_floor_of_a_cell_has_the_same_publishing_load() {
         let line = |cell: &str, side: &str, p99| {
             let mut line = ResultLine::example(cell, side, 1, &[("publish_p99_ms", p99)]);
             line.conditions.as_mut().expect("it has some").rate = 5_000;
@@ -240,8 +240,12 @@ mod tests {
         let mut read = ours.clone();
         let conditions = read.conditions.as_mut().expect("it has some");
         (conditions.groups, conditions.window_ms, conditions.backlog) = (10, 45_000, 7);
-        assert_eq!(reported(&[read, null.clone()]), found, "who reads is no matter");
-        assert_eq!(reported(&[ours.clone(), line("D6/x", "null", 0.3), null.clone()]), None, "it stands in the table");
+        assert_eq!(reported(&[read, null.clone()]), found, "readers do not matter");
+        assert_eq!(
+            reported(&[ours.clone(), line("D6/x", "null", 0.3), null.clone()]),
+            None,
+            "it is a side of the cell"
+        );
         let changes: [fn(&mut ResultLine, &mut Conditions); 6] = [
             |_, reported| reported.rate = 6_000,
             |_, reported| reported.client = "java".to_owned(),
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_null_broker_is_told_client_by_client() {
+    fn floors_of_the_null_broker_are_by_client() {
         let line = |cell: &str, p99| ResultLine::example(cell, "null", 1, &[("publish_p99_ms", p99)]);
         let lines = [line("A4/a", 0.3), line("A4/b", 0.5)];
         let reported = null(&scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] }))

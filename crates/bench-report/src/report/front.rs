@@ -1,6 +1,6 @@
 //! The committed report: a first page, one page per scenario family, and four charts.
 //!
-//! All of it is a function of the result lines, so that [`check`] can compare the committed files with what the lines give.
+//! All files are a function of the result lines, so that [`check`] can compare the committed files with them.
 
 use super::book::{matrix, plain};
 use super::charts::bars::{Bar, Bars, Chart, draw};
@@ -28,7 +28,7 @@ const MEMORY: &str = "anonymous_mib";
 
 /// Cells of the headline table: name, and the load in a few words.
 pub const HEADLINE: &[(&str, &str)] = &[
-    ("C2/kib=1/pipelined/client=java", "1 KiB, as fast as possible, each system's Java client"),
+    ("C2/kib=1/pipelined/client=java", "1 KiB at unlimited rate, each system's Java client"),
     ("A4/rate=25000/durability=async/client=raw", "1 KiB at 25,000/s, the same raw Kafka client"),
     ("A4/rate=7500/queue=classic/client=amqp", "1 KiB at 7,500/s through queues, the same AMQP client"),
     ("A4/rate=1000/durability=sync/client=java", "1 KiB at 1,000/s, flushed, each system's Java client"),
@@ -48,7 +48,7 @@ struct Side<'a> {
     name: &'a str,
     durability: &'a str,
     rounds: usize,
-    /// Whether the client sent as fast as it was answered: such latencies are not compared.
+    /// Whether the rate was unlimited: such latencies are not compared.
     is_unpaced: bool,
     values: [Vec<f64>; 4],
 }
@@ -120,7 +120,7 @@ fn charts(scenarios: &[Scenario<'_>]) -> Vec<(String, String)> {
     CHARTS.iter().filter_map(chart).collect()
 }
 
-/// The page of a scenario: its letter, or `machine` for what belongs to no published comparison.
+/// Returns the page of a scenario: its letter, or `machine` for scenarios of no published comparison.
 fn family(id: &str) -> String {
     match id.chars().next() {
         Some(letter) if letter.is_ascii_uppercase() => letter.to_string(),
@@ -159,14 +159,14 @@ fn family_page(name: &str, scenarios: &[Scenario<'_>]) -> String {
     text
 }
 
-/// The rows in which a peer is ahead, with their ratios, and those run once in which polylogue was worse.
+/// Writes the rows in which a peer is ahead, with their ratios, and those run once in which polylogue was worse.
 fn losses(
     text: &mut String,
     entries: &[score::Entry<'_, '_>],
     lost: &[score::Failed<'_, '_>],
     behind: &[&score::Entry<'_, '_>],
 ) {
-    text.push_str("## What polylogue loses\n\n| cell | figure | ratio |\n|---|---|---|\n");
+    text.push_str("## Where polylogue is behind\n\n| cell | figure | ratio |\n|---|---|---|\n");
     for one in lost {
         let _ = writeln!(text, "| {} | all | {} |", plain(one.cell.name), plain(&one.said));
     }
@@ -203,8 +203,8 @@ fn first_page(input: Input<'_>, scenarios: &[Scenario<'_>], charts: &[(String, S
     let mut text = String::from("# Message brokers, side by side\n\n");
     let _ = writeln!(
         text,
-        "Five published comparisons were run on one machine ({}) from {}. Broker and client have cores of their own on it and talk over \
-         loopback, so the figures compare brokers and do not predict other hardware. polylogue is ahead of every peer in {} rows, \
+        "Five published comparisons were run on one machine ({}) from {}. Broker and client run on separate cores and communicate over \
+         loopback: the figures compare brokers and do not predict other hardware. polylogue is ahead of every peer in {} rows, \
          behind at least one in {}, level in {}, and without a verdict in {}, of which {} were run once. {} \
          A verdict needs three pairs of alternating rounds that all agree, five in the rows measured most.\n",
         plain(&machines),
@@ -215,9 +215,9 @@ fn first_page(input: Input<'_>, scenarios: &[Scenario<'_>], charts: &[(String, S
         grouped(all.undecided as u64),
         grouped(once as u64),
         worst.map_or_else(
-            || "polylogue loses in no row.".to_owned(),
+            || "It is behind in no row.".to_owned(),
             |worst| format!(
-                "Its largest loss is {} in {}: {}.",
+                "The largest ratio behind is {} in {}: {}.",
                 figure(worst.row.figure).title,
                 plain(worst.cell.name),
                 plain(&sentence(&worst.row.outcome))
@@ -226,7 +226,7 @@ fn first_page(input: Input<'_>, scenarios: &[Scenario<'_>], charts: &[(String, S
     );
     let _ = writeln!(
         text,
-        "## Rate, p99, CPU, memory\n\nMedians of the rounds. A dash: latency of a load without a given rate is not compared. A client may be the limit of a rate, so that the table names no winner; verdicts are on the family pages.\n\n{}",
+        "## Rate, p99, CPU, memory\n\nMedians of the rounds. A dash: latencies at unlimited rate are not compared. The table names no winner, because the client may limit a rate; verdicts are on the family pages.\n\n{}",
         headline(scenarios)
     );
     for (file, _) in charts {
@@ -241,7 +241,7 @@ fn first_page(input: Input<'_>, scenarios: &[Scenario<'_>], charts: &[(String, S
         let _ = writeln!(text, "- [{name}]({name}.md): {}", of.join(", "));
     }
     text.push_str(
-        "\nHow it is measured: [docs/benchmarks](../docs/benchmarks/README.md). Charts of all cells are drawn by a command and not committed:\n\n\
+        "\nMethods: [docs/benchmarks](../docs/benchmarks/README.md). Charts of all cells are not committed; draw them with:\n\n\
          ```sh\npolylogue-bench report --html build/report.html benches/results/compare-*.jsonl       # one page that opens offline\n\
          polylogue-bench report --markdown build/report benches/results/compare-*.jsonl        # Markdown with a file per chart\n\
          polylogue-bench report --out report --readme README.md benches/results/compare-*.jsonl  # these pages; with --check: compare only\n```\n",
@@ -256,14 +256,14 @@ pub fn pages(input: Input<'_>) -> Vec<(String, String)> {
     let charts = charts(&scenarios);
     let mut files = vec![("README.md".to_owned(), first_page(input, &scenarios, &charts))];
     files.extend(families(&scenarios).into_iter().map(|name| (format!("{name}.md"), family_page(&name, &scenarios))));
-    // No page ends in an empty line.
+    // Pages end with exactly one newline.
     files.iter_mut().for_each(|(_, text)| text.truncate(text.trim_end().len()));
     files.iter_mut().for_each(|(_, text)| text.push('\n'));
     files.extend(charts);
     files
 }
 
-/// `text` with the headline table between its two markers.
+/// Returns `text` with the headline table between the two markers.
 ///
 /// # Errors
 /// A marker is missing.
@@ -318,7 +318,7 @@ pub fn check(input: Input<'_>, folder: Option<&Path>, readme: Option<&Path>) -> 
         return Ok(());
     }
     let stale = stale.join(", ");
-    Err(BenchError::new(format!("not what the result lines give: {stale}; run the same command without --check")))
+    Err(BenchError::new(format!("not up to date with the result lines: {stale}; run the same command without --check")))
 }
 
 #[cfg(test)]
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_markers_is_refused() {
+    fn a_file_without_markers_is_an_error() {
         let input = Input { lines: &[], scenarios: &[], not_run: &[] };
         assert!(with_headline(input, "no marker").is_err());
     }

@@ -1,85 +1,85 @@
-//! Sides beside themselves: what more partitions, more groups or a reader that is behind do to a latency.
+//! Sides compared with themselves: the effect of more partitions, groups or topics, or of a lagging reader, on latency.
 //!
 //! ```text
-//!   cell                                    beside the cell                        ratio of the medians, for each side
-//!   D6/rate=5000/partitions=10000/...       D6/rate=5000/partitions=100/...        1.12 times, of 1.3
-//!   D8/rate=10000/behind/...                D8/rate=10000/undisturbed/...          1.40 times, of 1.5
+//!   cell                                    baseline cell                          ratio of the medians, for each side
+//!   D6/rate=5000/partitions=10000/...       D6/rate=5000/partitions=100/...        1.12, limit 1.3
+//!   D8/rate=10000/behind/...                D8/rate=10000/undisturbed/...          1.40, limit 1.5
 //! ```
 //!
-//! Rounds of two cells are no pairs, so these ratios name no winner: what is wanted of polylogue stands beside each.
+//! Rounds of two cells are not pairs, so these ratios have no winner. polylogue has a limit for each.
 
 use super::model::{Cell, Scenario};
 use super::palette::System;
 use super::stats::median;
 
-/// What may grow, and what latencies may become then.
-struct Grows {
+/// A dimension that grows, and the limit on the ratio of latencies.
+struct Growth {
     scenario: &'static str,
-    /// The part of a cell's name that says how much there is of it: it begins so.
+    /// Prefix of the part of a cell's name with its size.
     part: &'static str,
-    /// What stands there where there is little or none.
+    /// That part in the baseline cell.
     least: &'static str,
     times_max: f64,
 }
 
-/// Latencies with thousands of partitions or ten groups, of those without; and with as many more topics.
+/// Limit with thousands of partitions, ten groups or more topics, relative to the baseline.
 const MANY_TIMES_MAX: f64 = 1.3;
-/// Latencies beside a reader that is behind, of those without one.
+/// Limit with a lagging reader, relative to the run without one.
 const BEHIND_TIMES_MAX: f64 = 1.5;
-const GROWN: [Grows; 4] = [
-    Grows { scenario: "D5", part: "groups=", least: "groups=1", times_max: MANY_TIMES_MAX },
-    Grows { scenario: "D6", part: "partitions=", least: "partitions=100", times_max: MANY_TIMES_MAX },
-    Grows { scenario: "D8", part: "behind", least: "undisturbed", times_max: BEHIND_TIMES_MAX },
-    Grows { scenario: "E3", part: "topics=", least: "topics=100", times_max: MANY_TIMES_MAX },
+const GROWN: [Growth; 4] = [
+    Growth { scenario: "D5", part: "groups=", least: "groups=1", times_max: MANY_TIMES_MAX },
+    Growth { scenario: "D6", part: "partitions=", least: "partitions=100", times_max: MANY_TIMES_MAX },
+    Growth { scenario: "D8", part: "behind", least: "undisturbed", times_max: BEHIND_TIMES_MAX },
+    Growth { scenario: "E3", part: "topics=", least: "topics=100", times_max: MANY_TIMES_MAX },
 ];
 
 /// The heading of the table.
-pub const HEADING: &str = "Beside itself";
-/// What is said under it.
-pub const SAID: &str = "The median of a latency with many partitions, groups or topics, or beside a reader that is behind, and the same \
-     side's without. These are different cells, not pairs: they name no winner.";
+pub const HEADING: &str = "Compared with itself";
+/// Text under the heading.
+pub const SAID: &str = "Median latencies with many partitions, groups or topics, or with a lagging reader, relative to the same side's \
+     baseline without. These are different cells, not pairs of rounds: there is no winner.";
 const FIGURES: [&str; 2] = ["publish_p99_ms", "end_to_end_p99_ms"];
 
-/// A side of one cell beside itself in another.
+/// A side of one cell compared with the same side of its baseline cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beside<'a> {
-    /// The cell with much of it.
+    /// The cell.
     pub cell: &'a str,
-    /// The cell with little or none.
+    /// Its baseline cell.
     pub least: &'a str,
     /// The side.
     pub side: &'a str,
     /// The figure.
     pub figure: &'static str,
-    /// The medians, with little and with much.
+    /// Medians of the baseline and of the cell.
     pub medians: (f64, f64),
-    /// How many rounds the fewer of the two have.
+    /// Number of rounds: the smaller of the two.
     pub rounds: usize,
-    /// How many times as much it may be; `None` for a peer, of which nothing is wanted.
+    /// Limit on the ratio; `None` for peers, which have no limit.
     pub times_max: Option<f64>,
-    /// Whether a client was the limit in one of the two: then it is what was measured.
+    /// Whether one of the two was client-bound: then the client was measured.
     pub is_client_bound: bool,
 }
 
 impl Beside<'_> {
-    /// How many times as much it is.
+    /// Returns the ratio.
     #[must_use]
     pub fn times(&self) -> f64 {
         self.medians.1 / self.medians.0
     }
 
-    /// Whether it is as it is wanted; `None` for a peer, and where the client was measured.
+    /// Returns whether the limit is met. `None` for peers, and if client-bound.
     #[must_use]
-    pub fn is_held(&self) -> Option<bool> {
+    pub fn is_met(&self) -> Option<bool> {
         self.times_max.filter(|_| !self.is_client_bound).map(|most| self.times() <= most)
     }
 
-    /// What is wanted, and whether it is so.
+    /// Formats the limit and whether it is met.
     #[must_use]
-    pub fn wanted(&self) -> String {
+    pub fn limit(&self) -> String {
         let Some(most) = self.times_max else { return "–".to_owned() };
-        let outcome = match self.is_held() {
-            Some(true) => "held",
+        let outcome = match self.is_met() {
+            Some(true) => "met",
             Some(false) => "missed",
             None => "client-bound",
         };
@@ -87,8 +87,8 @@ impl Beside<'_> {
     }
 }
 
-/// The name of the cell with little of it, which this one is compared with.
-fn least_of(cell: &str) -> Option<(String, f64)> {
+/// Returns the name of the baseline cell, and the limit on the ratio.
+fn baseline_of(cell: &str) -> Option<(String, f64)> {
     let mut parts = cell.split('/');
     let scenario = parts.next()?;
     let grows = GROWN.iter().find(|grows| grows.scenario == scenario)?;
@@ -100,14 +100,14 @@ fn least_of(cell: &str) -> Option<(String, f64)> {
     Some((named.join("/"), grows.times_max))
 }
 
-/// All sides that were measured with little and with much; smoke runs tell nothing.
+/// Returns all sides that were measured with and without growth, without smoke runs.
 #[must_use]
 pub fn beside<'a>(scenarios: &[Scenario<'a>]) -> Vec<Beside<'a>> {
     let cells: Vec<&Cell<'a>> =
         scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.quick).collect();
     let mut all = Vec::new();
     for cell in &cells {
-        let Some((name, times_max)) = least_of(cell.name) else { continue };
+        let Some((name, times_max)) = baseline_of(cell.name) else { continue };
         let Some(least) = cells.iter().find(|other| other.name == name) else { continue };
         for side in &cell.sides {
             for figure in FIGURES {
@@ -138,8 +138,8 @@ mod tests {
     use crate::results::ResultLine;
 
     #[test]
-    fn cells_are_told_beside_the_one_with_the_least() {
-        let least = |cell: &str| least_of(cell).map(|(name, _)| name);
+    fn cells_have_a_baseline_cell() {
+        let least = |cell: &str| baseline_of(cell).map(|(name, _)| name);
         assert_eq!(
             least("D6/rate=5/partitions=8000/client=raw").as_deref(),
             Some("D6/rate=5/partitions=100/client=raw")
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_of_polylogue_something_is_wanted() {
+    fn only_polylogue_has_limits() {
         let line = |cell: &str, side: &str, round, p99: f64| {
             ResultLine::example(cell, side, round, &[("publish_p99_ms", p99)])
         };
@@ -168,13 +168,13 @@ mod tests {
         ];
         let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
         let reported: Vec<_> =
-            beside(&reported).iter().map(|one| (one.side, one.times(), one.rounds, one.is_held())).collect();
+            beside(&reported).iter().map(|one| (one.side, one.times(), one.rounds, one.is_met())).collect();
         assert_eq!(reported, [("polylogue-sync", 1.4, 1, Some(false)), ("kafka-fsync", 4.0, 1, None)]);
     }
 
-    /// A Java client with 10,000 partitions uses its core up: it was reported as a broker that missed its target by a factor of 387.
+    /// Regression test: a Java client with 10,000 partitions uses all of its core; the broker was reported to miss its limit by a factor of 387.
     #[test]
-    fn where_a_client_was_the_limit_nothing_is_missed() {
+    fn a_client_bound_side_misses_no_limit() {
         let line = |cell: &str, p99: f64, busy: f64| {
             ResultLine::example(cell, "polylogue-sync", 1, &[("publish_p99_ms", p99), (CLIENT_BUSY, busy)])
         };
@@ -182,7 +182,7 @@ mod tests {
             [line("D6/partitions=100/client=java", 3.0, 0.5), line("D6/partitions=8000/client=java", 80.0, 0.99)];
         let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
         let reported = beside(&reported);
-        let reported: Vec<_> = reported.iter().map(|one| (one.is_held(), one.wanted())).collect();
+        let reported: Vec<_> = reported.iter().map(|one| (one.is_met(), one.limit())).collect();
         assert_eq!(reported, [(None, "1.3: client-bound".to_owned())]);
     }
 }

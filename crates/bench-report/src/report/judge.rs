@@ -1,8 +1,8 @@
-//! Who is ahead: the one place that decides it, for the tables in Markdown and for the pages.
+//! Verdicts: which side is ahead in a figure. Used by the Markdown tables and the pages.
 //!
 //! ```text
 //!   judge      two sides, one figure         ahead, level, client-bound, or nothing in a smoke run
-//!   outcome    all sides of a row            who is ahead of everybody else, and where polylogue stands
+//!   outcome    all sides of a row            the side ahead of all other systems, and polylogue's standing
 //! ```
 
 use super::figures::{Better, Group, HELD_MAX, PRODUCE_CPU, RATE, figure, step};
@@ -10,81 +10,81 @@ use super::palette::System;
 use super::sides::Sides;
 use super::stats::{Verdict, median, verdict};
 
-/// In a row that is run so often or more, which are those that the comparison puts first, a side is ahead on the first page only with so
-/// many pairs that agree; in the others with [`super::stats::PAIRS_MIN`].
+/// Number of agreeing pairs for a verdict in the rows measured most, those of the first page. Other rows need
+/// [`super::stats::PAIRS_MIN`].
 pub const FIRST_PAGE_PAIRS_MIN: usize = 5;
 
-/// What is said of rows whose sides are all polylogue's.
+/// Reason: all sides are polylogue's.
 pub const ITSELF: &str = "compared with itself";
 
-/// What is said of throughputs where the higher one's readers fell behind.
+/// Reason, for throughput: the readers of the faster side fell behind.
 pub const UNSUSTAINED: &str = "not sustained: readers fell behind";
 
-/// What is said of processor time where the cheaper one's readers took less of what was written.
-pub const READ_LESS: &str = "its readers took less";
+/// Reason, for processor time: the readers of the cheaper side read a smaller share of the written messages.
+pub const READ_LESS: &str = "its readers read less";
 
-/// What is said of latencies where a client waits for batches and the other's does not.
-pub const LINGERS: &str = "clients linger differently";
+/// Reason, for latencies: the clients have different linger times.
+pub const LINGERS: &str = "linger times differ";
 
-/// What is said of latencies as fast as it goes: they tell how many messages clients have on their way.
-pub const CLOSED_LOOP: &str = "as fast as it goes: no latency is compared";
+/// Reason, for latencies at unlimited rate: they depend on the number of messages in flight.
+pub const CLOSED_LOOP: &str = "unlimited rate: latencies are not compared";
 
-/// What is written for each message that is read may differ by so much before processor times are not compared. A share.
+/// Minimum ratio of the sides' shares of messages read, for processor times to be compared.
 const READ_ALIKE: f64 = 0.95;
 
-/// What is said of latencies that each side had at another rate.
+/// Reason, for latencies of a ladder: each side was measured at the highest rate that it met.
 pub const OWN_RATES: &str = "each at its own rate";
 
-/// Reason of rows in which no peer has a value.
+/// Reason: no peer has a value.
 pub const NO_PEER: &str = "no peer to compare with";
 
-/// Reason of rows with one pair of rounds: a ratio of one pair is no verdict.
+/// Reason: there is one pair of rounds only.
 pub const RUN_ONCE: &str = "run once";
 
-/// What two sides are compared in.
+/// A comparison to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The cell's name.
     pub cell: &'a str,
-    /// The figure's.
+    /// The figure's name.
     pub figure: &'a str,
     /// Whether it is a smoke run.
     pub quick: bool,
-    /// How many pairs must agree.
+    /// Number of agreeing pairs for a verdict.
     pub pairs_min: usize,
 }
 
-/// Who is ahead of two.
+/// Verdict on two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
-    /// The first.
+    /// The first is ahead.
     First,
-    /// The second.
+    /// The second is ahead.
     Second,
-    /// Neither: pairs do not agree, or are too few.
+    /// Neither: the pairs do not agree, or are too few.
     Level,
-    /// The client was what limited one of them.
+    /// No verdict: the client limited one of them.
     ClientBound,
-    /// The one that writes more does so because its readers fall behind.
+    /// No verdict: the readers of the faster side fell behind.
     Unsustained,
-    /// The one that costs less served less reading.
+    /// No verdict: the cheaper side served fewer reads.
     ReadLess,
-    /// Their clients wait for batches for different times.
+    /// No verdict: the clients have different linger times.
     Lingers,
-    /// A smoke run has no winner.
+    /// No verdict: a smoke run.
     NoWinner,
 }
 
-/// What the pairs of two sides tell.
+/// Result of comparing two sides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// The second's to the first's, one for each pair.
+    /// Ratio of the second side to the first, for each pair.
     pub ratios: Vec<f64>,
-    /// Who is ahead.
+    /// The verdict.
     pub ahead: Ahead,
 }
 
-/// Figures in which less is better; in all others more is.
+/// Returns whether lower values of a figure are better.
 fn less_is_better(name: &str) -> bool {
     match figure(name).better {
         Better::Less => true,
@@ -93,7 +93,7 @@ fn less_is_better(name: &str) -> bool {
     }
 }
 
-/// Compares two sides. `None` when no pair tells anything.
+/// Compares two sides. `None` without pairs of values.
 #[must_use]
 pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> Option<Judged> {
     let pairs = sides.pairs(asked.figure, first, second);
@@ -102,7 +102,7 @@ pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> 
     if ratios.is_empty() {
         return None;
     }
-    // A busy client hides what a broker could, and adds its own queues to every latency, whether a rate was given or not.
+    // A saturated client limits the measured throughput, and adds its own queueing to every latency, also at a given rate.
     let bound = !asked.figure.ends_with("_cpu_s_per_million")
         && [first, second].iter().any(|side| sides.is_client_bound(side, asked.figure));
     let unsustained = |side: &str| asked.figure == RATE && sides.fell_behind(side);
@@ -126,19 +126,20 @@ pub fn judge(sides: &Sides<'_>, asked: Asked<'_>, first: &str, second: &str) -> 
     Some(Judged { ratios, ahead })
 }
 
-/// Which profiles of a peer a row has.
+/// The profiles of a peer in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profiles {
-    /// The one that it comes with.
+    /// The default settings.
     Default,
-    /// The one that its vendor advises.
+    /// Its vendor's recommended settings.
     Tuned,
-    /// Both; the better of them is given.
+    /// Both; the better one is compared.
     Both,
 }
 
 impl Profiles {
-    /// Those of the system of a side, among these; `None` for systems without profiles: polylogue, the null broker, an external broker.
+    /// Returns the profiles of a side's system among the candidates. `None` for systems without profiles: polylogue, the null broker, an
+    /// external broker.
     fn of(side: &str, candidates: &[Sided<'_>]) -> Option<Profiles> {
         let (_, system) = candidates.iter().find(|(other, _)| *other == side)?;
         if matches!(system, System::Polylogue | System::Null | System::Other) {
@@ -166,50 +167,50 @@ fn speaks_amqp(side: &str) -> bool {
     has_part(side, "amqp")
 }
 
-/// How many times better one side is than another: the median of the pairs, the least and the most.
+/// How many times better one side is than another: median, minimum and maximum of the pairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advantage {
-    /// Over whom.
+    /// The other side.
     pub over: String,
-    /// Over which profiles of that system it holds, where it has some.
+    /// Profiles of the other side's system that it covers, if the system has profiles.
     pub profiles: Option<Profiles>,
-    /// The median; below 1 it is worse.
+    /// Median ratio; below 1 is worse.
     pub times: f64,
-    /// The least.
+    /// Minimum ratio.
     pub low: f64,
-    /// The most.
+    /// Maximum ratio.
     pub high: f64,
-    /// Of how many pairs.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
-/// How polylogue stands in a row.
+/// polylogue's standing in a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing {
-    /// Ahead of every peer that was measured.
+    /// Ahead of every measured peer.
     Ahead,
-    /// Behind these.
+    /// Behind these peers.
     Behind(Vec<String>),
-    /// Neither.
+    /// Neither ahead of all nor behind one.
     Level,
-    /// No verdict, and why.
+    /// No verdict, with the reason; empty for figures without a better side.
     Undecided(String),
 }
 
-/// What a row says.
+/// Outcome of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The side that is ahead of all sides of other systems.
+    /// The side that is ahead of all other systems.
     pub winner: Option<String>,
-    /// The winner's advantage over the closest other; without a winner polylogue's over the best peer.
+    /// The winner's advantage over the closest side; without a winner, polylogue's over the best peer.
     pub advantage: Option<Advantage>,
-    /// Polylogue's advantage over the best peer: below 1 where it is behind.
+    /// polylogue's advantage over the best peer; below 1 if behind.
     pub ours: Option<Advantage>,
-    /// How polylogue stands.
+    /// polylogue's standing.
     pub standing: Standing,
 }
 
-/// A side of a row, and its system.
+/// A side of a row with its system.
 pub type Sided<'a> = (&'a str, System);
 
 fn advantage(judged: &Judged, name: &str, over: &str, candidates: &[Sided<'_>]) -> Option<Advantage> {
@@ -220,21 +221,22 @@ fn advantage(judged: &Judged, name: &str, over: &str, candidates: &[Sided<'_>]) 
     Some(Advantage { over: over.to_owned(), profiles, times: median(&times)?, low, high, pairs: times.len() })
 }
 
-/// The side of ours that is compared: the one that acknowledges after the flush, or the first.
+/// Returns the side of polylogue that is compared: the one that acknowledges after the flush, or else the first.
 #[must_use]
 pub fn ours<'a>(order: &[Sided<'a>]) -> Option<&'a str> {
     let ours = || order.iter().filter(|(_, system)| *system == System::Polylogue).map(|(side, _)| *side);
     ours().find(|side| *side == "polylogue-sync").or_else(|| ours().next())
 }
 
-/// The side of ours that is compared with a system: the one that speaks its protocol where there is one, else [`ours`]. Of all sides, those
-/// without a run that counts too: another of ours does not stand in for one that failed.
+/// Returns the side of polylogue that is compared with a system: the one with its protocol if there is one, else [`ours`].
+///
+/// Includes sides without a run that counts: another side does not replace a failed one.
 pub fn ours_beside<'a>(order: &[Sided<'a>], system: System) -> Option<&'a str> {
     let same = order.iter().find(|(side, other)| *other == System::Polylogue && speaks_amqp(side));
     same.filter(|_| system == System::Rabbitmq).map(|(side, _)| *side).or_else(|| ours(order))
 }
 
-/// The outcome of a row of these sides. The null broker is not a peer.
+/// Returns the outcome of a row of these sides. The null broker is not a peer.
 #[must_use]
 pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outcome {
     let undecided = |why: &str, ours: Option<Advantage>| Outcome {
@@ -244,12 +246,12 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
         standing: Standing::Undecided(why.to_owned()),
     };
     let known = figure(asked.figure);
-    // A given rate is held or not; no side is better at it.
+    // A given rate is met or missed; no side is better at it.
     if known.better == Better::Neither || (known.group == Group::Rate && !sides.is_unpaced()) {
         return undecided("", None);
     }
     let ours = ours(order);
-    // Our other profiles are no candidates.
+    // Other sides of polylogue are not candidates.
     let is_candidate = |(side, system): &Sided<'_>| match system {
         System::Null => false,
         System::Polylogue => Some(*side) == ours || speaks_amqp(side),
@@ -307,7 +309,7 @@ pub fn outcome(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Outc
     Outcome { winner, advantage: lead, ours: closest, standing }
 }
 
-/// The reason why the sides cannot be compared in a figure.
+/// Returns the reason why the sides cannot be compared in a figure, if any.
 fn nothing_compared(sides: &Sides<'_>, asked: Asked<'_>, candidates: &[Sided<'_>]) -> Option<&'static str> {
     match () {
         () if asked.quick => Some("smoke run"),
@@ -317,7 +319,7 @@ fn nothing_compared(sides: &Sides<'_>, asked: Asked<'_>, candidates: &[Sided<'_>
     }
 }
 
-/// The reason why the row has no winner, if one of the pairs is not comparable.
+/// Returns the reason why a row has no winner, if one of its comparisons has no verdict.
 fn no_winner(against: &[(Sided<'_>, Judged)]) -> Option<&'static str> {
     let whys = [
         (Ahead::ClientBound, "client-bound"),
@@ -328,15 +330,15 @@ fn no_winner(against: &[(Sided<'_>, Judged)]) -> Option<&'static str> {
     whys.into_iter().find(|(ahead, _)| against.iter().any(|(_, judged)| judged.ahead == *ahead)).map(|(_, why)| why)
 }
 
-/// Whether a latency, or what a message costs, is that of the highest rate which each side has held: only the steps have the same rates.
+/// Returns whether a figure of a ladder was measured at each side's own highest rate. Only figures of steps have the same rate.
 fn is_of_own_rate(sides: &Sides<'_>, name: &str) -> bool {
     step(name).is_none()
         && matches!(figure(name).group, Group::Publish | Group::EndToEnd | Group::Cost | Group::Memory)
         && sides.figures().contains(HELD_MAX)
 }
 
-/// Whether a latency is that of clients which send as fast as they are answered: it is how many messages they have on their way, divided by
-/// the throughput, and tells nothing that this does not. One by one it is the broker's.
+/// Returns whether a latency is of a closed loop: at unlimited rate with several messages in flight. It is then the number of messages in
+/// flight divided by the throughput, without further information. With one message in flight it is the broker's latency.
 fn is_closed_loop(sides: &Sides<'_>, name: &str, candidates: &[Sided<'_>]) -> bool {
     step(name).is_none()
         && sides.is_unpaced()
@@ -344,7 +346,7 @@ fn is_closed_loop(sides: &Sides<'_>, name: &str, candidates: &[Sided<'_>]) -> bo
         && candidates.iter().any(|(side, _)| sides.is_pipelined(side))
 }
 
-/// The advantage of the first side over the second, if both are polylogue's and there are no others.
+/// Returns the advantage of the first side over the second, if both are polylogue's and there are no others.
 fn with_itself(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Option<Advantage> {
     match order {
         [(first, System::Polylogue), (second, System::Polylogue)] => {
@@ -354,8 +356,8 @@ fn with_itself(sides: &Sides<'_>, asked: Asked<'_>, order: &[Sided<'_>]) -> Opti
     }
 }
 
-/// The lead of a peer over the closest side of another system, when it is ahead of all of them; of ours only of the side that is
-/// compared with it.
+/// Returns a peer's advantage over the closest side of another system, if it is ahead of all of them. Of polylogue's sides, only the one
+/// that is compared with it counts.
 fn lead<'a>(
     sides: &Sides<'_>,
     asked: Asked<'_>,
@@ -387,7 +389,7 @@ mod tests {
     const P99: &str = "publish_p99_ms";
     fn rounds(cell: &str, sides: &[(&str, &[(&str, f64)])], rounds: u32) -> Vec<ResultLine> {
         let of = |round| sides.iter().map(move |(side, figures)| ResultLine::example(cell, side, round, figures));
-        // One by one, so that latencies are compared.
+        // One message in flight, so that latencies are compared.
         let one_by_one = |mut line: ResultLine| {
             line.conditions.as_mut().expect("it has some").in_flight = 1;
             line
@@ -404,9 +406,9 @@ mod tests {
         outcome(&sides, Asked { cell, figure, quick, pairs_min }, &order)
     }
 
-    /// RabbitMQ was ahead of what Kafka's client measured, though beside it stood what its own does.
+    /// Regression test: RabbitMQ was compared with polylogue over the Kafka protocol, although there was a side over AMQP.
     #[test]
-    fn a_peer_is_compared_with_the_side_of_ours_that_speaks_its_protocol() {
+    fn a_peer_is_compared_with_the_side_of_its_protocol() {
         let beside = |amqp: f64, kafka: f64| {
             let lines = rounds(
                 "B1/x",
@@ -432,9 +434,9 @@ mod tests {
         assert_eq!(lost.winner.as_deref(), Some("kafka"));
     }
 
-    /// Where polylogue's AMQP side failed, what Kafka's client had measured was ahead of RabbitMQ.
+    /// Regression test: if polylogue's AMQP side had failed, its Kafka side was compared with RabbitMQ instead.
     #[test]
-    fn no_other_side_of_ours_stands_in_for_one_that_failed() {
+    fn a_failed_side_is_not_replaced_by_another() {
         let mut lines = rounds(
             "B1/x",
             &[("polylogue-sync", &[(P99, 1.0)]), ("polylogue-sync-amqp", &[(P99, 1.0)]), ("rabbitmq", &[(P99, 2.0)])],
@@ -448,17 +450,17 @@ mod tests {
         assert_eq!(reported(&lines, P99, 3).standing, why);
     }
 
-    /// A reader that was slower than a peer's was neither ahead nor behind.
+    /// Regression test: a reader that was slower than a peer's was neither ahead nor behind.
     #[test]
-    fn who_reads_a_backlog_sooner_is_ahead() {
+    fn the_side_that_reads_a_backlog_faster_is_ahead() {
         let lines =
             rounds("A6/drain", &[("polylogue-sync", &[("drained_s", 4.0)]), ("kafka", &[("drained_s", 3.0)])], 3);
         assert_eq!(reported(&lines, "drained_s", 3).standing, Standing::Behind(vec!["kafka".to_owned()]));
     }
 
-    /// Messages on their way, divided by the throughput: one win was counted five times.
+    /// Regression test: such latencies are the messages in flight divided by the throughput: one win was counted five times.
     #[test]
-    fn as_fast_as_it_goes_no_latency_is_compared_but_of_messages_one_by_one() {
+    fn at_unlimited_rate_latencies_are_compared_with_one_message_in_flight_only() {
         let standing = |in_flight: u32| {
             let mut lines = rounds("C2/x", &[("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])], 3);
             lines.iter_mut().for_each(|line| line.conditions.as_mut().expect("it has some").in_flight = in_flight);
@@ -468,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn who_serves_less_reading_is_not_cheaper() {
+    fn a_side_that_serves_fewer_reads_is_not_cheaper() {
         let of = |read: f64| {
             let figures = |cpu: f64, read: f64| [(PRODUCE_CPU, cpu), (RATE, 100.0), ("fetch_per_s", read)];
             let (ours, theirs) = (figures(1.0, read), figures(5.0, 100.0));
@@ -479,12 +481,12 @@ mod tests {
         assert_eq!(
             (of(98.0), of(190.0)),
             (Standing::Ahead, Standing::Ahead),
-            "who serves more is cheaper all the same"
+            "a side that serves more reads is compared"
         );
     }
 
     #[test]
-    fn where_one_client_waits_for_batches_no_latency_is_compared() {
+    fn latencies_with_different_linger_times_are_not_compared() {
         let lines = |theirs: &str| {
             let mut lines = rounds("E5/x", &[("polylogue-sync", &[(P99, 15.0)]), ("tubemq", &[(P99, 0.3)])], 3);
             for line in &mut lines {
@@ -513,7 +515,7 @@ mod tests {
         assert_eq!(
             outcome.winner.as_deref(),
             Some("polylogue-sync"),
-            "our other profile and the null broker are no peers"
+            "polylogue's other side and the null broker are not peers"
         );
         assert_eq!(outcome.standing, Standing::Ahead);
         let lead = outcome.advantage.expect("it has one");
@@ -521,9 +523,9 @@ mod tests {
         assert_eq!(lead.profiles, Some(Profiles::Both));
     }
 
-    /// A win over the one profile that was run read like a win over both.
+    /// Regression test: a win over the only measured profile read like a win over both.
     #[test]
-    fn a_win_names_the_profiles_that_it_holds_over() {
+    fn a_win_names_the_profiles_that_it_covers() {
         let profiles = |peers: &[&str]| {
             let peer: &[(&str, f64)] = &[(P99, 9.0)];
             let ours: (&str, &[(&str, f64)]) = ("polylogue-sync", &[(P99, 2.0)]);
@@ -532,14 +534,18 @@ mod tests {
             reported(&rounds("A4/x", &sides, 3), P99, 3).advantage.and_then(|lead| lead.profiles)
         };
         assert_eq!(profiles(&["kafka"]), Some(Profiles::Default));
-        assert_eq!(profiles(&["kafka", "kafka-fsync"]), Some(Profiles::Default), "a durability is no profile");
+        assert_eq!(profiles(&["kafka", "kafka-fsync"]), Some(Profiles::Default), "a durability is not a profile");
         assert_eq!(profiles(&["kafka-tuned"]), Some(Profiles::Tuned));
         assert_eq!(profiles(&["kafka", "kafka-tuned"]), Some(Profiles::Both));
-        assert_eq!(profiles(&["kafka-fsync", "pulsar-tuned"]), Some(Profiles::Default), "of another system");
+        assert_eq!(
+            profiles(&["kafka-fsync", "pulsar-tuned"]),
+            Some(Profiles::Default),
+            "profiles of another system do not count"
+        );
     }
 
     #[test]
-    fn a_loss_is_told_with_the_winners_advantage() {
+    fn a_loss_has_the_winners_advantage() {
         let sides: [(&str, &[(&str, f64)]); 3] =
             [("polylogue-sync", &[(RATE, 100.0)]), ("kafka", &[(RATE, 200.0)]), ("pulsar", &[(RATE, 50.0)])];
         let outcome = reported(&rounds("A1/x", &sides, 3), RATE, 3);
@@ -549,20 +555,24 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_more_while_its_readers_fall_behind_wins_no_throughput() {
+    fn a_throughput_whose_readers_fall_behind_does_not_win() {
         let behind = |behind: f64, rate: f64| [(RATE, rate), (FELL_BEHIND, behind), ("files", 1e6 / rate)];
         let sides = |ours: f64, theirs: f64| {
             let figures = [behind(ours, 100.0), behind(theirs, 50.0)];
             rounds("A1/x", &[("polylogue-sync", figures[0].as_slice()), ("kafka", figures[1].as_slice())], 3)
         };
-        assert_eq!(reported(&sides(0.0, 1.0), RATE, 3).standing, Standing::Ahead, "it is the slower one that lags");
+        assert_eq!(
+            reported(&sides(0.0, 1.0), RATE, 3).standing,
+            Standing::Ahead,
+            "the readers of the slower side fall behind"
+        );
         let unsustained = reported(&sides(1.0, 0.0), RATE, 3);
         assert_eq!((unsustained.standing, unsustained.winner), (Standing::Undecided(UNSUSTAINED.to_owned()), None));
-        assert_eq!(reported(&sides(1.0, 0.0), "files", 3).standing, Standing::Ahead, "other figures tell all the same");
+        assert_eq!(reported(&sides(1.0, 0.0), "files", 3).standing, Standing::Ahead, "other figures are compared");
     }
 
     #[test]
-    fn the_first_page_wants_five_pairs() {
+    fn the_first_page_needs_five_pairs() {
         let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])];
         let four = rounds("A4/x", &sides, 4);
         assert_eq!(reported(&four, P99, 3).standing, Standing::Ahead);
@@ -572,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_winner_says_why() {
+    fn a_row_without_a_winner_has_a_reason() {
         let sides: [(&str, &[(&str, f64)]); 2] = [("polylogue-sync", &[(P99, 1.0)]), ("kafka", &[(P99, 2.0)])];
         let why = |lines: &[ResultLine], figure: &str| match reported(lines, figure, 3).standing {
             Standing::Undecided(why) => why,
@@ -604,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_with_itself_has_a_ratio_and_no_winner() {
+    fn a_comparison_with_itself_has_a_ratio_and_no_winner() {
         let sides: [(&str, &[(&str, f64)]); 2] =
             [("partitions=10000", &[(P99, 1.3)]), ("partitions=100", &[(P99, 1.0)])];
         let mut lines = rounds("D6/x", &sides, 3);
@@ -636,7 +646,7 @@ mod tests {
         let mut lines = rounds("A1/x", &sides, 3);
         assert_eq!(reported(&lines, RATE, 3).standing, Standing::Undecided("client-bound".to_owned()));
         let cost = reported(&lines, "produce_cpu_s_per_million", 3);
-        assert_eq!(cost.standing, Standing::Behind(vec!["kafka".to_owned()]), "what it costs tells all the same");
+        assert_eq!(cost.standing, Standing::Behind(vec!["kafka".to_owned()]), "processor time is compared");
         assert_eq!(reported(&lines, "files", 3).standing, Standing::Undecided("client-bound".to_owned()));
         for line in &mut lines {
             line.conditions.as_mut().expect("it has some").rate = 1_000;
@@ -653,9 +663,9 @@ mod tests {
         );
     }
 
-    /// A client at 95 % of its core named a winner in latency, because a rate was given.
+    /// Regression test: with a client at 95 % of its core, a given rate had a winner in latency.
     #[test]
-    fn a_busy_client_at_a_given_rate_names_no_winner_but_cpu() {
+    fn with_a_saturated_client_at_a_given_rate_only_cpu_has_a_winner() {
         const CPU: &str = "produce_cpu_s_per_million";
         let lines = |cores: f64| {
             let figures = |p99: f64| [(P99, p99), (CPU, p99), ("window_client_cpu_cores", cores)];
@@ -672,9 +682,9 @@ mod tests {
         assert_eq!(reported(&lines(0.5), P99, 3).standing, Standing::Ahead);
     }
 
-    /// The step that was missed is where the client may have been the limit, not the one below it that held.
+    /// The client may limit the lowest step that was missed, not the highest that was met.
     #[test]
-    fn the_client_of_a_ladder_is_looked_at_where_it_was_missed() {
+    fn the_client_of_a_ladder_is_checked_at_the_missed_step() {
         const STEP: &str = "step.1000.publish_p99_ms";
         let lines = |missed: f64| {
             let figures = |held: f64| {
@@ -694,7 +704,7 @@ mod tests {
             rounds("B1/x", &[("polylogue-sync", &ours), ("kafka", &theirs)], 3)
         };
         assert_eq!(reported(&lines(0.95), HELD_MAX, 3).standing, Standing::Undecided("client-bound".to_owned()));
-        assert_eq!(reported(&lines(0.5), HELD_MAX, 3).standing, Standing::Ahead, "higher steps say nothing");
+        assert_eq!(reported(&lines(0.5), HELD_MAX, 3).standing, Standing::Ahead, "higher steps do not matter");
         assert_eq!(reported(&lines(0.95), STEP, 3).standing, Standing::Ahead, "a step has a client of its own");
     }
 }

@@ -1,10 +1,10 @@
-//! Result lines as the pages tell them.
+//! Result lines as the model of the pages: scenarios, cells, tables and rows.
 //!
 //! ```text
-//!   group     a scenario, by the first part of its cells' names
-//!     cell      what was measured of it, with its sides
-//!       table     sides with one client; sides of which each has its system's own
-//!         row       a figure: a value for each side, who is ahead
+//!   scenario  the first part of its cells' names
+//!     cell      a measurement of it, with its sides
+//!       table     sides with the same client, or each with its system's own client
+//!         row       a figure: the values of each side, and the verdict
 //! ```
 
 use super::figures::{Better, Group, figure, is_far_tail, place, step};
@@ -21,47 +21,48 @@ use std::collections::BTreeSet;
 pub struct Scenario<'a> {
     /// Its id.
     pub id: &'a str,
-    /// What is said about it, where something is.
+    /// Its text, if it has one.
     pub text: Option<ScenarioText<'a>>,
-    /// Its cells; none when it was not run.
+    /// Its cells; empty if it was not run.
     pub cells: Vec<Cell<'a>>,
 }
 
-/// Why the lines of a side do not count.
+/// Whether a line counts, or why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
-    /// They do.
+    /// It counts.
     Counts,
-    /// The rate was not held.
-    NotHeld,
-    /// What should have come from the disk came from memory.
+    /// The rate was missed; stored as "not held".
+    Missed,
+    /// Reads that should have been from the disk were from memory.
     Warm,
-    /// The machine had too little left for a latency to say anything.
+    /// The machine was too busy to compare latencies.
     Busy,
-    /// Anything else.
+    /// Another failure.
     Failed,
 }
 
 impl Mark {
-    /// What is shown of it.
+    /// Returns the text in reports.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Mark::Counts => "counts",
-            Mark::NotHeld => "not held",
+            Mark::Missed => "rate missed",
             Mark::Warm => "warm",
             Mark::Busy => "machine busy",
             Mark::Failed => "failed",
         }
     }
 
-    /// Why a line does not count.
+    /// Returns the mark of a line.
     #[must_use]
     pub fn of(line: &ResultLine) -> Mark {
         let says = |what: &str| line.failures.iter().any(|failure| failure.contains(what));
         match () {
             () if line.failures.is_empty() => Mark::Counts,
-            () if says("not held") => Mark::NotHeld,
+            // Lines up to 2026-11-29 have "the rate was not held".
+            () if says("not met") || says("not held") => Mark::Missed,
             () if line.failures.iter().all(|failure| failure.starts_with(BUSY)) => Mark::Busy,
             () if says("not cold") || says("warm:") => Mark::Warm,
             () => Mark::Failed,
@@ -72,20 +73,20 @@ impl Mark {
 /// A side of a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Side<'a> {
-    /// What it is called.
+    /// Its name.
     pub name: &'a str,
     /// The system.
     pub system: System,
-    /// How it is drawn.
+    /// Colour and line style.
     pub look: Look,
-    /// Its client, and what the client speaks.
+    /// Its client, and the client's protocol.
     pub client: (&'a str, &'static str),
-    /// Why none of its runs counts, where none does.
+    /// [`Mark::Counts`] if one of its runs counts, else why none does.
     pub mark: Mark,
 }
 
 impl Side<'_> {
-    /// Whether the client is native code. An unknown client is not.
+    /// Returns whether the client is native code. An unknown client is not.
     #[must_use]
     pub fn is_native(&self) -> bool {
         self.client.0.parse::<Driver>().is_ok_and(Driver::is_native)
@@ -97,15 +98,15 @@ impl Side<'_> {
 pub struct Cell<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its name for links and files; no other cell of its report has it.
+    /// Its name in links and files, unique in a report.
     pub slug: String,
     /// Its lines.
     pub lines: Vec<&'a ResultLine>,
-    /// Its sides, in the order in which they are first met.
+    /// Its sides, in the order of the lines.
     pub sides: Vec<Side<'a>>,
-    /// Whether it is of a smoke run.
+    /// Whether it is a smoke run.
     pub quick: bool,
-    /// The figures of those that count.
+    /// The figures of the lines that count.
     pub figures: Sides<'a>,
 }
 
@@ -116,7 +117,7 @@ pub struct Row<'a> {
     pub figure: &'a str,
     /// The values of each side of the table.
     pub values: Vec<Vec<f64>>,
-    /// Who is ahead.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -125,20 +126,20 @@ pub struct Row<'a> {
 pub struct Rows<'a> {
     /// Figures in which a side can be better.
     pub figures: Vec<Row<'a>>,
-    /// The same at each of the rates that were stepped through.
+    /// Figures at each rate of a ladder.
     pub steps: Vec<Row<'a>>,
-    /// Under what they were measured.
+    /// Circumstances of the measurement.
     pub circumstances: Vec<Row<'a>>,
 }
 
 impl<'a> Rows<'a> {
-    /// All of them, in the order in which they stand.
+    /// Returns all rows, in the order of reports.
     pub fn all(&self) -> impl Iterator<Item = &Row<'a>> {
         self.figures.iter().chain(&self.steps).chain(&self.circumstances)
     }
 }
 
-/// Sides that are compared with one another.
+/// Sides that are compared.
 #[derive(Debug)]
 pub struct Table<'a> {
     /// Whether all have the same client.
@@ -161,7 +162,7 @@ fn client_of(line: &ResultLine) -> (&str, &'static str) {
 }
 
 impl<'a> Cell<'a> {
-    /// The cell that these lines are of; `None` without any.
+    /// Creates the cell of these lines. `None` without lines.
     #[must_use]
     pub fn of(lines: Vec<&'a ResultLine>) -> Option<Cell<'a>> {
         let name = lines.first()?.cell.as_str();
@@ -179,19 +180,19 @@ impl<'a> Cell<'a> {
         Some(Cell { name, slug: slug(name), lines, sides, quick, figures })
     }
 
-    /// Its name without the scenario's id.
+    /// Returns its name without the scenario's id.
     #[must_use]
     pub fn rest(&self) -> &'a str {
         self.name.split_once('/').map_or(self.name, |(_, rest)| rest)
     }
 
-    /// Whether its rates are given and compared one by one, instead of being stepped through until one is not held.
+    /// Returns whether its rates are fixed and compared one by one, instead of a ladder up to the first missed rate.
     #[must_use]
     pub fn has_marks(&self) -> bool {
         self.name.split('/').any(|part| part == "marks")
     }
 
-    /// Whether the null broker is its only side: it measures the client.
+    /// Returns whether the null broker is its only side: then it measures the client.
     #[must_use]
     pub fn is_floor(&self) -> bool {
         self.sides.iter().all(|side| side.system == System::Null)
@@ -201,15 +202,15 @@ impl<'a> Cell<'a> {
         sides.iter().map(|side| (side.name, side.system)).collect()
     }
 
-    /// Our side that is compared.
+    /// Returns polylogue's side that is compared.
     #[must_use]
     pub fn ours(&self) -> Option<Side<'a>> {
         let ours = ours(&Self::ordered(&self.sides))?;
         self.sides.iter().copied().find(|side| side.name == ours)
     }
 
-    /// The tables: sides with the client that our side has; then our side and those with their own. All in one where there is no side of
-    /// ours.
+    /// Returns its tables: the sides with the same client as polylogue's side, then polylogue's side and those with other clients. Without
+    /// a side of polylogue, the client of the first side decides.
     #[must_use]
     pub fn tables(&self) -> Vec<Table<'a>> {
         let client = self.ours().or_else(|| self.sides.first().copied()).map(|side| side.client);
@@ -228,27 +229,28 @@ impl<'a> Cell<'a> {
         tables
     }
 
-    /// Whether a figure is reported for a side: the far tail only of native clients, and of lines that name no client.
+    /// Returns whether a figure is reported for a side: far-tail latencies only of native or unknown clients.
     #[must_use]
-    pub fn is_told(&self, side: &Side<'_>, figure: &str) -> bool {
+    pub fn is_reported(&self, side: &Side<'_>, figure: &str) -> bool {
         !is_far_tail(figure) || side.is_native() || side.client.0.is_empty()
     }
 
-    /// The values of a figure of a side, where it is reported.
+    /// Returns the values of a figure of a side; empty if it is not reported.
     #[must_use]
     pub fn values(&self, side: &Side<'_>, figure: &str) -> Vec<f64> {
-        if self.is_told(side, figure) { self.figures.values(side.name, figure) } else { Vec::new() }
+        if self.is_reported(side, figure) { self.figures.values(side.name, figure) } else { Vec::new() }
     }
 
-    /// The row of a figure, where so many pairs are needed.
+    /// Returns the row of a figure; `pairs_min` agreeing pairs are needed for a verdict.
     #[must_use]
     pub fn row<'f>(&self, table: &Table<'_>, figure: &'f str, pairs_min: usize) -> Row<'f> {
-        let reported: Vec<Side<'_>> = table.sides.iter().copied().filter(|side| self.is_told(side, figure)).collect();
+        let reported: Vec<Side<'_>> =
+            table.sides.iter().copied().filter(|side| self.is_reported(side, figure)).collect();
         let asked = Asked { cell: self.name, figure, quick: self.quick, pairs_min };
         let order: Vec<Sided<'_>> = reported.iter().map(|side| (side.name, side.system)).collect();
         let values = table.sides.iter().map(|side| self.values(side, figure)).collect();
         let mut outcome = outcome(&self.figures, asked, &order);
-        // There is no peer to compare with because its runs do not count.
+        // A peer without a run that counts is named in the reason.
         let absent = reported
             .iter()
             .find(|side| side.mark != Mark::Counts && !matches!(side.system, System::Polylogue | System::Null));
@@ -260,7 +262,7 @@ impl<'a> Cell<'a> {
         Row { figure, values, outcome }
     }
 
-    /// The names of its figures in the order in which they stand.
+    /// Returns the names of its figures in the order of reports.
     #[must_use]
     pub fn figure_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.figures.figures().into_iter().collect();
@@ -268,7 +270,7 @@ impl<'a> Cell<'a> {
         names
     }
 
-    /// The rows of a table.
+    /// Returns the rows of a table.
     #[must_use]
     pub fn rows(&self, table: &Table<'_>, pairs_min: usize) -> Rows<'_> {
         let mut rows = Rows::default();
@@ -289,7 +291,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// A name for links: letters, digits and hyphens.
+/// Returns a name for links: letters, digits and hyphens.
 #[must_use]
 pub fn slug(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
@@ -298,14 +300,14 @@ pub fn slug(name: &str) -> String {
     if words.is_empty() { "x".to_owned() } else { words.join("-") }
 }
 
-/// The lines that have a side of a machine, not of a broker: the bare loops.
+/// Returns whether a line is of the bare loops: of the machine, not of a broker.
 #[must_use]
 pub fn is_bare(line: &ResultLine) -> bool {
     line.conditions.is_none() && line.side == crate::results::MACHINE
 }
 
-/// The scenarios of a report: those with a text, in their order, then the others in the order of the lines. The bare loops are
-/// none.
+/// Returns the scenarios of a report: those with a text in their order, then others in the order of the lines. The bare loops are not a
+/// scenario.
 #[must_use]
 pub fn scenarios<'a>(input: Input<'a>) -> Vec<Scenario<'a>> {
     let mut all: Vec<Scenario<'a>> =
@@ -319,7 +321,7 @@ pub fn scenarios<'a>(input: Input<'a>) -> Vec<Scenario<'a>> {
         let of_cell: Vec<&ResultLine> = input.lines.iter().filter(|other| other.cell == line.cell).collect();
         let id = line.cell.split('/').next().unwrap_or_default();
         let Some(mut cell) = Cell::of(of_cell) else { continue };
-        // Two names may differ in no letter or digit.
+        // Two names may have the same letters and digits.
         while !slugs.insert(cell.slug.clone()) {
             cell.slug.push_str("-2");
         }
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_are_told_in_their_order_and_those_nobody_told_of_after_them() {
+    fn scenarios_with_a_text_come_first() {
         let text = |id| ScenarioText { id, title: "", what: "", published: "", scaled: "" };
         let lines = [
             ResultLine::example("zz/a", "ours", 1, &[]),
@@ -394,10 +396,11 @@ mod tests {
     }
 
     #[test]
-    fn a_side_without_a_run_that_counts_says_why() {
+    fn a_side_without_a_run_that_counts_has_a_reason() {
         let mut lines = vec![line("A4/x", "polylogue-sync", 1, "raw", &[("publish_p99_ms", 1.0)])];
         for (failure, mark) in [
-            ("the rate was not held: 12.0 % acknowledged", Mark::NotHeld),
+            ("the rate was not held: 12.0 % acknowledged", Mark::Missed),
+            ("the rate was not met: 12.0 % acknowledged", Mark::Missed),
             ("the reader was not cold: only 3 %", Mark::Warm),
             ("the machine was only 3 % idle: no latency is compared", Mark::Busy),
             ("1 messages lost", Mark::Failed),
@@ -415,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slug_is_fit_for_a_link_whatever_the_name() {
+    fn a_slug_is_valid_in_a_link() {
         assert_eq!(slug("A4/rate=200000/client=raw"), "a4-rate-200000-client-raw");
         assert_eq!(slug("<script>"), "script");
         assert_eq!(slug("//"), "x");

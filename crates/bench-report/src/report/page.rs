@@ -1,14 +1,14 @@
-//! The report as one HTML file that needs nothing beside it: style, script and pictures are inside.
+//! The report as one self-contained HTML file: style, script and charts are embedded.
 //!
 //! ```text
-//!   head        what was measured when and where; the way to each scenario
-//!   first       who is ahead and who is behind; the floors
-//!   scenario    published and here side by side; bars; each cell with its tables, curves and conditions
-//!   not run     what, and why not
-//!   reading     by which rules
+//!   head        machine, date and commit; links to the scenarios
+//!   first       rows ahead and behind; floors
+//!   scenario    published and measured settings; bars; each cell with its tables, curves and conditions
+//!   not run     omissions with reasons
+//!   reading     rules and terms
 //! ```
 //!
-//! All that is essential is there without the script: it adds the choice of light or dark, a filter, and values under the pointer.
+//! The page works without the script, which adds a choice of light or dark, a filter, and tooltips.
 
 mod cell;
 mod first;
@@ -25,46 +25,47 @@ use std::fmt::Write;
 
 const PAGE_STYLE: &str = include_str!("assets/page.css");
 const SCRIPT: &str = include_str!("assets/page.js");
-/// What is said of a smoke run.
-pub const SMOKE: &str = "SMOKE RUN. These figures show that every cell runs. They mean nothing, and name no winner.";
-/// By which rules the report is made; each a sentence or two.
+/// Text of a smoke run.
+pub const SMOKE: &str =
+    "SMOKE RUN. These figures only show that every cell runs. They are not comparable and have no winner.";
+/// Terms and rules of the report.
 pub const RULES: [(&str, &str); 9] = [
     (
         "Ahead",
-        "A side is ahead when all of its alternating pairs of rounds agree, and there are at least three of them; on the first page at least five in rows that are run so often. Everything else is level. A win holds against every profile of a peer that the row has; the row says which: its default one, its tuned one, or the closer of both.",
+        "A side is ahead if all of its alternating pairs of rounds agree, and there are at least three pairs; five in the rows measured most. Otherwise the sides are level. A win is over every measured profile of a peer: the row names the default profile, the tuned one, or the closer of both.",
     ),
     (
         "Values",
-        "The median of the rounds, and in brackets the least and the most. A ratio is that of the pairs: their median, the least and the most; above 1 the named side is better, whether less or more is better in that figure.",
+        "Median of the rounds, with minimum and maximum in parentheses. Ratios are of pairs: median, minimum and maximum; above 1 the named side is better, whether lower or higher values are better.",
     ),
     (
         "Latency",
-        "Counted from when a message should have been sent, whatever held it up. A percentile is reported only with 100 samples beyond it. p99.9 and beyond are compared only with native clients: a JVM in the client pauses by itself.",
+        "Measured from when a message was due, not from when it was sent. A percentile is reported only with 100 samples beyond it. p99.9 and beyond are compared with native clients only, because a JVM client has pauses of its own.",
     ),
     (
         "Client-bound",
-        "The client used 85 % or more of what it can use: the broker may be faster than it. Only the broker's CPU names a winner then.",
+        "The client used 85 % or more of the processor time it can use, so that the broker may be faster. Only the broker's CPU then has a winner.",
     ),
     (
-        "Not held",
-        "Less than 99 % of the rate was acknowledged, or the last messages came late: no latency is compared.",
+        "Rate missed",
+        "Less than 99 % of the rate was acknowledged, or the last messages were late: latencies are not compared.",
     ),
-    ("Warm", "What should have been read from the disk came from memory: the run counts for nothing."),
+    ("Warm", "Reads that should have been from the disk were from memory: the run does not count."),
     (
         "Failed",
-        "Messages were lost, doubled or out of order, or something broke: the run counts for nothing and is listed.",
+        "Messages were lost, duplicated or out of order, or there was an error: the run does not count and is listed.",
     ),
     (
         "Same client, own client",
-        "Rows in which all sides have the same client, and rows in which each system has its own, are separate tables.",
+        "Sides with the same client, and sides with each system's own client, are in separate tables.",
     ),
     (
         "Memory",
-        "Wins count anonymous memory. File-mapped memory and page cache are the system's to take back, and stand beside it.",
+        "Verdicts are on anonymous memory. File-mapped memory and page cache, which the system can reclaim, are shown separately.",
     ),
 ];
 
-/// The page.
+/// Returns the page.
 #[must_use]
 pub fn html(input: Input<'_>) -> String {
     let scenarios = scenarios(input);
@@ -110,7 +111,7 @@ fn head(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>], quick: 
     text.push_str("<a href=\"#not-run\">Not run</a><a href=\"#reading\">How to read it</a></nav>\n");
 }
 
-/// Where a scenario's section is.
+/// Returns the id of a scenario's section.
 fn anchor(scenario: &Scenario<'_>) -> String {
     format!("scenario-{}", slug(scenario.id))
 }
@@ -125,7 +126,7 @@ fn section(text: &mut String, scenario: &Scenario<'_>, all: &[Scenario<'_>]) {
     if let Some(reported) = scenario.text {
         let _ = writeln!(text, "<p class=\"what\">{}</p>\n<div class=\"settings\">", escape(reported.what));
         for (heading, said, otherwise) in
-            [("Published", reported.published, "Nothing is published."), ("Run here", reported.scaled, "As published.")]
+            [("Published", reported.published, "No published result."), ("Run here", reported.scaled, "As published.")]
         {
             let said = if said.is_empty() { otherwise } else { said };
             let _ = writeln!(text, "<div><h3>{heading}</h3><p>{}</p></div>", escape(said));
@@ -139,7 +140,7 @@ fn section(text: &mut String, scenario: &Scenario<'_>, all: &[Scenario<'_>]) {
     text.push_str("</section>\n");
 }
 
-/// Pictures beside one another, as many as there is room for.
+/// Writes charts side by side, as many as fit.
 fn figures(text: &mut String, pictures: &[pictures::Picture], prefix: &str) {
     if pictures.is_empty() {
         return;
@@ -164,7 +165,7 @@ fn not_run(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     text.push_str("<section id=\"not-run\">\n<h2>Not run</h2>\n");
     let rows = super::not_run(input, scenarios);
     if rows.is_empty() {
-        text.push_str("<p>Everything that was to be run has run.</p>\n");
+        text.push_str("<p>Everything was run.</p>\n");
     } else {
         text.push_str("<div class=\"scroll\"><table>\n<thead><tr><th>what</th><th>system</th><th>why</th></tr></thead>\n<tbody>\n");
         for (what, target, reason) in rows {
@@ -189,12 +190,12 @@ fn rules(text: &mut String) {
     text.push_str("</dl>\n</section>\n");
 }
 
-/// A cell's name, which may go on in another line after each of its parts.
+/// Returns a cell's name with a line-break opportunity after each of its parts.
 fn broken(name: &str) -> String {
     escape(name).replace('/', "/<wbr>")
 }
 
-/// "12 ahead, 1 behind, 3 level", each in its colour; what is 0 is left out but for what is behind.
+/// Formats counts: "1 behind, 12 ahead, 3 level", each with its colour; zeros are omitted.
 fn tally(count: Count) -> String {
     let mut text = String::new();
     for (number, what, class) in [

@@ -1,10 +1,10 @@
-//! What each system looks like, everywhere the same: a colour of a palette that colour-blind readers can tell apart, and a way of drawing
-//! lines for those who see none.
+//! Colours and line styles of systems, the same in all charts. Colours are distinguishable for colour-blind readers; line styles
+//! distinguish sides without colours.
 
 use crate::results::ResultLine;
 use std::fmt::Write;
 
-/// Colours by their variables: light, dark. Those of systems are of a palette that colour-blind readers can tell apart.
+/// Colours by CSS variable: light, dark. Those of systems are of a palette for colour-blind readers.
 const COLOURS: &[(&str, &str, &str)] = &[
     ("paper", "#f7f8f8", "#121518"),
     ("card", "#ffffff", "#1a1e22"),
@@ -37,7 +37,7 @@ fn variables(is_dark: bool) -> String {
     text
 }
 
-/// The style sheet of the colours: the system's choice, or the reader's where an attribute of the page says so.
+/// Returns the style sheet of the colours: light or dark by the browser's preference, or by the page's attribute `data-theme`.
 #[must_use]
 pub fn style() -> String {
     let (light, dark) = (variables(false), variables(true));
@@ -47,10 +47,10 @@ pub fn style() -> String {
     )
 }
 
-/// A system, whatever its profile.
+/// A system, in any profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum System {
-    /// Ours.
+    /// polylogue.
     Polylogue,
     /// Apache Kafka.
     Kafka,
@@ -62,14 +62,14 @@ pub enum System {
     Rocketmq,
     /// Apache TubeMQ.
     Tubemq,
-    /// The null broker, which answers immediately: a floor, not a peer.
+    /// The null broker, which responds at once: a floor, not a peer.
     Null,
     /// Another broker, by its address.
     Other,
 }
 
 impl System {
-    /// The system of a target, `kafka-tuned` for example.
+    /// Returns the system of a target, such as `kafka-tuned`.
     #[must_use]
     pub fn of_target(target: &str) -> System {
         match target.split('-').next().unwrap_or_default() {
@@ -84,13 +84,13 @@ impl System {
         }
     }
 
-    /// The system that a line is of: what its conditions say, or its side.
+    /// Returns the system of a line, by the target in its conditions, or else by its side.
     #[must_use]
     pub fn of_line(line: &ResultLine) -> System {
         System::of_target(line.conditions.as_ref().map_or(line.side.as_str(), |reported| &reported.target))
     }
 
-    /// The class of its marks.
+    /// Returns the CSS class of its marks.
     #[must_use]
     pub fn class(self) -> &'static str {
         match self {
@@ -106,27 +106,27 @@ impl System {
     }
 }
 
-/// How a side of a cell is drawn: the colour of its system, and which of the system's sides it is.
+/// The appearance of a side: the colour of its system, and a line style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// Whose colour.
+    /// The system, which decides the colour.
     pub system: System,
-    /// The place among the sides of this system, from 0 on: solid, dashed, dotted.
+    /// Index among the sides of this system, which decides the line style: solid, dashed, dotted.
     pub nth: usize,
 }
 
-/// Ways to draw a line of one colour.
-const WAYS: usize = 4;
+/// Number of line styles.
+const LINE_STYLES: usize = 4;
 
 impl Look {
-    /// The classes of its marks.
+    /// Returns the CSS classes of its marks.
     #[must_use]
     pub fn class(self) -> String {
-        format!("{} v{}", self.system.class(), self.nth % WAYS)
+        format!("{} v{}", self.system.class(), self.nth % LINE_STYLES)
     }
 }
 
-/// How each of these sides is drawn.
+/// Returns the appearance of each of these sides.
 #[must_use]
 pub fn looks(systems: &[System]) -> Vec<Look> {
     let nth = |at: usize, system: System| systems.iter().take(at).filter(|other| **other == system).count();
@@ -153,11 +153,11 @@ mod tests {
     fn every_system_has_a_colour_in_light_and_dark() {
         for system in ALL {
             let variable = format!("--{}:", system.class());
-            // Light, dark because the reader's system is, and dark because the reader asked for it.
+            // Light, dark by the browser's preference, and dark by the page's attribute.
             assert_eq!(style().matches(&variable).count(), 3, "{variable}");
             assert!(STYLE.contains(&format!(".{}{{", system.class())), "{system:?}");
         }
-        for way in 1..WAYS {
+        for way in 1..LINE_STYLES {
             assert!(STYLE.contains(&format!(".v{way}")), "{way}");
         }
     }

@@ -1,4 +1,4 @@
-//! The pictures of a scenario and of a cell: the same in the page and in the folder of files.
+//! The charts of a scenario and of a cell, for the HTML page and for the Markdown report.
 
 use super::charts::bars::{self, Bar, Bars};
 use super::charts::curve::{self, Curve};
@@ -13,25 +13,25 @@ use super::tracks;
 use crate::results::ResultLine;
 use std::fmt::Write;
 
-/// A picture, and what it is called among those of its report.
+/// A chart with its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
-    /// For a file and for links.
+    /// Name for a file and for links, unique in a report.
     pub name: String,
-    /// It.
+    /// The drawing.
     pub svg: Svg,
-    /// What stands below it; may be empty.
+    /// Caption below it; may be empty.
     pub caption: String,
 }
 
-/// What stands across the pictures of a smoke run.
+/// Stamp across the charts of a smoke run.
 const STAMP: &str = "SMOKE RUN";
-/// Cells in one picture of bars.
+/// Limit on cells in one bar chart.
 const CELLS_MAX: usize = 6;
-/// The parts of memory: what they are called, and the lists of their seconds.
+/// The parts of memory: title and series.
 const MEMORY: [(&str, &str); 3] =
     [("anonymous", ""), ("file-mapped, at most", "broker_file_mib"), ("page cache, at most", "page_cache_mib")];
-/// Percentiles of lines that have no curve, and what their figures are called.
+/// Percentiles of lines without a curve, with the names of their figures.
 const PERCENTILES: [(&str, f64); 8] = [
     ("p50", 50.0),
     ("p75", 75.0),
@@ -42,22 +42,22 @@ const PERCENTILES: [(&str, f64); 8] = [
     ("p99.99", 99.99),
     ("p99.999", 99.999),
 ];
-/// What is drawn of steps: the end of the figure's name, title, unit, whether its axis is logarithmic.
+/// Charts of ladders: suffix of the figure's name, title, unit, whether the axis is logarithmic.
 const STEPS: [(&str, &str, &str, bool); 4] = [
     ("publish_p99_ms", "Publish p99 by rate", "ms", true),
     ("end_to_end_p99_ms", "End-to-end p99 by rate", "ms", true),
     ("cpu_s_per_million", "Broker CPU per million messages by rate", "s", false),
     ("anonymous_mib", "Anonymous memory by rate", "MiB", false),
 ];
-/// Of a client that is not native nothing beyond this is drawn.
+/// The last percentile drawn for clients that are not native.
 const FAR_TAIL: f64 = 99.0;
 
-/// The bars of a scenario.
+/// Returns the bar charts of a scenario.
 #[must_use]
 pub fn of_scenario(scenario: &Scenario<'_>) -> Vec<Picture> {
     let mut pictures = Vec::new();
     for (name, title) in [
-        (HELD_MAX, "Highest rate held"),
+        (HELD_MAX, "Highest rate met"),
         (RATE, "Throughput, written"),
         ("fetch_per_s", "Throughput, read"),
         (PRODUCE_CPU, "Broker CPU to write"),
@@ -68,12 +68,12 @@ pub fn of_scenario(scenario: &Scenario<'_>) -> Vec<Picture> {
         ("connections_per_s", "Connections accepted"),
     ] {
         let is_rate = name.ends_with("_per_s");
-        // A rate that was given is no result.
-        let is_told = |cell: &&Cell<'_>| {
+        // A given rate is not a result.
+        let is_result = |cell: &&Cell<'_>| {
             let is_ladder = name == RATE && cell.figures.figures().contains(HELD_MAX);
             !is_ladder && (!is_rate || cell.figures.is_unpaced())
         };
-        let cells = scenario.cells.iter().filter(is_told);
+        let cells = scenario.cells.iter().filter(is_result);
         let groups: Vec<Bars> = cells.map(|cell| group(cell, |side| vec![cell.values(side, name)], name)).collect();
         let unit = figure(name).unit;
         push_bars(&mut pictures, scenario, (title, unit, &[]), groups, &slug(title));
@@ -112,7 +112,7 @@ fn group(cell: &Cell<'_>, parts: impl Fn(&Side<'_>) -> Vec<Vec<f64>>, figure: &s
     Bars { heading: cell.rest().to_owned(), bars: if has_values { bars } else { Vec::new() } }
 }
 
-/// Whether the client was what limited a side: it is said of rates only, where it names no winner.
+/// Returns whether the client limited a side. Only for rates, which then have no winner.
 fn is_bound(cell: &Cell<'_>, side: &Side<'_>, figure: &str) -> bool {
     let asked = Asked { cell: cell.name, figure, quick: false, pairs_min: PAIRS_MIN };
     figure.ends_with("_per_s")
@@ -139,7 +139,7 @@ fn push_bars(
     }
 }
 
-/// The curves of a cell: percentiles, and second by second.
+/// Returns the charts of a cell: latency by percentile, figures by rate, and time series.
 #[must_use]
 pub fn of_cell(cell: &Cell<'_>) -> Vec<Picture> {
     let mut pictures = curves(cell);
@@ -156,16 +156,17 @@ fn curves(cell: &Cell<'_>) -> Vec<Picture> {
     {
         let curves: Vec<Curve> = cell.sides.iter().map(|side| curve_of(cell, side, what)).collect();
         let is_cut = cell.sides.iter().any(|side| !side.is_native() && side.mark == Mark::Counts);
-        let note = if is_cut { "Beyond p99 only native clients are drawn: a JVM pauses by itself." } else { "" };
+        let note =
+            if is_cut { "Beyond p99 only native clients are drawn: a JVM client has pauses of its own." } else { "" };
         let Some(svg) = curve::draw(title, &curves, note) else { continue };
         let rounds = curves.iter().map(|curve| curve.rounds.len()).max().unwrap_or_default();
         let mut caption = String::new();
         if cell.figures.figures().contains(HELD_MAX) {
-            caption.push_str("Each side at the highest rate that it held. ");
+            caption.push_str("Each side at the highest rate that it met. ");
         }
         if rounds > 1 {
             // Writing to a string cannot fail.
-            let _ = write!(caption, "Median of up to {rounds} rounds; shaded from the least to the most.");
+            let _ = write!(caption, "Median of up to {rounds} rounds; shaded from minimum to maximum.");
         }
         pictures.push(Picture { name: format!("{}-{}", cell.slug, slug(what)), svg, caption });
     }
@@ -181,12 +182,12 @@ fn curves(cell: &Cell<'_>) -> Vec<Picture> {
         .filter_map(|side| Some(format!("{} round {}", side.name, tracks::middle_round(cell, side)?.round)))
         .collect();
     for (name, title, panels) in
-        [("time", "Second by second", &panels.load), ("taken", "What it took, second by second", &panels.taken)]
+        [("time", "Load by second", &panels.load), ("taken", "Resource usage by second", &panels.taken)]
             .map(|(name, title, list)| (name, title, (list, panels.warmup_s)))
     {
         let Some(svg) = time::draw(title, panels.0, panels.1) else { continue };
         let caption = match name {
-            "time" => format!("The round in the middle by publish p99: {}.", shown.join(", ")),
+            "time" => format!("The round with the median publish p99: {}.", shown.join(", ")),
             _ => String::new(),
         };
         pictures.push(Picture { name: format!("{}-{name}", cell.slug), svg, caption });
@@ -194,7 +195,7 @@ fn curves(cell: &Cell<'_>) -> Vec<Picture> {
     pictures
 }
 
-/// The steps of a side, for one of their figures.
+/// Returns the steps of a side, for one of their figures.
 fn ramp_of(cell: &Cell<'_>, side: &Side<'_>, rest: &str) -> Ramp {
     let mut rates: Vec<u64> = cell.figures.figures().into_iter().filter_map(step).map(|(rate, _)| rate).collect();
     rates.sort_unstable();
@@ -209,7 +210,7 @@ fn ramp_of(cell: &Cell<'_>, side: &Side<'_>, rest: &str) -> Ramp {
 
 fn curve_of(cell: &Cell<'_>, side: &Side<'_>, what: &str) -> Curve {
     let lines = cell.lines.iter().filter(|line| line.side == side.name && line.failures.is_empty());
-    let is_told = |point: &(f64, f64)| point.0 <= FAR_TAIL || cell.is_told(side, "p99.9");
+    let is_told = |point: &(f64, f64)| point.0 <= FAR_TAIL || cell.is_reported(side, "p99.9");
     let round = |line: &&ResultLine| {
         let points: Vec<(f64, f64)> = points_of(line, what).into_iter().filter(is_told).collect();
         (!points.is_empty()).then_some(points)
@@ -217,7 +218,7 @@ fn curve_of(cell: &Cell<'_>, side: &Side<'_>, what: &str) -> Curve {
     Curve { name: side.name.to_owned(), look: side.look, rounds: lines.filter_map(round).collect() }
 }
 
-/// A line's curve, or the percentiles among its figures.
+/// Returns the curve of a line, or else the percentiles among its figures.
 fn points_of(line: &ResultLine, what: &str) -> Vec<(f64, f64)> {
     let curve = line.curves.as_ref().map(|curves| if what == "publish" { &curves.publish } else { &curves.end_to_end });
     if let Some(curve) = curve.filter(|curve| !curve.is_empty()) {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_was_given_has_no_bars() {
+    fn a_given_rate_has_no_bars() {
         let names = |rate: u64| {
             let lines = [line("kafka", "raw", rate, &[(RATE, 5.0), (PRODUCE_CPU, 1.0)])];
             let input = Input { lines: &lines, scenarios: &[], not_run: &[] };
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_is_drawn_by_its_rates() {
+    fn a_ladder_is_drawn_by_rate() {
         let figures = [("step.5000.held", 1.0), ("step.5000.publish_p99_ms", 2.0), ("step.10000.held", 0.0)];
         let lines = [line("rabbitmq", "amqp", 0, &figures)];
         let cell = Cell::of(lines.iter().collect()).expect("a cell");
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lines_own_curve_is_drawn_where_it_has_one() {
+    fn the_curve_of_a_line_is_preferred_to_its_percentiles() {
         let mut with = line("kafka", "raw", 1, &[("publish_p50_ms", 1.0)]);
         with.curves = Some(Curves { publish: vec![(75.0, 4.0)], end_to_end: Vec::new() });
         assert_eq!(points_of(&with, "publish"), [(75.0, 4.0)]);

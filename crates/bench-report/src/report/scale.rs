@@ -1,25 +1,25 @@
-//! Axes: from values to places, and the ticks between.
+//! Axes: mapping values to coordinates, and ticks.
 //!
 //! ```text
 //!   linear       0    20    40    60        steps of 1, 2 or 5 times a power of ten
-//!   log          0.1  1     10    100       decades; 3, or 2 and 5 between where there is room
-//!   percentile   50   90   99   99.9        as HdrHistogram draws: as far from one another as the parts beyond them are of ten
+//!   log          0.1  1     10    100       decades; with 3, or 2 and 5, between if there is room
+//!   percentile   50   90   99   99.9        as in HdrHistogram's plots: by the logarithm of 1 - p
 //! ```
 
 use super::stats::number;
 
-/// How values lie on an axis.
+/// The kind of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Evenly.
+    /// Linear.
     Linear,
-    /// By their logarithm. What is not above 0 lies at the lower end.
+    /// Logarithmic. Values up to 0 are at the lower end.
     Log,
-    /// Percentiles below 100, by the logarithm of what lies beyond them.
+    /// Percentiles below 100, by the logarithm of the share beyond them.
     Percentile,
 }
 
-/// An axis from one value to another, drawn from one place to another.
+/// An axis: a range of values, mapped to a range of coordinates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     kind: Kind,
@@ -29,13 +29,13 @@ pub struct Scale {
     to: f64,
 }
 
-/// More decades than this are labelled in larger steps.
+/// Limit on decades that all have a tick.
 const DECADES_MAX: i32 = 7;
 /// Percentiles that have a tick.
 const PERCENTILES: [f64; 7] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
 
 impl Scale {
-    /// A linear axis from 0, or from the least value where that is less, to a round value above the largest one.
+    /// Creates a linear axis from 0, or the minimum if negative, to a round value above the maximum.
     #[must_use]
     pub fn linear(values: impl IntoIterator<Item = f64>, ticks: usize) -> Scale {
         let (low, high) = extent(values.into_iter().chain([0.0])).unwrap_or((0.0, 1.0));
@@ -45,23 +45,23 @@ impl Scale {
         Scale { kind: Kind::Linear, low, high, from: 0.0, to: 1.0 }
     }
 
-    /// A logarithmic axis around the values above 0, a little wider than they are.
+    /// Creates a logarithmic axis around the positive values, with a margin.
     #[must_use]
     pub fn log(values: impl IntoIterator<Item = f64>) -> Scale {
         let (low, high) = extent(values.into_iter().filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
-        // Never narrower than half a decade: chance would fill the picture.
+        // At least half a decade wide, so that noise does not fill the chart.
         let widen = (10_f64.powf(0.5) / (high / low)).max(1.0).sqrt();
         Scale { kind: Kind::Log, low: low / widen / 1.15, high: high * widen * 1.15, from: 0.0, to: 1.0 }
     }
 
-    /// From one percentile to another; both are below 100.
+    /// Creates an axis of percentiles, clamped below 100.
     #[must_use]
     pub fn percentile(low: f64, high: f64) -> Scale {
         let low = low.clamp(0.0, 99.0);
         Scale { kind: Kind::Percentile, low, high: high.clamp(low + 0.5, 99.999_9), from: 0.0, to: 1.0 }
     }
 
-    /// The same axis, drawn between these places.
+    /// Sets the range of coordinates.
     #[must_use]
     pub fn drawn(self, from: f64, to: f64) -> Scale {
         Scale { from, to, ..self }
@@ -75,7 +75,7 @@ impl Scale {
         }
     }
 
-    /// Where a value lies; values beyond the ends lie at the ends.
+    /// Returns the coordinate of a value, clamped to the range.
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
         let (low, high) = (self.along(self.low), self.along(self.high));
@@ -83,7 +83,7 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// Values that have a tick, about so many, and what stands at them.
+    /// Returns about `about` ticks: values with labels.
     #[must_use]
     pub fn ticks(&self, about: usize) -> Vec<(f64, String)> {
         match self.kind {
@@ -109,7 +109,7 @@ impl Scale {
         let (low, high) = (self.low.log10(), self.high.log10());
         let (first, last) = (low.floor() as i32, high.ceil() as i32);
         let every = (last - first).div_euclid(DECADES_MAX) + 1;
-        // Between decades as many as there is room for.
+        // Ticks between decades, as space permits.
         let between: &[f64] = match about as f64 / (high - low) {
             room if room >= 3.0 => &[1.0, 2.0, 5.0],
             room if room >= 2.0 => &[1.0, 3.0],
@@ -127,7 +127,7 @@ fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// 1, 2 or 5 times a power of ten, so that a span has about so many of them.
+/// Returns 1, 2 or 5 times a power of ten, such that a span has about `about` of them.
 fn nice_step(span: f64, about: usize) -> f64 {
     let rough = (span / about.max(1) as f64).max(f64::MIN_POSITIVE);
     let power = 10_f64.powf(rough.log10().floor());
@@ -135,12 +135,12 @@ fn nice_step(span: f64, about: usize) -> f64 {
     times * power
 }
 
-/// A number as short as can be: 250k, 1.2M, 0.05.
+/// Formats a number briefly: 250k, 1.2M, 0.05.
 #[must_use]
 pub fn short(value: f64) -> String {
     let size = value.abs();
     let trimmed = |value: f64, unit: &str| {
-        // Three digits that mean something.
+        // Three significant digits.
         let digits = if value.abs() >= 100.0 { 0 } else { usize::from(value.abs() < 10.0) + 1 };
         let text = format!("{value:.digits$}");
         let text = if text.contains('.') { text } else { format!("{text}.") };
@@ -166,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn linear_ticks_are_round_and_hold_all_values() {
+    fn linear_ticks_are_round_and_cover_all_values() {
         assert_eq!(labels(Scale::linear([3.0, 94.0], 5), 5), ["0", "20", "40", "60", "80", "100"]);
         assert_eq!(labels(Scale::linear([0.13], 4), 4), ["0.00", "0.05", "0.10", "0.15"]);
         assert_eq!(labels(Scale::linear([450_000.0], 5), 5), ["0", "100k", "200k", "300k", "400k", "500k"]);
         let scale = Scale::linear([-3.0, 5.0], 4);
-        assert!(scale.place(-3.0) > 0.0 && scale.place(5.0) <= 1.0, "what is below 0 has its place too");
+        assert!(scale.place(-3.0) > 0.0 && scale.place(5.0) <= 1.0, "negative values are within the range");
     }
 
     #[test]
@@ -192,19 +192,15 @@ mod tests {
         assert_eq!(labels(scale, 5), ["0.1", "1", "10", "100", "1000"]);
         let step = scale.place(10.0) - scale.place(1.0);
         assert!((scale.place(100.0) - scale.place(10.0) - step).abs() < 1e-9);
-        assert_eq!(
-            labels(Scale::log([1.0, 9.0]), 5),
-            ["1", "2", "5", "10"],
-            "where there is room there are ticks between"
-        );
+        assert_eq!(labels(Scale::log([1.0, 9.0]), 5), ["1", "2", "5", "10"], "ticks between decades");
         assert_eq!(labels(Scale::log([0.3, 29.0]), 5), ["0.3", "1", "3", "10", "30"]);
         assert_eq!(labels(Scale::log([0.3, 29.0]), 3), ["1", "10"]);
-        assert!(labels(Scale::log([1e-6, 1e9]), 5).len() <= 8, "many have not one each");
-        assert!(labels(Scale::log([5.0, 5.0]), 5).len() >= 2, "one value has an axis around it");
+        assert!(labels(Scale::log([1e-6, 1e9]), 5).len() <= 8, "not every decade has a tick");
+        assert!(labels(Scale::log([5.0, 5.0]), 5).len() >= 2, "a single value has an axis around it");
     }
 
     #[test]
-    fn percentiles_lie_by_what_is_beyond_them() {
+    fn percentiles_are_placed_by_the_share_beyond_them() {
         let scale = Scale::percentile(0.0, 99.99).drawn(0.0, 4.0);
         for (percentile, place) in [(0.0, 0.0), (90.0, 1.0), (99.0, 2.0), (99.9, 3.0), (99.99, 4.0), (100.0, 4.0)] {
             assert!((scale.place(percentile) - place).abs() < 1e-6, "{percentile}: {}", scale.place(percentile));
@@ -214,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_short_as_they_can_be() {
+    fn numbers_are_brief() {
         let reported: Vec<String> =
             [0.0, 0.05, 0.001, 1.5, 250.0, 9_999.0, 250_000.0, 1.25e6, 3e9].into_iter().map(short).collect();
         assert_eq!(reported, ["0", "0.05", "1e-3", "1.5", "250", "9999", "250k", "1.25M", "3G"]);

@@ -1,38 +1,38 @@
-//! What the pages say about scenarios that result lines cannot know.
+//! Input of a report: result lines, and texts about scenarios that the lines do not contain.
 
-/// A scenario.
+/// The text of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScenarioText<'a> {
     /// Its id, the first part of the names of its cells: `A4`.
     pub id: &'a str,
-    /// A few words.
+    /// Title.
     pub title: &'a str,
-    /// What it shows.
+    /// What it measures.
     pub what: &'a str,
-    /// The published setting and what was found in it; empty when nothing is published.
+    /// The published setting and result; empty if there is none.
     pub published: &'a str,
-    /// The setting here, and by which factors it is smaller than the published one.
+    /// The setting here, and by which factors it is scaled down.
     pub scaled: &'a str,
 }
 
-/// Something that was not run.
+/// An omission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotRun<'a> {
     /// The scenario or the cell.
     pub what: &'a str,
-    /// The system; empty when none was.
+    /// The system; empty for all.
     pub target: &'a str,
-    /// Why not.
+    /// The reason.
     pub reason: &'a str,
 }
 
-/// What a report is made of.
+/// Input of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// The result lines.
     pub lines: &'a [crate::results::ResultLine],
-    /// The scenarios, in the order of the report; those that lines name and this does not come after them.
+    /// The scenarios in the order of the report. Scenarios of lines without a text come after them.
     pub scenarios: &'a [ScenarioText<'a>],
-    /// What was not run.
+    /// The omissions.
     pub not_run: &'a [NotRun<'a>],
 }

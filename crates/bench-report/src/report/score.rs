@@ -1,4 +1,4 @@
-//! The first page's rows: where polylogue is ahead, where it is behind, and what decides neither.
+//! The rows of the first page, their counts and tables, and cells in which no run of polylogue counts.
 
 use super::figures::{Better, Group, HELD_MAX, RATE, base, figure, place, step};
 use super::judge::{CLOSED_LOOP, FIRST_PAGE_PAIRS_MIN, OWN_RATES, Sided, Standing, ours_beside};
@@ -13,12 +13,12 @@ pub struct Entry<'s, 'a> {
     pub cell: &'s Cell<'a>,
     /// Whether its sides have the same client.
     pub is_same_client: bool,
-    /// It.
+    /// The row.
     pub row: Row<'s>,
 }
 
 impl Entry<'_, '_> {
-    /// The cell's name, and the rate where it is one of several that are compared.
+    /// Returns the cell's name, with the rate if several rates are compared.
     #[must_use]
     pub fn label(&self) -> String {
         match step(self.row.figure) {
@@ -27,19 +27,20 @@ impl Entry<'_, '_> {
         }
     }
 
-    /// What the row is of, at whatever rate.
+    /// Returns the figure without the rate.
     #[must_use]
     pub fn column(&self) -> &str {
         base(self.row.figure)
     }
 
-    /// Whether a rate was given.
+    /// Returns whether the row is at a given rate.
     fn is_paced(&self) -> bool {
         step(self.row.figure).is_some() || !self.cell.figures.is_unpaced()
     }
 }
 
-/// Whether a figure has a row on the first page: a headline, and of the rates of [`Cell::has_marks`] latency and processor time at each.
+/// Returns whether a figure has a row on the first page: headline figures, and latency and processor time at each rate of
+/// [`Cell::has_marks`].
 fn is_headline(cell: &Cell<'_>, name: &str) -> bool {
     if step(name).is_none() {
         return figure(name).is_headline;
@@ -51,20 +52,20 @@ fn is_headline(cell: &Cell<'_>, name: &str) -> bool {
         && matches!(reported.group, Group::Publish | Group::EndToEnd | Group::Cost)
 }
 
-/// How many rows say what.
+/// Counts of rows by standing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
     /// polylogue is ahead.
     pub ahead: usize,
     /// A peer is ahead of polylogue.
     pub behind: usize,
-    /// Neither.
+    /// Level.
     pub level: usize,
     /// No verdict.
     pub undecided: usize,
 }
 
-/// Cells of the rows that the plan puts on the first page: those that are run in five rounds. The planning crate's tests hold it equal to its rows.
+/// Cells that the plan runs in five rounds, for the first page. A test of the planning crate compares this list with the plan.
 pub const FIRST_PAGE_CELLS: &[&str] = &[
     "bare",
     "A4/rate=25000/durability=async/client=raw",
@@ -75,8 +76,8 @@ pub const FIRST_PAGE_CELLS: &[&str] = &[
     "E5/rate=5000/linger=0/client=java",
 ];
 
-/// How many pairs of a cell's rounds have to agree before a side is ahead: more in those that the matrix puts first, even where a run was
-/// broken off, and in those that were run so often.
+/// Returns the number of agreeing pairs for a verdict in a cell: [`FIRST_PAGE_PAIRS_MIN`] in [`FIRST_PAGE_CELLS`], even if a run was
+/// interrupted, and in cells with as many rounds; else [`PAIRS_MIN`].
 #[must_use]
 pub fn pairs_min(cell: &Cell<'_>) -> usize {
     let rounds = cell.lines.iter().map(|line| line.round as usize).max().unwrap_or(0);
@@ -84,7 +85,7 @@ pub fn pairs_min(cell: &Cell<'_>) -> usize {
     if is_first { FIRST_PAGE_PAIRS_MIN } else { PAIRS_MIN }
 }
 
-/// All rows of the first page.
+/// Returns all rows of the first page.
 #[must_use]
 pub fn entries<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Entry<'s, 'a>> {
     let mut entries = Vec::new();
@@ -92,7 +93,7 @@ pub fn entries<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Entry<'s, 'a>> {
         for table in cell.tables() {
             for name in cell.figure_names().into_iter().filter(|name| is_headline(cell, name)) {
                 let row = cell.row(&table, name, pairs_min(cell));
-                // No side can be better at a given rate, and latencies at rates of their own are not compared.
+                // No side is better at a given rate; latencies at different rates and of closed loops are not compared.
                 let is_nothing = |why: &str| why.is_empty() || [OWN_RATES, CLOSED_LOOP].contains(&why);
                 let says_nothing = matches!(&row.outcome.standing, Standing::Undecided(why) if is_nothing(why));
                 let repeats = name == RATE && cell.figures.figures().contains(HELD_MAX);
@@ -120,12 +121,12 @@ pub fn count<'e, 's: 'e, 'a: 's + 'e>(entries: impl Iterator<Item = &'e Entry<'s
     count
 }
 
-/// The rows in tables: by their clients, and by whether a rate was given, as they have other figures then.
+/// Groups the rows in tables: by client, and by given or unlimited rate, which have different figures.
 #[must_use]
 pub fn tables<'e, 's, 'a>(entries: &'e [Entry<'s, 'a>]) -> Vec<(String, Vec<&'e Entry<'s, 'a>>)> {
     let mut tables = Vec::new();
     for (is_same, who) in [(true, "the same client on all sides"), (false, "each system with its own client")] {
-        for (is_unpaced, what) in [(false, "At a given rate"), (true, "As fast as it goes, and everything else")] {
+        for (is_unpaced, what) in [(false, "At a given rate"), (true, "Unlimited rate, and other figures")] {
             let is_it = |entry: &&Entry<'_, '_>| entry.is_same_client == is_same && entry.is_paced() != is_unpaced;
             let of_kind: Vec<&Entry<'_, '_>> = entries.iter().filter(is_it).collect();
             if !of_kind.is_empty() {
@@ -136,7 +137,7 @@ pub fn tables<'e, 's, 'a>(entries: &'e [Entry<'s, 'a>]) -> Vec<(String, Vec<&'e 
     tables
 }
 
-/// The rows that stand in one line of a table: those of a cell, or of one of the rates that are compared in it.
+/// Groups the rows by line of a table: a cell, or one of the rates of a cell.
 #[must_use]
 pub fn lines<'e, 's, 'a>(entries: &[&'e Entry<'s, 'a>]) -> Vec<(String, Vec<&'e Entry<'s, 'a>>)> {
     let mut lines: Vec<(String, Vec<&Entry<'_, '_>>)> = Vec::new();
@@ -150,7 +151,7 @@ pub fn lines<'e, 's, 'a>(entries: &[&'e Entry<'s, 'a>]) -> Vec<(String, Vec<&'e 
     lines
 }
 
-/// The figures that the rows are of, in their order.
+/// Returns the figures of the rows, in the order of reports.
 #[must_use]
 pub fn columns<'e>(entries: &[&'e Entry<'_, '_>]) -> Vec<&'e str> {
     let mut columns: Vec<&str> = Vec::new();
@@ -163,25 +164,25 @@ pub fn columns<'e>(entries: &[&'e Entry<'_, '_>]) -> Vec<&'e str> {
     columns
 }
 
-/// A cell in which no run of polylogue counts though a peer's does.
+/// A cell in which no run of polylogue counts and a run of a peer does.
 #[derive(Debug)]
 pub struct Failed<'s, 'a> {
     /// The cell.
     pub cell: &'s Cell<'a>,
-    /// Whose runs count.
+    /// The peers with a run that counts.
     pub peers: Vec<&'a str>,
-    /// What is said of it.
+    /// Text for reports.
     pub said: String,
 }
 
-/// The cells in which no run of polylogue counts though a peer's does, and why.
+/// Returns the cells in which no run of polylogue counts and a run of a peer does.
 #[must_use]
 pub fn failed<'s, 'a>(scenarios: &'s [Scenario<'a>]) -> Vec<Failed<'s, 'a>> {
     let cells = scenarios.iter().flat_map(|scenario| &scenario.cells).filter(|cell| !cell.quick);
     let reported = |cell: &'s Cell<'a>| {
         let order: Vec<Sided<'_>> = cell.sides.iter().map(|side| (side.name, side.system)).collect();
         let main = cell.ours().map(|ours| ours.name);
-        // Each side of ours stands beside some of the peers.
+        // Each side of polylogue is compared with some of the peers.
         let failed = cell.sides.iter().filter(|side| side.system == System::Polylogue && side.mark != Mark::Counts);
         let of_side = |ours: &Side<'a>| {
             let is_its = |side: &&Side<'a>| {
@@ -209,7 +210,7 @@ mod tests {
     use crate::results::ResultLine;
 
     #[test]
-    fn rows_are_counted_and_a_rate_that_was_given_is_none() {
+    fn rows_are_counted_without_given_rates() {
         let figures = |p99: f64| [("publish_p99_ms", p99), ("produce_per_s", 10.0), ("publish_mean_ms", 1.0)];
         let mut lines: Vec<ResultLine> = (1..=5)
             .flat_map(|round| {
@@ -228,9 +229,9 @@ mod tests {
         assert!(failed(&reported).is_empty());
     }
 
-    /// A peer that was ahead at each of these rates was behind nowhere on the first page.
+    /// Regression test: a peer ahead at each of these rates was not on the first page.
     #[test]
-    fn each_rate_that_is_a_mark_has_its_rows_and_those_of_a_ladder_have_none() {
+    fn fixed_rates_have_rows_and_steps_of_a_ladder_do_not() {
         let figures = |p50: f64| {
             let of = |rate: &str, what: &str| format!("step.{rate}.{what}");
             let names = ["publish_p50_ms", "cpu_s_per_million", "produce_per_s", "anonymous_mib"];
@@ -239,7 +240,7 @@ mod tests {
                 steps.map(|name| (name, p50)).chain([(HELD_MAX.to_owned(), 15e3)]).collect();
             named
         };
-        let told_of = |cell: &str| {
+        let rows_of = |cell: &str| {
             let lines: Vec<ResultLine> = (1..=5)
                 .flat_map(|round| {
                     [("polylogue-sync", 2.0), ("kafka", 1.0)].map(|(side, p50)| {
@@ -256,7 +257,7 @@ mod tests {
             (rows, count(entries.iter()).behind)
         };
         let row = |label: &str, column: &str| (label.to_owned(), column.to_owned());
-        let (rows, behind) = told_of("B1/marks");
+        let (rows, behind) = rows_of("B1/marks");
         let wanted = [
             row("B1/marks", HELD_MAX),
             row("B1/marks at 5,000/s", "publish_p50_ms"),
@@ -265,12 +266,12 @@ mod tests {
             row("B1/marks at 15,000/s", "produce_cpu_s_per_million"),
         ];
         assert_eq!((rows, behind), (wanted.to_vec(), 4));
-        assert_eq!(told_of("B1/ramp"), (vec![row("B1/ramp", HELD_MAX)], 0));
+        assert_eq!(rows_of("B1/ramp"), (vec![row("B1/ramp", HELD_MAX)], 0));
     }
 
-    /// Rows that were run three times, as most are, were level on the first page whatever they said.
+    /// Regression test: rows that were run three times, as most are, were always level on the first page.
     #[test]
-    fn a_row_wants_as_many_pairs_as_its_kind_is_run() {
+    fn a_row_needs_as_many_pairs_as_its_cell_has_rounds() {
         let of = |rounds: u32, worse_in: Option<u32>| {
             let lines: Vec<ResultLine> = (1..=rounds)
                 .flat_map(|round| {
@@ -289,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_only_a_peer_held_is_told() {
+    fn a_rate_that_only_a_peer_met_is_listed() {
         let mut lines =
             vec![ResultLine::example("A4/x", "polylogue-sync", 1, &[]), ResultLine::example("A4/x", "kafka", 1, &[])];
         lines[0].failures.push("the rate was not held".to_owned());
         let reported = scenarios(Input { lines: &lines, scenarios: &[], not_run: &[] });
         let failed = failed(&reported);
         assert_eq!(failed.len(), 1);
-        let said = "no run of polylogue counts (not held: the rate was not held), runs of kafka do";
+        let said = "no run of polylogue counts (rate missed: the rate was not held), runs of kafka do";
         assert_eq!((failed[0].peers.as_slice(), failed[0].said.as_str()), (&["kafka"][..], said));
     }
 }

@@ -1,4 +1,4 @@
-//! The lines of one cell, by side, run and round, and what is derived from them.
+//! The figures of one cell by side, run and round, with derived figures.
 
 use super::figures::{DRAINED, DRAINED_SHARE, HELD_MAX, step};
 use super::stats::median;
@@ -10,21 +10,21 @@ use crate::target::Target;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The figures that are also reported without the null broker's of the same round: what is left is not the client's.
+/// Figures that are also reported above the null broker's of the same round, which excludes the client's share.
 const ABOVE: [&str; 3] = ["publish_p50_ms", "publish_p99_ms", "publish_p99.9_ms"];
-/// How busy the client was while it read.
+/// Figure: how busy the client was while reading.
 const READER_BUSY: &str = "fetch_client_busy";
 
-/// The name of `figure` without the null broker's share; `None` if it is not reported so.
+/// Returns the name of `figure` above the null broker. `None` if it is not reported that way.
 #[must_use]
 pub fn above_null(figure: &str) -> Option<String> {
     ABOVE.contains(&figure).then(|| format!("{figure} above the null broker"))
 }
 
-/// How busy the client was at the lowest rate of a ladder that was not held: there it may have been the limit.
+/// Figure: how busy the client was at the lowest missed rate of a ladder, where it may have been the limit.
 const LADDER_BUSY: &str = "ladder_client_busy";
 
-/// How busy the client was while `figure` was measured: the name of the figure that tells.
+/// Returns the name of the figure for how busy the client was while `figure` was measured.
 fn busy_of(figure: &str) -> Cow<'static, str> {
     match step(figure) {
         Some((rate, _)) => Cow::Owned(step_busy(rate)),
@@ -41,21 +41,21 @@ fn step_busy(rate: u64) -> String {
 type Figures = BTreeMap<String, f64>;
 type Rounds<'a> = BTreeMap<(&'a str, u32), Figures>;
 
-/// The sides of one cell. A run that failed counts for nothing.
+/// The sides of one cell. Failed runs do not count.
 #[derive(Debug, Default)]
 pub struct Sides<'a> {
-    /// All sides, those without a run that counts included, in the order in which they are first met.
+    /// All sides in the order of the lines, including those without a run that counts.
     pub order: Vec<&'a str>,
     figures: BTreeMap<&'a str, Rounds<'a>>,
     is_unpaced: bool,
-    /// Of sides whose messages are not sent one by one.
+    /// Sides with several messages in flight.
     pipelined: BTreeSet<&'a str>,
     /// The linger time of each side, if it has one.
     lingers: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Sides<'a> {
-    /// The sides that the lines of a cell are of.
+    /// Collects the sides of a cell's lines.
     #[must_use]
     pub fn of(lines: &[&'a ResultLine]) -> Sides<'a> {
         let is_unpaced = lines.iter().any(|line| line.conditions.as_ref().is_some_and(|reported| reported.rate == 0));
@@ -81,7 +81,7 @@ impl<'a> Sides<'a> {
         sides
     }
 
-    /// Adds what is left of latencies without the null broker's of the same round: never below 0.
+    /// Adds the latencies above the null broker's of the same round, at least 0.
     fn take_off_null(&mut self) {
         let null = Target::Null.name();
         let Some(floors) = self.figures.get(null.as_str()).cloned() else { return };
@@ -102,50 +102,50 @@ impl<'a> Sides<'a> {
         self.figures.get(side).into_iter().flatten()
     }
 
-    /// Whether the lines say that messages went as fast as they could.
+    /// Returns whether the rate was unlimited.
     #[must_use]
     pub fn is_unpaced(&self) -> bool {
         self.is_unpaced
     }
 
-    /// Whether a side sends a message before the one before it is acknowledged. As fast as it goes a latency then tells how many those are.
+    /// Returns whether a side had several messages in flight. At unlimited rate, its latencies then depend on their number.
     #[must_use]
     pub fn is_pipelined(&self, side: &str) -> bool {
         self.pipelined.contains(side)
     }
 
-    /// Whether the clients of two sides wait as long for a batch to become full.
+    /// Returns whether the clients of two sides have the same linger time.
     #[must_use]
     pub fn linger_alike(&self, first: &str, second: &str) -> bool {
         self.lingers.get(first) == self.lingers.get(second)
     }
 
-    /// Messages that a side's readers took for each that was written, where readers kept no pace; `None` if there was no reader.
+    /// Returns the number of messages read per message written. `None` without readers.
     #[must_use]
     pub fn read_per_written(&self, side: &str) -> Option<f64> {
         let per_s = |figure| median(&self.values(side, figure)).filter(|per_s| *per_s > 0.0);
         Some(per_s("fetch_per_s")? / per_s("produce_per_s")?)
     }
 
-    /// The names of all figures that any side has.
+    /// Returns the names of the figures of all sides.
     #[must_use]
     pub fn figures(&self) -> BTreeSet<&str> {
         self.figures.values().flat_map(BTreeMap::values).flat_map(BTreeMap::keys).map(String::as_str).collect()
     }
 
-    /// The runs and rounds of a side that count, with a figure of each.
+    /// Returns a figure of each run and round of a side that counts.
     #[must_use]
     pub fn by_round(&self, side: &str, figure: &str) -> Vec<((&'a str, u32), f64)> {
         self.rounds(side).filter_map(|(round, figures)| Some((*round, figures.get(figure).copied()?))).collect()
     }
 
-    /// All values of a figure of a side.
+    /// Returns all values of a figure of a side.
     #[must_use]
     pub fn values(&self, side: &str, figure: &str) -> Vec<f64> {
         self.rounds(side).filter_map(|(_, figures)| figures.get(figure).copied()).collect()
     }
 
-    /// The values of two sides in the rounds that have both.
+    /// Returns the values of two sides in the rounds that have both.
     #[must_use]
     pub fn pairs(&self, figure: &str, first: &str, second: &str) -> Vec<(f64, f64)> {
         let theirs = self.figures.get(second);
@@ -156,20 +156,20 @@ impl<'a> Sides<'a> {
             .collect()
     }
 
-    /// Whether the readers of a side did not keep up in most of its rounds.
+    /// Returns whether the readers of a side fell behind in most of its rounds.
     #[must_use]
     pub fn fell_behind(&self, side: &str) -> bool {
         median(&self.values(side, FELL_BEHIND)).is_some_and(|behind| behind > 0.0)
     }
 
-    /// Whether the client was what limited a side while `figure` was measured.
+    /// Returns whether the client limited a side while `figure` was measured.
     #[must_use]
     pub fn is_client_bound(&self, side: &str, figure: &str) -> bool {
         median(&self.values(side, &busy_of(figure))).is_some_and(|busy| busy >= BOUND_SHARE)
     }
 }
 
-/// Without latencies of rates that a run says it did not hold: those of a shorter one at that rate, in lines up to 2026-11-25.
+/// Removes latencies at missed rates: in lines up to 2026-11-25 they are of a shorter run at that rate.
 fn without_missed(mut figures: Figures) -> Figures {
     let is_missed = |rate: u64| figures.get(&format!("step.{rate}.held")).is_some_and(|held| *held == 0.0);
     let wrong =
@@ -180,8 +180,8 @@ fn without_missed(mut figures: Figures) -> Figures {
     figures
 }
 
-/// Adds the lower bound of the drain time of a reader that did not reach the end of its backlog: the time it had. Without it, a reader that
-/// reached the end would be compared with nothing.
+/// Adds a lower bound of the drain time if the reader did not reach the end of its backlog: the time it had. Otherwise such a side could
+/// not be compared.
 fn with_bound(line: &ResultLine, mut figures: Figures) -> Figures {
     let had_s = line.conditions.as_ref().map(|reported| (reported.warmup_ms + reported.window_ms) as f64 / 1e3);
     if let Some(had_s) = had_s.filter(|_| figures.contains_key(DRAINED_SHARE)) {
@@ -190,7 +190,7 @@ fn with_bound(line: &ResultLine, mut figures: Figures) -> Figures {
     figures
 }
 
-/// The figures of a line, and how busy its client was: processor seconds a second, as a share of what the client can use.
+/// Returns the figures of a line, with how busy its client was: its share of the processor time that it can use.
 fn with_busy(line: &ResultLine) -> Figures {
     let mut figures = line.figures.clone();
     let Some(client) = line.conditions.as_ref().and_then(|reported| reported.client.parse::<Driver>().ok()) else {
@@ -208,7 +208,7 @@ fn with_busy(line: &ResultLine) -> Figures {
             figures.insert(busy.to_owned(), rate / 1e6 * cost / cores);
         }
     }
-    // In a run by time both roles work at once, and what they took of the window is known.
+    // In a run by time both roles run concurrently, and their processor time in the window is known.
     let roles = if client != Driver::Amqp && line.conditions.as_ref().is_some_and(|reported| reported.groups > 0) {
         2
     } else {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_null_broker_is_taken_off_round_by_round() {
+    fn latencies_above_the_null_broker_are_by_round() {
         let line =
             |side, round, p99| ResultLine::example("latency/x/client=raw", side, round, &[("publish_p99_ms", p99)]);
         let lines = [
@@ -254,8 +254,8 @@ mod tests {
         ];
         let sides = sides(&lines);
         let above = above_null("publish_p99_ms").expect("it is reported");
-        assert_eq!(sides.values("ours", &above), [2.0, 0.0], "never below 0, and not without a null broker beside it");
-        assert!(sides.values("null", &above).is_empty(), "it is the floor itself");
+        assert_eq!(sides.values("ours", &above), [2.0, 0.0], "at least 0, and only in rounds with a null broker");
+        assert!(sides.values("null", &above).is_empty(), "the null broker itself has none");
         assert_eq!(above_null("end_to_end_p99_ms"), None, "nothing can be read from the null broker");
     }
 
@@ -275,9 +275,9 @@ mod tests {
         assert_eq!(sides(&lines).pairs("produce_per_s", "ours", "theirs"), [(1.0, 2.0), (4.0, 5.0)]);
     }
 
-    /// A side that did not come to the end of its backlog had no value there, and was behind no peer.
+    /// Regression test: a side that did not reach the end of its backlog had no value, and was not behind any peer.
     #[test]
-    fn who_did_not_read_the_backlog_took_at_least_as_long_as_there_was() {
+    fn the_drain_time_without_reaching_the_end_is_the_time_it_had() {
         let mut line = ResultLine::example("A6/drain/x", "ours", 1, &[("drained_share", 0.8)]);
         let conditions = line.conditions.as_mut().expect("it has some");
         (conditions.warmup_ms, conditions.window_ms) = (2_000, 6_000);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_rate_that_was_not_held_there_is_no_latency() {
+    fn latencies_at_missed_rates_are_removed() {
         let figures = |held: f64| [("step.1000.held", held), ("step.1000.publish_p99_ms", 34.1)];
         let of = |held: f64| {
             let line = ResultLine::example("A1/x", "theirs", 1, &figures(held));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_bound_by_what_it_can_use() {
+    fn a_client_is_bound_by_its_threads_and_cores() {
         let bound = |client: &str, cores: usize, figures: &[(&str, f64)]| {
             let mut line = ResultLine::example("throughput/x", "ours", 1, figures);
             line.machine.cores = cores;
@@ -308,7 +308,10 @@ mod tests {
         assert!(bound("raw", 2, &used(0.85)) && !bound("raw", 2, &used(0.84)), "one thread writes");
         assert!(bound("java", 2, &used(1.7)) && !bound("java", 2, &used(1.6)), "two threads, two cores");
         assert!(bound("librdkafka", 1, &used(0.9)), "two threads, one core");
-        assert!(!bound("perf-test", 2, &used(1.9)) && bound("perf-test", 2, &[(CLIENT_BUSY, 0.9)]), "as it was seen");
+        assert!(
+            !bound("perf-test", 2, &used(1.9)) && bound("perf-test", 2, &[(CLIENT_BUSY, 0.9)]),
+            "the measured share"
+        );
     }
 
     #[test]
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_and_reading_are_told_apart() {
+    fn writing_and_reading_are_distinguished() {
         let figures = [("fetch_per_s", 1e6), ("fetch_client_cpu_s_per_million", 1.0)];
         let lines = [ResultLine::example("cost/x/client=raw", "ours", 1, &figures)];
         let sides = sides(&lines);

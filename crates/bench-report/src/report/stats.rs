@@ -1,9 +1,9 @@
-//! Medians, spread, and what pairs of values say.
+//! Medians, spread, verdicts on pairs, and number formats.
 
-/// A side is ahead when all its alternating pairs say so and there are at least this many, where nothing else is said.
+/// Default number of agreeing pairs for a verdict.
 pub const PAIRS_MIN: usize = 3;
 
-/// The middle of the values; between the two middle ones of an even number.
+/// Returns the median. `None` without values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -16,18 +16,18 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Who is ahead of two sides whose values stand in pairs.
+/// Verdict on two sides with paired values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The first side in every pair.
+    /// The first side is better in every pair.
     First,
-    /// The second side in every pair.
+    /// The second side is better in every pair.
     Second,
     /// The pairs do not agree, or are too few.
     Level,
 }
 
-/// Compares pairs of values. So many must agree before a side is ahead.
+/// Compares pairs of values. At least `pairs_min` pairs must agree.
 #[must_use]
 pub fn verdict(pairs: &[(f64, f64)], less_is_better: bool, pairs_min: usize) -> Verdict {
     let better = |a: f64, b: f64| if less_is_better { a < b } else { a > b };
@@ -40,7 +40,7 @@ pub fn verdict(pairs: &[(f64, f64)], less_is_better: bool, pairs_min: usize) -> 
     if pairs.iter().all(|(first, second)| better(*second, *first)) { Verdict::Second } else { Verdict::Level }
 }
 
-/// A whole number, its digits in groups of three.
+/// Formats a whole number with thousands separators.
 #[must_use]
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -51,7 +51,7 @@ pub fn count(value: u64) -> String {
     digits.chars().enumerate().map(comma).collect()
 }
 
-/// A number that is not negative, with three significant digits or so.
+/// Formats a non-negative number with about three significant digits.
 #[must_use]
 pub fn number(value: f64) -> String {
     match value {
@@ -63,7 +63,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Median and spread.
+/// Formats median, minimum and maximum.
 #[must_use]
 pub fn spread(values: &[f64]) -> String {
     let Some(middle) = median(values) else { return "-".to_owned() };
@@ -86,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn where_more_pairs_are_needed_fewer_are_level() {
+    fn fewer_pairs_than_needed_are_level() {
         assert_eq!(verdict(&[(1.0, 2.0); 4], true, 5), Verdict::Level);
         assert_eq!(verdict(&[(1.0, 2.0); 5], true, 5), Verdict::First);
     }
 
     #[test]
-    fn medians_are_of_an_odd_and_an_even_number() {
+    fn medians_of_odd_and_even_numbers_of_values() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
@@ -102,6 +102,6 @@ mod tests {
     fn large_numbers_are_grouped() {
         assert_eq!([count(0), count(999), count(1_000)], ["0", "999", "1,000"]);
         assert_eq!([number(1_234_567.8), number(123.4), number(0.1234)], ["1,234,568", "123", "0.12"]);
-        assert_eq!(number(f64::INFINITY), "∞", "what is nothing beside something");
+        assert_eq!(number(f64::INFINITY), "∞", "a ratio to zero");
     }
 }

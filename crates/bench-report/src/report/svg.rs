@@ -1,17 +1,17 @@
-//! Pictures as text: the few elements of SVG that the charts are made of.
+//! A minimal SVG writer: the elements of the charts.
 //!
-//! Colours come from classes (see [`super::palette`]), so that the same picture is light or dark where it stands. Inside of HTML it takes
-//! them from the page's style sheet; as a file of its own it carries them.
+//! Colours come from CSS classes (see [`super::palette`]), so that a chart is light or dark with its page. Inline in HTML it uses the page's
+//! style sheet; as a file it contains its own.
 
 use super::palette;
 use std::fmt::Write;
 
-/// The style of marks, lines and text in every picture; it names no colour but by its variables.
+/// Style sheet of marks, lines and text; colours are variables.
 pub const STYLE: &str = include_str!("assets/chart.css");
-/// Only what is no text of a page may name this.
+/// The XML namespace of SVG.
 const NAMESPACE: &str = "http://www.w3.org/2000/svg";
 
-/// Text as it stands between tags and in attributes, in HTML and SVG alike. Characters that XML has no place for are left out.
+/// Escapes text for HTML and SVG, between tags and in attributes. Characters that XML does not allow are removed.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -30,24 +30,24 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A place with one digit: more is nothing that can be seen.
+/// Formats a coordinate with one decimal digit.
 pub(super) fn place(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// Where a text's place is in it.
+/// Alignment of text relative to its coordinate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// At its beginning.
+    /// The coordinate is its start.
     Start,
-    /// In its middle.
+    /// The coordinate is its middle.
     Middle,
-    /// At its end.
+    /// The coordinate is its end.
     End,
 }
 
-/// A picture that is being drawn.
+/// A chart being drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Svg {
     title: String,
@@ -60,7 +60,7 @@ pub struct Svg {
 
 // Writing to a string cannot fail.
 impl Svg {
-    /// An empty picture. Title and description are for screen readers.
+    /// Creates an empty chart. Title and description are for screen readers.
     #[must_use]
     pub fn new(title: &str, description: &str, width: f64) -> Svg {
         Svg {
@@ -73,12 +73,12 @@ impl Svg {
         }
     }
 
-    /// Sets how high it is.
+    /// Sets the height.
     pub fn set_height(&mut self, height: f64) {
         self.height = height;
     }
 
-    /// Sets a stamp that is written across the picture.
+    /// Sets a stamp across the chart.
     pub fn set_stamp(&mut self, stamp: &'static str) {
         self.stamp = stamp;
     }
@@ -94,19 +94,19 @@ impl Svg {
         }
     }
 
-    /// How wide it is.
+    /// Returns the width.
     #[must_use]
     pub fn width(&self) -> f64 {
         self.width
     }
 
-    /// What it is called.
+    /// Returns the title.
     #[must_use]
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// A straight line.
+    /// Draws a straight line.
     pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let _ = writeln!(
             self.body,
@@ -118,7 +118,7 @@ impl Svg {
         );
     }
 
-    /// A rectangle; what it tells when it is pointed at.
+    /// Draws a rectangle with a tooltip, which may be empty.
     pub fn rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64), tells: &str) {
         let _ = write!(
             self.body,
@@ -134,7 +134,7 @@ impl Svg {
         };
     }
 
-    /// Text.
+    /// Draws text.
     pub fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "",
@@ -150,7 +150,7 @@ impl Svg {
         );
     }
 
-    /// A dot; what it tells when it is pointed at.
+    /// Draws a dot with a tooltip.
     pub fn dot(&mut self, class: &str, at: (f64, f64), radius: f64, tells: &str) {
         let _ = writeln!(
             self.body,
@@ -162,7 +162,7 @@ impl Svg {
         );
     }
 
-    /// A line through points; `None` is a gap. `attributes` are further ones, escaped by the caller.
+    /// Draws a line through points; `None` is a gap. `attributes`: further attributes, escaped by the caller.
     pub fn path(&mut self, class: &str, points: &[Option<(f64, f64)>], attributes: &str) {
         let mut data = String::new();
         let mut pen_is_down = false;
@@ -179,7 +179,7 @@ impl Svg {
         }
     }
 
-    /// A filled outline.
+    /// Draws a filled polygon.
     pub fn area(&mut self, class: &str, points: &[(f64, f64)]) {
         let reported: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", place(*x), place(*y))).collect();
         if reported.len() > 2 {
@@ -187,7 +187,7 @@ impl Svg {
         }
     }
 
-    /// The picture inside of a page. `id` is the page's own, and no other picture has it.
+    /// Returns the chart for embedding in a page. `id` must be unique in the page.
     #[must_use]
     pub fn inline(&self, id: &str) -> String {
         format!(
@@ -202,7 +202,7 @@ impl Svg {
         )
     }
 
-    /// The picture as a file, under its title.
+    /// Returns the chart as a file, with its title.
     #[must_use]
     pub fn file(&self) -> String {
         let (width, height) = (self.width + 2.0 * MARGIN, self.height + HEAD + MARGIN);
@@ -222,10 +222,10 @@ impl Svg {
     }
 }
 
-/// What a file has around the picture, and above it for its title.
+/// Margin of a file, and height of its title.
 const MARGIN: f64 = 14.0;
 const HEAD: f64 = 32.0;
-/// A file is shown as large as it says; the pictures are drawn for a telephone.
+/// Scale factor of files: charts are drawn for phones.
 const FILE_TIMES: f64 = 1.4;
 
 #[cfg(test)]
@@ -234,9 +234,9 @@ mod tests {
     use crate::report::wellformed;
 
     #[test]
-    fn what_is_told_is_escaped() {
+    fn text_is_escaped() {
         assert_eq!(escape("<script>\"&'"), "&lt;script&gt;&quot;&amp;&#39;");
-        assert_eq!(escape("a\u{0}\u{1b}b"), "ab", "XML has no place for these");
+        assert_eq!(escape("a\u{0}\u{1b}b"), "ab", "XML does not allow these");
         let mut svg = Svg::new("<script>", "a & b", 10.0);
         svg.text("t", (1.0, 2.0), Anchor::End, "</svg><script>");
         svg.rect("r", (0.0, 0.0), (-1.0, 1.0), "<b>");
@@ -250,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_lifts_the_pen() {
+    fn a_gap_interrupts_a_path() {
         let mut svg = Svg::new("", "", 1.0);
         svg.path("p", &[Some((0.0, 0.0)), Some((1.0, 1.25)), None, Some((3.0, 3.0))], "");
         svg.path("q", &[None], "");
         let text = svg.file();
         assert!(text.contains(r#"d="M0 0L1 1.2M3 3""#) || text.contains(r#"d="M0 0L1 1.3M3 3""#), "{text}");
-        assert!(!text.contains(r#"class="q""#), "nothing is drawn of nothing");
+        assert!(!text.contains(r#"class="q""#), "an empty path is not drawn");
     }
 }

@@ -1,4 +1,4 @@
-//! The table of a cell.
+//! The Markdown table of a cell.
 
 use super::judge::{Ahead, Asked, judge};
 use super::sides::{Sides, above_null};
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Figures that tell under what a side was measured: there is no better or worse in them.
+/// Circumstances of the measurement, in which no value is better.
 const CIRCUMSTANCES: [&str; 4] = ["machine_idle", CLIENT_BUSY, "fetch_client_busy", "device_read_per_byte_served"];
 
-/// The figures that stand in the table, by the beginning of the cell's name; all there are for others.
+/// Returns the figures of the table, chosen by the first part of the cell's name; all figures for other cells.
 fn reported<'a>(cell: &str, of_cell: &[&'a ResultLine]) -> Vec<&'a str> {
     let chosen: &'static [&'static str] = match cell.split('/').next().unwrap_or_default() {
         "cost" => &[
@@ -54,44 +54,50 @@ fn reported<'a>(cell: &str, of_cell: &[&'a ResultLine]) -> Vec<&'a str> {
         let all: BTreeSet<&str> = of_cell.iter().flat_map(|line| line.figures.keys().map(String::as_str)).collect();
         return all.into_iter().collect();
     }
-    chosen.iter().copied().filter(|figure| is_told_of(cell, figure)).collect()
+    chosen.iter().copied().filter(|figure| is_reported(cell, figure)).collect()
 }
 
-/// A JVM's own pauses are beyond what its p99.9 could tell of a broker.
-fn is_told_of(cell: &str, figure: &str) -> bool {
+/// Returns whether a figure is reported: p99.9 only for native clients, because of the pauses of a JVM client.
+fn is_reported(cell: &str, figure: &str) -> bool {
     let client = cell.rsplit_once("client=").and_then(|(_, name)| name.parse::<Driver>().ok());
     !figure.contains("p99.9") || client.is_none_or(Driver::is_native)
 }
 
-/// Writes the table of a cell, with the conditions of its sides, and the runs that do not count.
+/// Writes the table of a cell, with the conditions of its sides and the runs that do not count.
 pub fn write(text: &mut String, cell: &str, of_cell: &[&ResultLine]) {
     let sides = Sides::of(of_cell);
     let _ = writeln!(text, "### {cell}\n");
     for side in &sides.order {
         let conditions = of_cell.iter().find(|line| line.side == **side).and_then(|line| line.conditions.as_ref());
         if let Some(conditions) = conditions {
-            let _ = writeln!(text, "- {side}: {}", told_conditions(conditions));
+            let _ = writeln!(text, "- {side}: {}", format_conditions(conditions));
         }
     }
     write_rows(text, cell, &reported(cell, of_cell), &sides, of_cell.iter().any(|line| line.quick));
     for line in of_cell.iter().filter(|line| !line.failures.is_empty()) {
-        let _ = writeln!(text, "- does not count: {} in round {}: {}", line.side, line.round, line.failures.join("; "));
+        let _ = writeln!(
+            text,
+            "- failed run, not counted: {} in round {}: {}",
+            line.side,
+            line.round,
+            line.failures.join("; ")
+        );
     }
     text.push('\n');
 }
 
-fn told_conditions(c: &Conditions) -> String {
-    let rate = if c.rate == 0 { "as fast as it goes".to_owned() } else { format!("{}/s", count(c.rate)) };
+fn format_conditions(c: &Conditions) -> String {
+    let rate = if c.rate == 0 { "unlimited rate".to_owned() } else { format!("{}/s", count(c.rate)) };
     let time = |ms: u64| format_duration(Duration::from_millis(ms));
     let extent = match (c.messages, c.window_ms) {
-        // A line from before this was recorded.
+        // Older lines do not have these fields.
         (0, 0) => String::new(),
         (0, window) => format!("; warm-up {}, window {}", time(c.warmup_ms), time(window)),
         (messages, _) => format!("; warm-up {} messages, {} measured", count(c.warm_messages), count(messages)),
     };
     if let Some(queue) = c.queue {
         return format!(
-            "{} confirms when {}; client {}, {} without a confirm at most; {} bytes, {rate}, {} {queue}{extent}",
+            "{} confirms: {}; client {}, at most {} unconfirmed; {} bytes, {rate}, {} {queue}{extent}",
             c.target,
             c.durability,
             c.client,
@@ -101,13 +107,13 @@ fn told_conditions(c: &Conditions) -> String {
         );
     }
     format!(
-        "{} acknowledges when {}; client {}, {}, {} in flight; {} bytes, {rate}, {} partitions, {} groups{extent}",
+        "{} acknowledges: {}; client {}, {}, {} in flight; {} bytes, {rate}, {} partitions, {} groups{extent}",
         c.target, c.durability, c.client, c.batching, c.in_flight, c.message_bytes, c.partitions, c.groups
     )
 }
 
 fn write_rows(text: &mut String, cell: &str, figures: &[&str], sides: &Sides<'_>, quick: bool) {
-    let _ = writeln!(text, "\n| | {} | against the first |", sides.order.join(" | "));
+    let _ = writeln!(text, "\n| | {} | ratio to the first |", sides.order.join(" | "));
     let _ = writeln!(text, "|---{}|---|", "|---".repeat(sides.order.len()));
     for figure in figures {
         write_row(text, cell, figure, sides, quick);
@@ -130,8 +136,8 @@ fn write_row(text: &mut String, cell: &str, figure: &str, sides: &Sides<'_>, qui
     let _ = writeln!(text, "| {figure} | {} | {} |", row.join(" | "), against.join("; "));
 }
 
-/// "kafka 3.10 times, polylogue-sync ahead": the median ratio of the pairs, theirs to ours. Where the client was what limited one
-/// of the two, only what they cost tells who is ahead.
+/// Formats a comparison: "kafka 3.10 times, polylogue-sync ahead", the median ratio of the pairs, second to first, and the verdict. If
+/// client-bound, only processor time has a winner.
 fn compare(cell: &str, figure: &str, first: &str, second: &str, sides: &Sides<'_>, quick: bool) -> Option<String> {
     if CIRCUMSTANCES.contains(&figure) {
         return None;
@@ -175,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_tells_median_spread_ratio_and_who_is_ahead() {
+    fn a_row_has_median_spread_ratio_and_verdict() {
         let line = |side, round, p99| ResultLine::example(LATENCY, side, round, &[("publish_p99_ms", p99)]);
         let mut lines: Vec<ResultLine> =
             (1..=3).flat_map(|round| [line("ours", round, f64::from(round)), line("theirs", round, 10.0)]).collect();
@@ -188,12 +194,12 @@ mod tests {
         );
         lines[5].failures.push("1 messages lost".to_owned());
         let text = table(&lines);
-        assert!(text.contains("level") && !text.contains("ours ahead"), "two pairs are left: {text}");
-        assert!(text.contains("does not count: theirs in round 3: 1 messages lost"), "{text}");
+        assert!(text.contains("level") && !text.contains("ours ahead"), "two pairs remain: {text}");
+        assert!(text.contains("not counted: theirs in round 3: 1 messages lost"), "{text}");
     }
 
     #[test]
-    fn latencies_are_told_above_the_null_broker_too() {
+    fn latencies_above_the_null_broker_have_a_row() {
         let lines = three(
             LATENCY,
             &[
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_above_the_null_broker_is_less_than_anything() {
+    fn a_latency_of_zero_above_the_null_broker_is_ahead() {
         let lines = three(
             LATENCY,
             &[
@@ -223,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_tail_is_told_of_native_clients_only() {
+    fn p999_is_reported_for_native_clients_only() {
         let figures: &[(&str, f64)] =
             &[("publish_p99_ms", 1.0), ("publish_p99.9_ms", 2.0), ("end_to_end_p99.9_ms", 3.0)];
         for (client, tells) in [("raw", true), ("librdkafka", true), ("java", false)] {
@@ -235,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn how_idle_the_machine_was_is_told_and_nobody_is_better_at_it() {
+    fn the_idle_share_of_the_machine_has_no_winner() {
         let lines = three(LATENCY, &[("ours", &[("machine_idle", 0.6)]), ("theirs", &[("machine_idle", 0.3)])]);
         let text = table(&lines);
         assert!(text.contains("| machine_idle | 0.60 (0.60 to 0.60) | 0.30 (0.30 to 0.30) |  |"), "{text}");
     }
 
     #[test]
-    fn where_the_client_is_the_limit_only_cost_names_a_winner() {
+    fn with_a_saturated_client_only_processor_time_has_a_winner() {
         let figures = |cost: f64, client: f64| {
             [
                 ("produce_per_s", 100_000.0),
@@ -252,7 +258,7 @@ mod tests {
         };
         let text = table(&three(THROUGHPUT, &[("ours", &figures(1.0, 0.9)), ("theirs", &figures(3.0, 0.5))]));
         assert!(text.contains("theirs 1.00 times, client-bound |"), "{text}");
-        assert!(text.contains("theirs 3.00 times, ours ahead |"), "of the processor: {text}");
+        assert!(text.contains("theirs 3.00 times, ours ahead |"), "processor time: {text}");
         assert!(text.contains("| produce_client_busy | 0.90 (0.90 to 0.90) | 0.50 (0.50 to 0.50) |  |"), "{text}");
         let text = table(&three(THROUGHPUT, &[("ours", &figures(1.0, 0.8)), ("theirs", &figures(3.0, 0.5))]));
         assert!(!text.contains("client-bound"), "{text}");
@@ -261,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn conditions_say_how_long_and_how_large_a_run_was() {
+    fn conditions_contain_the_length_of_a_run() {
         let mut lines = three(THROUGHPUT, &[("ours", &[("produce_per_s", 1.0)])]);
-        assert!(table(&lines).contains("0 groups\n"), "a line that does not tell");
+        assert!(table(&lines).contains("0 groups\n"), "an older line");
         let c = lines[0].conditions.as_mut().expect("it has some");
         (c.warm_messages, c.messages) = (0, 3_000_000);
         assert!(table(&lines).contains("; warm-up 0 messages, 3,000,000 measured"), "{}", table(&lines));

@@ -1,4 +1,4 @@
-//! The lists of a run's series as panels: every list that there is, those that are known under their titles.
+//! The time series of a run as panels: known series with titles, others under their own names.
 
 use super::charts::time::{Panel, Run};
 use super::figures::plain;
@@ -14,7 +14,7 @@ struct Track {
     unit: &'static str,
     is_log: bool,
     times: f64,
-    /// Whether it is of the load, not of what the load took.
+    /// Whether it is of the load, not of resource usage.
     is_load: bool,
 }
 
@@ -37,34 +37,34 @@ const TRACKS: [Track; 20] = [
     load("broker_cpu_s", "broker CPU", "cores", false, 1.0),
     load("client_cpu_s", "client CPU", "cores", false, 1.0),
     taken("broker_anonymous_mib", "broker memory, anonymous", "MiB", 1.0),
-    taken("broker_shared_mib", "of it shared memory", "MiB", 1.0),
+    taken("broker_shared_mib", "broker memory, shared part", "MiB", 1.0),
     taken("broker_file_mib", "broker memory, file-mapped", "MiB", 1.0),
     taken("page_cache_mib", "page cache", "MiB", 1.0),
     taken("device_write_bytes", "written to the device", "MB/s", MB),
     taken("device_read_bytes", "read from the device", "MB/s", MB),
     taken("device_operations", "device operations", "/s", 1.0),
     taken("device_busy", "device busy, share of the second", "", 1.0),
-    taken("loopback_bytes", "network (loopback, both ways)", "MB/s", MB),
+    taken("loopback_bytes", "network (loopback, both directions)", "MB/s", MB),
     taken("files", "open files", "", 1.0),
     taken("threads", "threads", "", 1.0),
     taken("connections", "connections", "", 1.0),
     taken("errors", "errors", "/s", 1.0),
 ];
-/// Lists that say nothing beside the others.
+/// Series that are not shown, because others contain their information.
 const LEFT_OUT: [&str; 1] = ["sent"];
 
-/// The panels of a cell: those of the load, and those of what it took.
+/// The panels of a cell.
 #[derive(Debug, Default, PartialEq)]
 pub struct Panels {
-    /// Latency, rates, backlog, processor time.
+    /// Load: latency, rates, backlog, processor time.
     pub load: Vec<Panel>,
-    /// Memory, device, network, files.
+    /// Resource usage: memory, device, network, files.
     pub taken: Vec<Panel>,
-    /// Seconds of warm-up at their beginning.
+    /// Length of the warm-up. Seconds.
     pub warmup_s: f64,
 }
 
-/// Of a side the round in the middle, by its publish p99: one that counts where there is one.
+/// Returns the round of a side with the median publish p99, of those that count if there are any.
 #[must_use]
 pub fn middle_round<'a>(cell: &Cell<'a>, side: &Side<'_>) -> Option<&'a ResultLine> {
     let of_side = || cell.lines.iter().copied().filter(|line| line.side == side.name && line.series.is_some());
@@ -77,7 +77,7 @@ pub fn middle_round<'a>(cell: &Cell<'a>, side: &Side<'_>) -> Option<&'a ResultLi
     lines.iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).copied()
 }
 
-/// The lists of a line's seconds by their names.
+/// Returns the time series of a line by name.
 pub(super) fn lists(line: &ResultLine) -> BTreeMap<String, Vec<f64>> {
     let Some(Ok(Value::Object(fields))) = line.series.as_ref().map(serde_json::to_value) else {
         return BTreeMap::new();
@@ -88,30 +88,30 @@ pub(super) fn lists(line: &ResultLine) -> BTreeMap<String, Vec<f64>> {
     fields.into_iter().filter_map(|(name, value)| Some((name, list(value)?))).collect()
 }
 
-/// Lists of collectors are marks, not panels.
+/// Returns whether a series is of garbage collection: these are marks, not panels.
 fn is_of_collector(name: &str) -> bool {
     name.contains("collection") || name.contains("gc_") || name.ends_with("_gc")
 }
 
-/// Milliseconds of the broker's collections in each second.
+/// Returns milliseconds of the broker's garbage collections in each second.
 fn collections(lists: &BTreeMap<String, Vec<f64>>) -> Vec<f64> {
     let is_it = |name: &str| is_of_collector(name) && name.ends_with("_ms") && !name.contains("client");
     lists.iter().find(|(name, _)| is_it(name)).map(|(_, values)| values.clone()).unwrap_or_default()
 }
 
-/// Seconds of warm-up: the measured time, or else the configured time.
+/// Returns the length of the warm-up in seconds: measured, or else configured.
 fn warmup_s(line: &ResultLine) -> f64 {
     let reported = line.conditions.as_ref().map_or(0.0, |reported| reported.warmup_ms as f64 / 1e3);
     line.figures.get("warm_up_s").copied().unwrap_or(reported)
 }
 
-/// How many seconds a line ran; what comes after is what was still on its way.
+/// Returns the length of a run in seconds. Later seconds only have messages that were in flight.
 fn seconds(line: &ResultLine) -> usize {
     let window_s = line.conditions.as_ref().map_or(0.0, |reported| reported.window_ms as f64 / 1e3);
     if window_s > 0.0 { (warmup_s(line) + window_s).ceil() as usize } else { usize::MAX }
 }
 
-/// The panels of a cell; all empty when its lines have no series.
+/// Returns the panels of a cell; empty if its lines have no series.
 #[must_use]
 pub fn panels(cell: &Cell<'_>) -> Panels {
     let mut panels = Panels::default();
@@ -138,14 +138,14 @@ pub fn panels(cell: &Cell<'_>) -> Panels {
         let run = |(side, look, lists, seconds): &(String, _, BTreeMap<String, Vec<f64>>, usize)| {
             let values: Vec<f64> = lists.get(name)?.iter().take(*seconds).map(|value| value * times).collect();
             let collections_ms = collections(lists).into_iter().take(*seconds).collect();
-            // A latency without a sample in the whole run is left out.
-            let is_told = values.iter().any(|value| !is_log || *value != 0.0);
-            is_told.then(|| Run { name: side.clone(), look: *look, values, collections_ms })
+            // A latency without samples in the whole run is omitted.
+            let has_samples = values.iter().any(|value| !is_log || *value != 0.0);
+            has_samples.then(|| Run { name: side.clone(), look: *look, values, collections_ms })
         };
         let runs: Vec<Run> = sides.iter().filter_map(run).collect();
         let (title, unit) = track.map_or_else(|| plain(name), |track| (track.title.to_owned(), track.unit));
         let panel = Panel { title, unit, is_log, runs };
-        // A track that is zero in the whole run is left out.
+        // A series that is zero in the whole run is omitted.
         if panel.runs.iter().all(|run| run.values.iter().all(|value| *value == 0.0)) {
             continue;
         }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_round_in_the_middle_is_drawn_up_to_its_end() {
+    fn the_median_round_is_drawn_up_to_its_end() {
         let lines = [line(1, 1.0, &[]), line(2, 9.0, &[]), line(3, 2.0, &[]), line(4, 1.9, &["1 messages lost"])];
         let cell = Cell::of(lines.iter().collect()).expect("a cell");
         assert_eq!(middle_round(&cell, &cell.sides[0]).map(|line| line.round), Some(3));
@@ -180,13 +180,13 @@ mod tests {
         assert_eq!(
             reported,
             [("publish p99", &[3.0; 3][..]), ("acknowledged", &[5.0; 3][..])],
-            "a track of zeros is left out"
+            "a series of zeros is omitted"
         );
         assert_eq!(panels.warmup_s, 1.0);
     }
 
     #[test]
-    fn a_side_that_nobody_reads_has_no_line_of_end_to_end_latency() {
+    fn a_side_without_readers_has_no_end_to_end_latency() {
         let mut lines = [line(1, 1.0, &[]), line(1, 1.0, &[])];
         lines[1].side = "null".to_owned();
         for (line, us) in lines.iter_mut().zip([1_000, 0]) {
@@ -204,7 +204,7 @@ mod tests {
     fn a_side_that_does_not_count_is_drawn_and_marked() {
         let lines = [line(1, 1.0, &["the rate was not held: 1 %"])];
         let cell = Cell::of(lines.iter().collect()).expect("a cell");
-        assert_eq!(panels(&cell).load[0].runs[0].name, "kafka (not held)");
+        assert_eq!(panels(&cell).load[0].runs[0].name, "kafka (rate missed)");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! For tests: whether tags are closed in their order, attributes are quoted, and nothing stands bare in text.
+//! For tests: a check that tags are nested, attributes are quoted, and text is escaped.
 
-/// Elements that HTML closes by itself.
+/// HTML's void elements.
 const VOID: [&str; 7] = ["meta", "br", "wbr", "hr", "input", "img", "link"];
 
-/// Checks a page or a picture.
+/// Checks a page or a chart.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = text.strip_prefix("<!doctype html>").unwrap_or(text);
@@ -49,7 +49,7 @@ fn head(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-/// A tag up to its end, which no quoted value holds.
+/// Splits after the end of a tag, which is not in a quoted value.
 fn split_tag(text: &str) -> Option<(&str, &str)> {
     let mut is_quoted = false;
     for (at, c) in text.char_indices() {
@@ -85,7 +85,7 @@ fn attributes(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Every & begins an entity.
+/// Checks that every & begins an entity.
 fn entities(text: &str) -> Result<(), String> {
     let known = ["amp;", "lt;", "gt;", "quot;", "#39;", "nbsp;"];
     match text.split('&').skip(1).find(|after| !known.iter().any(|known| after.starts_with(known))) {
@@ -95,7 +95,7 @@ fn entities(text: &str) -> Result<(), String> {
 }
 
 #[test]
-fn what_is_not_well_formed_is_seen() {
+fn malformed_text_is_an_error() {
     assert_eq!(
         check("<!doctype html><a b=\"c &amp; >\" hidden><br><i/></a><style>a>b{} a&b < c</style>x &lt; y"),
         Ok(())

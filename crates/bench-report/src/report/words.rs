@@ -1,14 +1,14 @@
-//! What the pages say of rows, in the same words everywhere.
+//! Texts for rows, the same in all reports.
 
 use super::judge::{Advantage, ITSELF, Outcome, Profiles, Standing};
 use super::scale::short;
 use super::stats::{median, number};
 
-/// What the marks of the overview mean.
-pub const KEY: &str = "▲ ahead of the closest peer, ▼ behind the best peer, = level, ↔ compared with itself; \
-     the number: how many times better, after ▼ worse";
+/// Legend of the overview's marks.
+pub const KEY: &str = "▲ ahead of the closest peer, ▼ behind the best peer, = level, ↔ compared with itself, · no verdict; \
+     the number is the ratio: times better, after ▼ times worse";
 
-/// "2.50× (2.10–2.90)".
+/// Formats the ratio: "2.50× (2.10–2.90)".
 #[must_use]
 pub fn times(advantage: &Advantage) -> String {
     let (low, high) = (number(advantage.low), number(advantage.high));
@@ -16,7 +16,7 @@ pub fn times(advantage: &Advantage) -> String {
     format!("{}×{spread}", number(advantage.times))
 }
 
-/// "over kafka (its default profile), 5 pairs".
+/// Formats the other side: "over kafka (its default profile), 5 pairs".
 #[must_use]
 pub fn over(advantage: &Advantage) -> String {
     let profiles = match advantage.profiles {
@@ -29,7 +29,7 @@ pub fn over(advantage: &Advantage) -> String {
     format!("over {}{profiles}, {pairs}", advantage.over)
 }
 
-/// Who is ahead, in a few words.
+/// Formats the verdict briefly.
 #[must_use]
 pub fn verdict(outcome: &Outcome) -> String {
     match (&outcome.winner, &outcome.standing) {
@@ -40,7 +40,7 @@ pub fn verdict(outcome: &Outcome) -> String {
     }
 }
 
-/// A mark, whether it is good, and the ratio: what stands in the overview.
+/// Returns the overview's mark with the ratio or the reason.
 #[must_use]
 pub fn mark(outcome: &Outcome) -> (&'static str, String) {
     let ratio = |times: f64| format!("{}×", brief(times));
@@ -54,11 +54,11 @@ pub fn mark(outcome: &Outcome) -> (&'static str, String) {
     }
 }
 
-/// A reason in the room of a square.
+/// Abbreviates a reason for the overview.
 fn shortened(why: &str) -> &str {
     match why {
         "no peer to compare with" => "no peer",
-        "no run of polylogue counts" => "none of ours",
+        "no run of polylogue counts" => "no own run",
         "polylogue was not run" => "not run",
         "each at its own rate" => "own rates",
         "not sustained: readers fell behind" => "readers lag",
@@ -70,7 +70,7 @@ fn brief(times: f64) -> String {
     if times.is_finite() && times < 10.0 { format!("{times:.1}") } else { number(times) }
 }
 
-/// All that a row says, in one sentence.
+/// Formats the outcome of a row as one sentence.
 #[must_use]
 pub fn sentence(outcome: &Outcome) -> String {
     let ratio = |reported: &Option<Advantage>| {
@@ -96,7 +96,7 @@ pub fn sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// The median of the rounds; and from the least to the most, where they differ.
+/// Formats the median of the rounds, with minimum and maximum if they differ.
 #[must_use]
 pub fn value(values: &[f64]) -> Option<(String, Option<String>)> {
     let middle = median(values)?;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_who_is_ahead_and_by_how_much() {
+    fn outcomes_are_formatted() {
         let won = outcome(Standing::Ahead, Some("polylogue-sync"), 2.5);
         assert_eq!((verdict(&won).as_str(), mark(&won)), ("polylogue-sync", ("▲", "2.5×".to_owned())));
         assert_eq!(sentence(&won), "polylogue ahead: 2.50× (2.50–5.00), over kafka (its default profile), 5 pairs");
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!((verdict(&lost).as_str(), mark(&lost)), ("kafka", ("▼", "4.0×".to_owned())));
         assert!(sentence(&lost).starts_with("kafka ahead of polylogue; kafka by 4.00×"), "{}", sentence(&lost));
         let behind = outcome(Standing::Behind(vec!["kafka".to_owned(), "pulsar".to_owned()]), None, 0.5);
-        assert_eq!(verdict(&behind), "kafka, pulsar ahead of polylogue", "neither of the two is ahead of the other");
+        assert_eq!(verdict(&behind), "kafka, pulsar ahead of polylogue", "without a winner among the two");
         let level = outcome(Standing::Level, None, 1.04);
         assert_eq!((verdict(&level).as_str(), mark(&level)), ("level", ("=", "1.0×".to_owned())));
         let bound = Outcome { advantage: None, ..outcome(Standing::Undecided("client-bound".to_owned()), None, 1.0) };
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_with_their_spread() {
+    fn values_have_their_spread() {
         assert_eq!(value(&[]), None);
         assert_eq!(value(&[1.5]), Some(("1.50".to_owned(), None)));
         assert_eq!(value(&[27.0, 27.0]), Some(("27".to_owned(), None)), "they do not differ");

@@ -8,7 +8,7 @@ use crate::drive::{Driver, WorkerReport, drive};
 use crate::error::{BenchError, Context, Result};
 use crate::latency::Latency;
 use crate::omb::{Driven, OmbResult, Workload};
-use crate::process::{Folder, Interrupt, take_folder};
+use crate::process::{Folder, Interrupt, lock_folder};
 use crate::progress::Progress;
 use crate::remote::{self, drive_there};
 use crate::run::drained_s;
@@ -344,7 +344,7 @@ pub(super) fn run(args: &RunArgs, places: &Places, json: bool) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let programs = places.programs()?;
     let work = places.build.join("bench");
-    let _alone = take_folder(&work)?;
+    let _alone = lock_folder(&work)?;
     let place = Folder::create(&work.join("run"))?;
     let canned = (single.spec.partitions, single.spec.message_bytes);
     let protocol = if single.spec.queues.is_some() { Protocol::Amqp } else { Protocol::Kafka };

@@ -92,7 +92,7 @@ impl Watch for Along<'_> {
         self.start_ns = start_ns;
         let mut probe = self.probe.clone();
         probe.with_clients(pids);
-        self.sampler = Some(Sampler::looking_from(start_ns, move || probe.look())?);
+        self.sampler = Some(Sampler::start_at(start_ns, move || probe.look())?);
         Ok(())
     }
 

@@ -14,19 +14,19 @@ const LINGER_US_MIN: u64 = 1_000;
 /// Returns when a broker acknowledges messages to such a queue, and when it delivers them.
 fn durability(target: &Target, queue: QueueLoad) -> &'static str {
     match (target, queue.kind, queue.confirms) {
-        (_, _, false) => "never: nothing is confirmed",
-        (Target::PolylogueSync, QueueKind::Classic, _) => "flushed; a waiting consumer has it before",
-        (Target::PolylogueSync, QueueKind::Quorum, _) => "flushed; consumers have it after",
+        (_, _, false) => "no confirms",
+        (Target::PolylogueSync, QueueKind::Classic, _) => "flushed; waiting consumers receive it earlier",
+        (Target::PolylogueSync, QueueKind::Quorum, _) => "flushed; consumers receive it after that",
         (Target::Rabbitmq, QueueKind::Classic, _) => {
-            "page cache, or acknowledged by a consumer before that; a waiting consumer has it before"
+            "page cache, or acknowledged by a consumer before that; waiting consumers receive it earlier"
         }
-        (Target::Rabbitmq, QueueKind::Quorum, _) => "flushed (Raft log of one node); consumers have it after",
+        (Target::Rabbitmq, QueueKind::Quorum, _) => "flushed (Raft log of one node); consumers receive it after that",
         _ => target.durability(),
     }
 }
 
 /// Returns a client's actual batching: not all support what is requested (see the table of [`crate::contract::Spec`]).
-fn told_batching(driver: Driver, side: &Side) -> String {
+fn actual_batching(driver: Driver, side: &Side) -> String {
     let batching = side.load.batching;
     let lingers = |linger_us: u64| format!("{} bytes, linger {} ms", batching.bytes, linger_us / 1_000);
     match (side.load.queue, system_of(driver, side)) {
@@ -50,7 +50,7 @@ pub fn conditions(driver: Driver, side: &Side) -> Conditions {
         }
         .to_owned(),
         client: driver.name().to_owned(),
-        batching: told_batching(driver, side),
+        batching: actual_batching(driver, side),
         in_flight: load.in_flight,
         message_bytes: load.message_bytes,
         partitions: load.partitions,

@@ -88,7 +88,7 @@ impl OneSide<'_> {
         self.running.end();
         let began = monotonic_ns();
         self.running =
-            self.surround.clone().around(|| start(&self.target, self.load, self.around, self.place.path()))?;
+            self.spawn_settings.clone().apply(|| start(&self.target, self.load, self.around, self.place.path()))?;
         self.figure("restart_s", seconds(monotonic_ns() - began));
         self.acknowledges(began)?;
         let found = self.found()?;

@@ -35,7 +35,7 @@ impl OneSide<'_> {
                 self.figure("held_max_per_s", rate as f64);
                 self.figure(LADDER_ENDED, f64::from(u8::from(climb.ends_at(&ladder))));
             }
-            None => self.fail_in_full("no rate was held".to_owned()),
+            None => self.fail_in_full("no rate was met".to_owned()),
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl OneSide<'_> {
         let held = ran.held();
         let name = |figure: &str| format!("step.{rate}.{figure}");
         if held.is_err() {
-            // Of a shorter run at this rate, which held it: no latency is given of a rate that was not held.
+            // The figures are of a shorter run that met this rate: a missed rate has no latency.
             let latency = |figure: &str| figure.starts_with(&name("")) && figure.ends_with("_ms");
             self.line.figures.retain(|figure, _| !latency(figure));
         }

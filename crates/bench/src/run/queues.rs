@@ -46,7 +46,7 @@ impl OneSide<'_> {
         let (programs, interrupt) = (self.around.programs, self.around.interrupt);
         let (target, place) = (&self.target, self.place.path());
         let again = || Running::start(target, programs, place, Protocol::Amqp, (1, 1), interrupt);
-        self.running = self.surround.around(again)?;
+        self.running = self.spawn_settings.apply(again)?;
         let mut wire = Wire::connect(self.running.bootstrap())?;
         wire.open_channel()?;
         wire.find(queue_name(&self.topic, load.partitions.saturating_sub(1)))?;

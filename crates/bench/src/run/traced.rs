@@ -4,7 +4,7 @@ use super::{OneSide, make_topic, start};
 use crate::contract::Spec;
 use crate::error::Result;
 use crate::flush::Counter;
-use crate::process::{Folder, Surround};
+use crate::process::{Folder, SpawnSettings};
 use crate::target::Target;
 
 /// Warm-up and duration. Milliseconds.
@@ -25,8 +25,8 @@ impl OneSide<'_> {
         }
         let place = Folder::create(&self.around.work.join("traced"))?;
         let counter = Counter::create(&self.around.programs.bench, place.path(), 0)?;
-        let surround = Surround { environment: counter.environment(), ..self.surround.clone() };
-        let traced = surround.around(|| start(&self.target, self.load, self.around, place.path()))?;
+        let spawn_settings = SpawnSettings { environment: counter.environment(), ..self.spawn_settings.clone() };
+        let traced = spawn_settings.apply(|| start(&self.target, self.load, self.around, place.path()))?;
         let before = std::mem::replace(&mut self.running, traced);
         make_topic(&self.running, &self.topic, self.load, self.system)?;
         self.idle()?;

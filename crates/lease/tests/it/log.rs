@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[test]
 fn several_subscriptions_on_one_log_do_not_see_each_other() {
     for size in [1u32, 10, 1000] {
-        let (mut a, mut b) = (World::new(Config::default()), World::new(Config::default()));
+        let (mut a, mut b) = (Harness::new(Config::default()), Harness::new(Config::default()));
         let (one, two) = (a.prefetch(1, 0), b.prefetch(1, 0));
         for n in 0..5 {
             let entry = Entry::plain(n * u64::from(size), size);
@@ -39,152 +39,152 @@ fn several_subscriptions_on_one_log_do_not_see_each_other() {
 #[test]
 fn a_subscription_moves_back_and_forth() {
     for size in [1u32, 10, 1000] {
-        let mut world = World::new(Config { whole_entries: true, ..Config::default() });
-        let entries: Vec<u64> = (0..6).map(|n| world.append(size + n % 2)).collect();
-        let end = world.queue.committed_end();
-        let one = world.prefetch(1, 0);
-        world.grant();
-        let _ = world.ack(0, entries[3]);
-        world.commit();
-        world.checkpoint();
+        let mut harness = Harness::new(Config { whole_entries: true, ..Config::default() });
+        let entries: Vec<u64> = (0..6).map(|n| harness.append(size + n % 2)).collect();
+        let end = harness.queue.committed_end();
+        let one = harness.prefetch(1, 0);
+        harness.grant();
+        let _ = harness.ack(0, entries[3]);
+        harness.commit();
+        harness.checkpoint();
         // Back: everything from there on is new, and what was held is held no longer.
-        let done = world.queue.seek(entries[1], world.now).unwrap();
+        let done = harness.queue.seek(entries[1], harness.now).unwrap();
         assert_eq!((done.messages, done.record), (end - entries[1], Some(2)));
-        let late = world.queue.settle(entries[4], 1, By::Consumer(one), world.now);
+        let late = harness.queue.settle(entries[4], 1, By::Consumer(one), harness.now);
         assert_eq!(late, refused(entries[4], Refusal::NotHeld));
         // What lies below the old floor is to be described: its entries are not known any more.
-        assert_eq!(world.queue.wants(), Some(entries[1]..entries[3]));
-        assert_eq!(world.grant(), []);
-        (1..3).for_each(|n| world.queue.describe(&Entry::plain(entries[n], size + n as u32 % 2)).unwrap());
-        let again = world.grant();
+        assert_eq!(harness.queue.wants(), Some(entries[1]..entries[3]));
+        assert_eq!(harness.grant(), []);
+        (1..3).for_each(|n| harness.queue.describe(&Entry::plain(entries[n], size + n as u32 % 2)).unwrap());
+        let again = harness.grant();
         assert_eq!(offsets(&again), (entries[1]..end).collect::<Vec<_>>());
         assert!(again.iter().all(|grant| grant.tally == Tally::default()));
-        let _ = world.ack(entries[2], u64::from(size));
-        world.commit();
-        assert_eq!(world.queue.floor(), entries[1]);
-        world.crash();
-        assert_eq!(world.counts().ready, end - entries[1] - u64::from(size));
+        let _ = harness.ack(entries[2], u64::from(size));
+        harness.commit();
+        assert_eq!(harness.queue.floor(), entries[1]);
+        harness.crash();
+        assert_eq!(harness.counts().ready, end - entries[1] - u64::from(size));
         // Forth, also beyond the end.
-        let _ = world.queue.seek(entries[5], world.now).unwrap();
-        world.commit();
-        assert_eq!((world.queue.floor(), world.counts().ready), (entries[5], end - entries[5]));
-        let _ = world.queue.seek(u64::MAX, world.now).unwrap();
-        world.commit();
-        assert_eq!((world.queue.floor(), world.counts().ready), (end, 0));
-        world.checkpoint();
-        world.crash();
-        assert_eq!((world.queue.floor(), world.counts().ready), (end, 0));
+        let _ = harness.queue.seek(entries[5], harness.now).unwrap();
+        harness.commit();
+        assert_eq!((harness.queue.floor(), harness.counts().ready), (entries[5], end - entries[5]));
+        let _ = harness.queue.seek(u64::MAX, harness.now).unwrap();
+        harness.commit();
+        assert_eq!((harness.queue.floor(), harness.counts().ready), (end, 0));
+        harness.checkpoint();
+        harness.crash();
+        assert_eq!((harness.queue.floor(), harness.counts().ready), (end, 0));
     }
 }
 
 #[test]
 fn two_moves_in_flight_are_both_kept_to() {
-    let mut world = World::new(Config::default());
-    world.append(100);
-    let _ = world.ack(0, 100);
-    world.commit();
-    let _ = world.queue.seek(10, world.now).unwrap();
-    let first = world.queue.take_record().unwrap();
-    let _ = world.queue.seek(50, world.now).unwrap();
-    let _ = world.ack(60, 10);
-    let second = world.queue.take_record().unwrap();
-    assert_eq!(world.counts().ready, 40);
-    world.queue.apply(&first.bytes).unwrap();
-    assert_eq!((world.queue.floor(), world.counts().ready), (10, 40));
-    world.queue.apply(&second.bytes).unwrap();
-    assert_eq!((world.queue.floor(), world.queue.is_settled(65), world.counts().ready), (50, true, 40));
-    world.queue.on_writer_lost();
-    world.queue.become_writer(world.now, 9);
-    assert_eq!(world.counts().ready, 40);
+    let mut harness = Harness::new(Config::default());
+    harness.append(100);
+    let _ = harness.ack(0, 100);
+    harness.commit();
+    let _ = harness.queue.seek(10, harness.now).unwrap();
+    let first = harness.queue.take_record().unwrap();
+    let _ = harness.queue.seek(50, harness.now).unwrap();
+    let _ = harness.ack(60, 10);
+    let second = harness.queue.take_record().unwrap();
+    assert_eq!(harness.counts().ready, 40);
+    harness.queue.apply(&first.bytes).unwrap();
+    assert_eq!((harness.queue.floor(), harness.counts().ready), (10, 40));
+    harness.queue.apply(&second.bytes).unwrap();
+    assert_eq!((harness.queue.floor(), harness.queue.is_settled(65), harness.counts().ready), (50, true, 40));
+    harness.queue.on_writer_lost();
+    harness.queue.become_writer(harness.now, 9);
+    assert_eq!(harness.counts().ready, 40);
 }
 
 /// A record of before a move was applied behind it, and forgot the sizes of messages beside its own that the move had made ready again:
 /// what was held counted for more than it gave back.
 #[test]
 fn bytes_add_up_when_sizes_are_forgotten_during_a_move() {
-    let mut world = World::new(Config { track_bytes: true, ..Config::default() });
-    world.entry(Entry { bytes: 80, ..Entry::plain(0, 8) });
+    let mut harness = Harness::new(Config { track_bytes: true, ..Config::default() });
+    harness.entry(Entry { bytes: 80, ..Entry::plain(0, 8) });
     // What is known of the middle is kept as long as both its ends are.
-    let _ = world.ack(3, 2);
-    world.commit();
-    let _ = world.ack(5, 3);
-    let settled = world.queue.take_record().unwrap();
-    let _ = world.queue.seek(0, world.now).unwrap();
-    let _ = world.ack(5, 3);
-    let held = world.prefetch(1, 0);
-    assert_eq!((world.grant().len(), world.counts().held_size.bytes), (1, 50));
-    world.queue.apply(&settled.bytes).unwrap();
-    let _ = world.queue.settle(0, 5, By::Consumer(held), world.now).unwrap();
-    let Counts { held, held_size, ready, ready_size, .. } = world.counts();
+    let _ = harness.ack(3, 2);
+    harness.commit();
+    let _ = harness.ack(5, 3);
+    let settled = harness.queue.take_record().unwrap();
+    let _ = harness.queue.seek(0, harness.now).unwrap();
+    let _ = harness.ack(5, 3);
+    let held = harness.prefetch(1, 0);
+    assert_eq!((harness.grant().len(), harness.counts().held_size.bytes), (1, 50));
+    harness.queue.apply(&settled.bytes).unwrap();
+    let _ = harness.queue.settle(0, 5, By::Consumer(held), harness.now).unwrap();
+    let Counts { held, held_size, ready, ready_size, .. } = harness.counts();
     assert_eq!((held, held_size, ready, ready_size), (0, Size::default(), 0, Size::default()));
 }
 
 #[test]
 fn offsets_that_are_no_messages_are_passed_over() {
-    let mut world = World::new(Config::default());
-    world.append(3);
-    world.entry(Entry::plain(10, 2));
-    world.prefetch(1, 0);
-    assert_eq!(offsets(&world.grant()), [0, 1, 2, 10, 11]);
-    let _ = world.ack(0, 3);
-    world.commit();
-    assert_eq!(world.queue.floor(), 10);
-    assert_eq!(world.queue.appended(&Entry::plain(11, 1)), Err(LeaseError::NotInOrder { expected: 12, got: 11 }));
-    assert_eq!(world.queue.appended(&Entry::plain(OFFSET_MAX, 1)), Err(LeaseError::OffsetTooHigh(OFFSET_MAX + 1)));
-    assert_eq!(world.queue.appended(&Entry::plain(12, 0)), Err(LeaseError::OffsetTooHigh(12)));
+    let mut harness = Harness::new(Config::default());
+    harness.append(3);
+    harness.entry(Entry::plain(10, 2));
+    harness.prefetch(1, 0);
+    assert_eq!(offsets(&harness.grant()), [0, 1, 2, 10, 11]);
+    let _ = harness.ack(0, 3);
+    harness.commit();
+    assert_eq!(harness.queue.floor(), 10);
+    assert_eq!(harness.queue.appended(&Entry::plain(11, 1)), Err(LeaseError::NotInOrder { expected: 12, got: 11 }));
+    assert_eq!(harness.queue.appended(&Entry::plain(OFFSET_MAX, 1)), Err(LeaseError::OffsetTooHigh(OFFSET_MAX + 1)));
+    assert_eq!(harness.queue.appended(&Entry::plain(12, 0)), Err(LeaseError::OffsetTooHigh(12)));
 }
 
 #[test]
 fn acknowledgements_of_a_flush_are_one_small_record() {
-    let mut world = World::new(Config::default());
-    world.append(1000);
-    world.prefetch(1, 0);
-    world.grant();
+    let mut harness = Harness::new(Config::default());
+    harness.append(1000);
+    harness.prefetch(1, 0);
+    harness.grant();
     for offset in 0..500 {
-        assert_eq!(world.ack(offset, 1).record, Some(1));
+        assert_eq!(harness.ack(offset, 1).record, Some(1));
     }
-    let record = world.queue.take_record().unwrap();
+    let record = harness.queue.take_record().unwrap();
     assert!(record.bytes.len() < 10, "{}", record.bytes.len());
     for offset in (501..1000).step_by(2) {
-        assert_eq!(world.ack(offset, 1).record, Some(2));
+        assert_eq!(harness.ack(offset, 1).record, Some(2));
     }
-    assert_eq!(world.queue.pending_ranges(), 250);
-    let record = world.queue.take_record().unwrap();
+    assert_eq!(harness.queue.pending_ranges(), 250);
+    let record = harness.queue.take_record().unwrap();
     assert!(record.bytes.len() < 4 * 250 + 10, "{}", record.bytes.len());
 }
 
 #[test]
 fn a_checkpoint_writes_what_changed() {
-    let mut world = World::new(Config::default());
-    world.append(100_000);
+    let mut harness = Harness::new(Config::default());
+    harness.append(100_000);
     for offset in (1..100_000).step_by(10) {
-        let _ = world.ack(offset, 1);
+        let _ = harness.ack(offset, 1);
     }
-    world.commit();
-    let all = world.queue.take_changed_chunks();
+    harness.commit();
+    let all = harness.queue.take_changed_chunks();
     assert_eq!(all.len(), 14);
-    let _ = world.ack(50_000, 1);
-    world.commit();
-    let changed: Vec<_> = world.queue.take_changed_chunks();
+    let _ = harness.ack(50_000, 1);
+    harness.commit();
+    let changed: Vec<_> = harness.queue.take_changed_chunks();
     assert_eq!(changed.len(), 1);
-    assert_eq!(world.queue.take_changed_chunks(), []);
-    world.queue.change_all_chunks();
-    assert_eq!(world.queue.take_changed_chunks().len(), all.len());
+    assert_eq!(harness.queue.take_changed_chunks(), []);
+    harness.queue.change_all_chunks();
+    assert_eq!(harness.queue.take_changed_chunks().len(), all.len());
     // Blocks below the floor are gone.
-    let _ = world.ack(0, 90_000);
-    world.commit();
-    let gone = world.queue.take_changed_chunks();
+    let _ = harness.ack(0, 90_000);
+    harness.commit();
+    let gone = harness.queue.take_changed_chunks();
     assert_eq!(gone.iter().filter(|(_, chunk)| chunk.is_none()).count(), 10);
 }
 
 #[test]
 fn limits_change_and_what_is_fixed_does_not() {
-    let mut world = World::new(Config { whole_entries: true, ..Config::default() });
-    world.append(100);
-    world.queue.configure(Arc::new(Config { length_max: Some(10), ..Config::default() }));
-    assert!(world.queue.config().whole_entries);
-    world.wait(0);
-    assert_eq!(world.counts().ready, 10);
+    let mut harness = Harness::new(Config { whole_entries: true, ..Config::default() });
+    harness.append(100);
+    harness.queue.configure(Arc::new(Config { length_max: Some(10), ..Config::default() }));
+    assert!(harness.queue.config().whole_entries);
+    harness.wait(0);
+    assert_eq!(harness.counts().ready, 10);
 }
 
 /// A queue that nothing special was ever asked of.
@@ -222,19 +222,19 @@ proptest! {
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         garbage in prop::collection::vec(any::<u8>(), 0..60),
     ) {
-        let mut world = World::new(Config { track_bytes: true, dead_letter: true, ..Config::default() });
+        let mut harness = Harness::new(Config { track_bytes: true, dead_letter: true, ..Config::default() });
         let late = Some(START_MS + 5);
-        world.entry(Entry { bytes: 500, priority: 3, expires_at_ms: late, ..Entry::plain(0, 10) });
-        world.entry(Entry { bytes: 70, deliver_at_ms: late, ..Entry::plain(20, 30) });
-        let one = world.prefetch(1, 0);
-        world.grant();
-        let _ = world.ack(4, 2);
-        let _ = world.queue.reject(7, 1, By::Consumer(one), world.now).unwrap();
-        let _ = world.queue.release(8, 1, By::Consumer(one), counted(), world.now).unwrap();
-        let record = world.queue.take_record().unwrap();
-        world.queue.apply(&record.bytes).unwrap();
+        harness.entry(Entry { bytes: 500, priority: 3, expires_at_ms: late, ..Entry::plain(0, 10) });
+        harness.entry(Entry { bytes: 70, deliver_at_ms: late, ..Entry::plain(20, 30) });
+        let one = harness.prefetch(1, 0);
+        harness.grant();
+        let _ = harness.ack(4, 2);
+        let _ = harness.queue.reject(7, 1, By::Consumer(one), harness.now).unwrap();
+        let _ = harness.queue.release(8, 1, By::Consumer(one), counted(), harness.now).unwrap();
+        let record = harness.queue.take_record().unwrap();
+        harness.queue.apply(&record.bytes).unwrap();
         let mut all: Vec<(Bytes, Bytes)> =
-            world.queue.take_changed_chunks().into_iter().filter_map(|(id, chunk)| Some((id, chunk?))).collect();
+            harness.queue.take_changed_chunks().into_iter().filter_map(|(id, chunk)| Some((id, chunk?))).collect();
         all.push((Bytes::new(), record.bytes));
         for (place, value) in flips {
             let total: usize = all.iter().map(|(_, bytes)| bytes.len()).sum();

@@ -68,7 +68,7 @@ enum Logged {
     Fired(Vec<Timer>),
 }
 
-struct World {
+struct Harness {
     config: Arc<Config>,
     early: bool,
     parks: bool,
@@ -95,12 +95,12 @@ struct World {
     end: u64,
 }
 
-impl World {
-    fn new(config: Config, early: bool, parks: bool) -> World {
+impl Harness {
+    fn new(config: Config, early: bool, parks: bool) -> Harness {
         let config = Arc::new(config);
         let mut queue = Queue::new(config.clone(), 0, 0).unwrap();
         queue.become_writer(START_MS, 0);
-        World {
+        Harness {
             config,
             early,
             parks,
@@ -392,7 +392,7 @@ impl World {
     }
 
     /// Takes over what was handed out, in its order, and checks it.
-    fn granted(&mut self, grants: &[Grant], limit_hit: impl Fn(&World) -> bool) {
+    fn granted(&mut self, grants: &[Grant], limit_hit: impl Fn(&Harness) -> bool) {
         let mut ready = VecDeque::from(self.ready());
         for grant in grants {
             for offset in grant.first_offset..grant.end() {
@@ -499,8 +499,8 @@ impl World {
     fn step_of_consumers(&mut self, step: Step) {
         self.describe_entries();
         let mut out = Vec::new();
-        let nth = |world: &World, pick: Pick| {
-            let all: Vec<u64> = world.consumers.keys().copied().collect();
+        let nth = |harness: &Harness, pick: Pick| {
+            let all: Vec<u64> = harness.consumers.keys().copied().collect();
             all.get(pick.index(all.len().max(1))).copied()
         };
         match step {
@@ -528,7 +528,8 @@ impl World {
                     described = true;
                     given += self.queue.grant(self.now, max.saturating_sub(given), &mut out);
                 }
-                let full = move |world: &World| given >= max || !world.consumers.keys().any(|id| world.has_room(*id));
+                let full =
+                    move |harness: &Harness| given >= max || !harness.consumers.keys().any(|id| harness.has_room(*id));
                 self.granted(&out, full);
                 if described {
                     self.expire_heads();
@@ -710,14 +711,14 @@ fn apply_record(queue: &mut Queue, record: &[u8], beyond_ms: u64, timers: &mut B
 }
 
 fn run(config: Config, early: bool, parks: bool, steps: Vec<Step>) {
-    let mut world = World::new(config, early, parks);
-    steps.into_iter().for_each(|step| world.step(step));
+    let mut harness = Harness::new(config, early, parks);
+    steps.into_iter().for_each(|step| harness.step(step));
     // All that is left can be had.
-    world.crash(usize::MAX);
-    world.tick(1000);
-    world.step(Step::Join(0, false));
-    world.step(Step::Grant(u64::MAX));
-    assert_eq!(world.ready(), []);
+    harness.crash(usize::MAX);
+    harness.tick(1000);
+    harness.step(Step::Join(0, false));
+    harness.step(Step::Grant(u64::MAX));
+    assert_eq!(harness.ready(), []);
 }
 
 proptest! {

@@ -12,14 +12,14 @@ use std::sync::Arc;
 /// Queues whose consumers share a limit: consumer `n` and its like are those of queue `n / 10`.
 struct Channel {
     limit: Arc<SharedLimit>,
-    queues: Vec<World>,
+    queues: Vec<Harness>,
 }
 
 impl Channel {
     fn new(max: u64, queues: usize) -> Channel {
         let limit = Arc::new(SharedLimit::default());
         limit.set_max(max);
-        Channel { limit, queues: (0..queues).map(|_| World::new(Config::default())).collect() }
+        Channel { limit, queues: (0..queues).map(|_| Harness::new(Config::default())).collect() }
     }
 
     fn consumer(&mut self, id: u64, counts: bool) {
@@ -27,7 +27,7 @@ impl Channel {
         self.queue(id).consumer(id, ConsumerConfig { share, settles: !counts, ..ConsumerConfig::default() });
     }
 
-    fn queue(&mut self, consumer: u64) -> &mut World {
+    fn queue(&mut self, consumer: u64) -> &mut Harness {
         &mut self.queues[consumer as usize / 10]
     }
 
@@ -35,18 +35,18 @@ impl Channel {
     fn granted(&mut self) -> Vec<(u64, u64)> {
         let mut all = Vec::new();
         let mut freed = Vec::new();
-        for world in &mut self.queues {
-            all.extend(pairs(&world.grant()));
-            freed.extend(world.queue.take_freed());
+        for harness in &mut self.queues {
+            all.extend(pairs(&harness.grant()));
+            freed.extend(harness.queue.take_freed());
         }
         while let Some(limit) = freed.pop() {
             let mut at = 0;
             while let Some((turn, consumer)) = limit.offer_next(at) {
                 at = turn;
-                let world = self.queue(consumer);
-                world.queue.offer(ConsumerId(consumer)).unwrap();
-                all.extend(pairs(&world.grant()));
-                freed.extend(world.queue.take_freed());
+                let harness = self.queue(consumer);
+                harness.queue.offer(ConsumerId(consumer)).unwrap();
+                all.extend(pairs(&harness.grant()));
+                freed.extend(harness.queue.take_freed());
             }
         }
         all
@@ -144,10 +144,10 @@ fn a_consumer_without_acknowledgement_waits_for_room() {
 #[test]
 fn a_limit_may_come_later_and_change() {
     let mut channel = Channel::new(0, 1);
-    let world = channel.queue(0);
-    world.append(10);
-    let one = world.prefetch(1, 3);
-    assert_eq!(offsets(&world.grant()), [0, 1, 2]);
+    let harness = channel.queue(0);
+    harness.append(10);
+    let one = harness.prefetch(1, 3);
+    assert_eq!(offsets(&harness.grant()), [0, 1, 2]);
     let share = Share { limit: channel.limit.clone(), counts: true };
     channel.limit.set_max(2);
     for _ in 0..2 {

@@ -23,11 +23,11 @@ enum Source<'a> {
     Zstd(Frames<'a>),
 }
 
-/// Bytes coming out of a codec, piece by piece, and never more of them than the cap.
+/// Bytes decompressed piece by piece, with a cap on their number: a decompression bomb ends with an error at the cap.
 ///
-/// It needs, beside the compressed bytes: 32 KiB and the codec's own window. That is 32 KiB for gzip, one block for snappy
-/// (at most 22 times its compressed bytes), at most 8 MiB for lz4, and for zstd what the frame asks for, up to 128 MiB, of
-/// which no more is touched than comes out.
+/// Memory, besides the compressed bytes: 32 KiB and the codec's own window. That is 32 KiB for gzip, one block for snappy
+/// (at most 22 times its compressed bytes), at most 8 MiB for lz4, and for zstd the window of the frame, up to 128 MiB, of
+/// which only as much is touched as comes out.
 pub struct Stream<'a> {
     source: Source<'a>,
     piece: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Bars: a median for each side, with the least and the most of its rounds.
+//! Bar charts: the median of each side, with minimum and maximum of its rounds.
 
 use super::{CHARACTER, WIDTH, fitted, room};
 use crate::report::palette::Look;
@@ -6,48 +6,48 @@ use crate::report::scale::{Scale, short};
 use crate::report::stats::median;
 use crate::report::svg::{Anchor, Svg};
 
-/// A bar, or why there is none.
+/// A bar, or a note instead of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bar {
     /// The side.
     pub name: String,
-    /// How it is drawn.
+    /// Colour and line style.
     pub look: Look,
-    /// The values of its rounds; for a bar of parts those of each part, from the left on.
+    /// The values of its rounds; for a stacked bar those of each part, from the left.
     pub parts: Vec<Vec<f64>>,
-    /// What stands behind it: "client-bound", "not held".
+    /// Note after it: "client-bound", "rate missed".
     pub note: String,
 }
 
-/// Bars that are compared with one another.
+/// A group of bars that are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bars {
-    /// What stands above them.
+    /// Heading of the group.
     pub heading: String,
-    /// They.
+    /// The bars.
     pub bars: Vec<Bar>,
 }
 
-/// What a chart of bars is.
+/// A bar chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart<'a> {
     /// Its title.
     pub title: &'a str,
-    /// What is counted.
+    /// Unit of the values.
     pub unit: &'a str,
-    /// What parts of bars are called; empty where bars have one part.
+    /// Names of the parts of stacked bars; empty for bars with one part.
     pub parts: &'a [&'a str],
-    /// The bars.
+    /// The groups of bars.
     pub groups: &'a [Bars],
 }
 
 const BAR: f64 = 13.0;
 const ROW: f64 = 20.0;
 const HEADING: f64 = 20.0;
-/// The room for values behind the bars, and for notes behind those.
+/// Widths reserved for values after the bars, and for notes after those.
 const VALUES: f64 = 112.0;
 const NOTES: f64 = 86.0;
-/// When the bars of one group are so many times longer than those of another, each group gets a scale of its own.
+/// If the values of groups differ by more than this factor, each group has a scale of its own.
 const APART: f64 = 20.0;
 
 impl Bar {
@@ -55,7 +55,7 @@ impl Bar {
         self.parts.iter().filter_map(|values| median(values)).collect()
     }
 
-    /// The longest reach of what is drawn.
+    /// Returns the largest value drawn.
     fn reach(&self) -> f64 {
         let sum: f64 = self.medians().iter().sum();
         match self.parts.as_slice() {
@@ -69,7 +69,7 @@ fn reach(group: &Bars) -> f64 {
     group.bars.iter().map(Bar::reach).fold(0.0, f64::max)
 }
 
-/// Draws them; `None` when no bar has a value.
+/// Draws the chart. `None` if no bar has a value.
 #[must_use]
 pub fn draw(chart: &Chart<'_>) -> Option<Svg> {
     let most = chart.groups.iter().map(reach).fold(0.0, f64::max);
@@ -161,7 +161,7 @@ fn draw_bar(svg: &mut Svg, bar: &Bar, scale: Scale, y: f64, chart: &Chart<'_>) {
         }
     }
     let reported = if bar.note.is_empty() { reported } else { format!("{reported} {}", bar.note) };
-    // Never beyond the right edge: what a note makes too long stands over the bar's end.
+    // Never beyond the right edge: a long note overlaps the end of the bar.
     let x = (end + 6.0).min(WIDTH - reported.chars().count() as f64 * (CHARACTER - 0.6)).max(left + 4.0);
     svg.text("value", (x, middle + 4.0), Anchor::Start, &reported);
 }
@@ -195,19 +195,19 @@ mod tests {
     }
 
     #[test]
-    fn bars_tell_median_and_spread_and_what_does_not_count() {
-        let bars = vec![bar("kafka", &[&[100.0, 300.0, 200.0]], "client-bound"), bar("pulsar", &[&[]], "not held")];
+    fn bars_show_median_and_spread_and_notes() {
+        let bars = vec![bar("kafka", &[&[100.0, 300.0, 200.0]], "client-bound"), bar("pulsar", &[&[]], "rate missed")];
         let groups = [Bars { heading: "<a>".to_owned(), bars }];
         let svg =
             draw(&Chart { title: "written", unit: "messages/s", parts: &[], groups: &groups }).expect("it is drawn");
         let text = svg.file();
         assert_eq!(wellformed::check(&text), Ok(()));
-        assert!(text.contains(">200 (100–300) client-bound</text>") && text.contains(">not held</text>"), "{text}");
-        assert_eq!(text.matches(r#"class="bar "#).count(), 1, "what does not count has no bar: {text}");
+        assert!(text.contains(">200 (100–300) client-bound</text>") && text.contains(">rate missed</text>"), "{text}");
+        assert_eq!(text.matches(r#"class="bar "#).count(), 1, "a side with a note only has no bar: {text}");
     }
 
     #[test]
-    fn parts_are_stacked_and_nothing_is_drawn_of_nothing() {
+    fn parts_are_stacked_and_a_chart_without_values_is_none() {
         let groups = [Bars { heading: String::new(), bars: vec![bar("kafka", &[&[10.0], &[20.0], &[]], "")] }];
         let svg =
             draw(&Chart { title: "memory", unit: "MiB", parts: &["anonymous", "mapped", "cache"], groups: &groups });
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_far_apart_have_scales_of_their_own() {
+    fn groups_of_different_magnitudes_have_scales_of_their_own() {
         let group = |value: f64| Bars { heading: String::new(), bars: vec![bar("kafka", &[&[value]], "")] };
         let is_own = |a, b| {
             let groups = [group(a), group(b)];

@@ -1,4 +1,4 @@
-//! Latency by percentile, both axes as HdrHistogram draws them.
+//! Latency by percentile, with the axes of HdrHistogram's plots.
 
 use super::{WIDTH, across, legend};
 use crate::report::palette::Look;
@@ -7,28 +7,28 @@ use crate::report::stats::median;
 use crate::report::svg::{Anchor, Svg};
 use std::collections::BTreeMap;
 
-/// A side's percentiles, of each of its rounds: percentile and milliseconds.
+/// The percentile curves of a side, one per round: percentile and milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
     /// The side.
     pub name: String,
-    /// How it is drawn.
+    /// Colour and line style.
     pub look: Look,
     /// The rounds.
     pub rounds: Vec<Vec<(f64, f64)>>,
 }
 
-/// Up to so many points are shown as dots.
+/// Limit on points that are all shown as dots.
 const DOTS_MAX: usize = 8;
 const HEIGHT: f64 = 210.0;
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = WIDTH - 14.0;
 
-/// A percentile with the median, the least and the most of the rounds.
+/// A percentile with median, minimum and maximum of the rounds.
 type Point = (f64, f64, f64, f64);
 
 impl Curve {
-    /// What at least half of the rounds tell.
+    /// Returns the percentiles that at least half of the rounds have.
     fn points(&self) -> Vec<Point> {
         let mut by_percentile: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for (percentile, ms) in
@@ -45,7 +45,7 @@ impl Curve {
     }
 }
 
-/// Draws them; `None` when there is nothing to draw. `note` stands below.
+/// Draws the curves, with `note` below. `None` if no curve has two points.
 #[must_use]
 pub fn draw(title: &str, curves: &[Curve], note: &str) -> Option<Svg> {
     let points: Vec<(&Curve, Vec<Point>)> =
@@ -53,7 +53,7 @@ pub fn draw(title: &str, curves: &[Curve], note: &str) -> Option<Svg> {
     let all = || points.iter().flat_map(|(_, points)| points.iter());
     let high = all().map(|point| point.0).fold(f64::MIN, f64::max);
     let low = all().map(|point| point.0).fold(f64::MAX, f64::min);
-    // A single point is no curve; it stands in the table.
+    // A single point is not drawn; it is in the table.
     if points.iter().all(|(_, points)| points.len() < 2) {
         return None;
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_is_the_median_of_the_rounds_that_tell_it() {
+    fn a_point_is_the_median_of_the_rounds_that_have_it() {
         let rounds: [&[(f64, f64)]; 3] =
             [&[(50.0, 1.0), (99.9, 9.0)], &[(50.0, 3.0)], &[(50.0, 2.0), (100.0, 50.0), (90.0, f64::NAN)]];
         assert_eq!(curve(&rounds).points(), [(50.0, 2.0, 1.0, 3.0)], "one of three is too few, and 100 % has no place");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_of_nothing_are_not_drawn_and_zeros_are() {
+    fn empty_curves_are_not_drawn_and_zeros_are() {
         assert_eq!(draw("", &[], ""), None);
         assert_eq!(draw("", &[curve(&[&[]])], ""), None);
         let text = draw("", &[curve(&[&[(50.0, 0.0), (99.0, 0.0)]])], "").expect("it is drawn").file();

@@ -1,29 +1,29 @@
-//! What happened second by second: small panels below one another on one axis of time.
+//! Time series: small panels, one below the other, with a common time axis.
 
 use super::{WIDTH, across, legend};
 use crate::report::palette::Look;
 use crate::report::scale::{Scale, short};
 use crate::report::svg::{Anchor, Svg};
 
-/// One list of values of one side.
+/// The time series of one side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// The side.
     pub name: String,
-    /// How it is drawn.
+    /// Colour and line style.
     pub look: Look,
     /// A value for each second.
     pub values: Vec<f64>,
-    /// Milliseconds of collections in each second; empty when there is no collector.
+    /// Milliseconds of garbage collection in each second; empty without a collector.
     pub collections_ms: Vec<f64>,
 }
 
-/// A panel: the same list of all sides.
+/// A panel: the same series of all sides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// What it shows.
+    /// Name of the series.
     pub title: String,
-    /// Counted in.
+    /// Unit of the values.
     pub unit: &'static str,
     /// Whether its axis is logarithmic.
     pub is_log: bool,
@@ -33,16 +33,16 @@ pub struct Panel {
 
 const HEIGHT: f64 = 76.0;
 const HEADING: f64 = 23.0;
-/// From one panel to the next.
+/// Distance from one panel to the next.
 const STEP: f64 = HEADING + HEIGHT + 8.0;
 const LEFT: f64 = 44.0;
 const RIGHT: f64 = WIDTH - 8.0;
-/// Most points of a line; more cannot be distinguished.
+/// Limit on points of a line; more cannot be distinguished.
 const POINTS_MAX: usize = 360;
-/// From so many milliseconds of collections in a second on there is a mark.
+/// Minimum milliseconds of garbage collection in a second for a mark.
 const COLLECTION_MS_MIN: f64 = 1.0;
 
-/// Draws them; `None` when there is nothing to draw. `warmup_s` seconds from the beginning on are shaded.
+/// Draws the panels, with the first `warmup_s` seconds shaded. `None` if no series has two values.
 #[must_use]
 pub fn draw(title: &str, panels: &[Panel], warmup_s: f64) -> Option<Svg> {
     let drawn: Vec<&Panel> = panels.iter().filter(|panel| panel.runs.iter().any(|run| run.values.len() > 1)).collect();
@@ -57,7 +57,7 @@ pub fn draw(title: &str, panels: &[Panel], warmup_s: f64) -> Option<Svg> {
     }
     let mut y = legend(&mut svg, 0.0, &entries) + 4.0;
     let time = Scale::linear([(seconds.max(2) - 1) as f64], 6);
-    // Up to the last second, not to the next round number.
+    // The axis ends at the last second, not at the next round number.
     let time = Time { scale: time, last: (seconds.max(2) - 1) as f64 };
     let top = y;
     for (nth, panel) in drawn.iter().enumerate() {
@@ -69,7 +69,7 @@ pub fn draw(title: &str, panels: &[Panel], warmup_s: f64) -> Option<Svg> {
     }
     let mut below = "seconds".to_owned();
     if runs().any(|run| run.collections_ms.iter().any(|ms| *ms >= COLLECTION_MS_MIN)) {
-        below.push_str(" · strokes at the foot of a panel: a collector ran");
+        below.push_str(" · marks at the bottom of a panel: garbage collection");
     }
     svg.text("note", ((LEFT + RIGHT) / 2.0, y + 22.0), Anchor::Middle, &below);
     svg.set_height(y + 28.0);
@@ -87,7 +87,7 @@ impl Time {
     }
 }
 
-/// Draws the panel that has so many above it, below the place where the first one begins.
+/// Draws panel number `nth`; the first one begins at y coordinate `first`.
 fn draw_panel(svg: &mut Svg, panel: &Panel, time: &Time, (first, nth): (f64, usize), warmup_s: f64) {
     let y = first + STEP * nth as f64;
     let heading = match panel.unit {
@@ -110,7 +110,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, time: &Time, (first, nth): (f64, usi
         };
         let line: Vec<Option<(f64, f64)>> = values.iter().enumerate().map(at).collect();
         let reported: Vec<String> = values.iter().map(|value| short(*value)).collect();
-        // What a pointer on the chart tells; without a script the line is there all the same.
+        // Values for the tooltip of the page's script.
         let attributes = format!(
             r#" data-name="{}" data-unit="{}" data-every="{every}" data-last="{}" data-panel="{nth}" data-top="{first}" data-step="{STEP}" data-values="{}""#,
             crate::report::svg::escape(&run.name),
@@ -120,7 +120,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, time: &Time, (first, nth): (f64, usi
         );
         svg.path(&format!("thin {}", run.look.class()), &line, &attributes);
         for (second, ms) in run.collections_ms.iter().enumerate().filter(|(_, ms)| **ms >= COLLECTION_MS_MIN) {
-            // Beside one another where several ran in the same second.
+            // Side by side if collectors of several sides ran in the same second.
             let x = time.place(second as f64) + 1.8 * side as f64;
             let tall = 3.0 + ms.log10().clamp(0.0, 3.0) * 3.0;
             svg.line(&format!("gc {}", run.look.class()), (x, bottom), (x, bottom - tall));
@@ -129,7 +129,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, time: &Time, (first, nth): (f64, usi
     svg.line("axis", (LEFT, bottom), (RIGHT, bottom));
 }
 
-/// Every how manieth second has a value, and the values: of those between the largest, which a mean would hide.
+/// Thins values to at most [`POINTS_MAX`]. Returns the interval in seconds, and the maximum of each interval: a mean would hide peaks.
 fn thinned(values: &[f64]) -> (usize, Vec<f64>) {
     let every = values.len().div_ceil(POINTS_MAX).max(1);
     (every, values.chunks(every).map(|chunk| chunk.iter().copied().fold(f64::MIN, f64::max)).collect())
@@ -159,18 +159,18 @@ mod tests {
     }
 
     #[test]
-    fn panels_have_one_axis_of_time_and_marks_of_collections() {
+    fn panels_have_a_common_time_axis_and_marks_of_collections() {
         let panels = [panel(&[0.0, 5.0, 2.0], &[0.0, 30.0, 0.0], true), panel(&[1.0, 2.0, 3.0], &[], false)];
         let text = draw("over time", &panels, 1.0).expect("it is drawn").file();
         assert_eq!(wellformed::check(&text), Ok(()));
         assert_eq!(text.matches(r#"class="gc "#).count(), 1);
         assert_eq!(text.matches(r#"class="warmup""#).count(), 2);
-        assert!(text.contains("a collector ran") && text.contains(r#"data-values="0 5 2""#), "{text}");
+        assert!(text.contains("garbage collection") && text.contains(r#"data-values="0 5 2""#), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 
     #[test]
-    fn one_second_or_none_is_no_curve() {
+    fn series_with_less_than_two_seconds_are_not_drawn() {
         assert_eq!(draw("", &[], 0.0), None);
         assert_eq!(draw("", &[panel(&[1.0], &[], false)], 0.0), None);
     }
@@ -181,6 +181,6 @@ mod tests {
         values[777] = 300.0;
         let (every, reported) = thinned(&values);
         assert!(reported.len() <= POINTS_MAX && every == 6);
-        assert!(reported.contains(&300.0), "a peak of one second is seen");
+        assert!(reported.contains(&300.0), "a peak of one second is kept");
     }
 }

@@ -1,4 +1,4 @@
-//! A cell: its tables, its curves, its conditions and the runs that do not count.
+//! A cell on the page: tables, curves, conditions, and runs that do not count.
 
 use super::{figures, standing_class, tally};
 use crate::report::conditions;
@@ -13,7 +13,7 @@ use crate::report::svg::escape;
 use crate::report::words::{over, times, value, verdict};
 use std::fmt::Write;
 
-/// Writes it, and what its client takes alone; `is_open` shows it without having been asked.
+/// Writes a cell, with the floor of its client. `is_open`: expanded at first.
 pub(super) fn write(text: &mut String, cell: &Cell<'_>, floor: Option<&Beside<'_>>, is_open: bool) {
     let tables: Vec<(Table<'_>, Rows<'_>)> = cell
         .tables()
@@ -23,7 +23,7 @@ pub(super) fn write(text: &mut String, cell: &Cell<'_>, floor: Option<&Beside<'_
             (table, rows)
         })
         .collect();
-    // A client alone is not compared.
+    // The client alone has no peers.
     let compared = tables.iter().filter(|_| !cell.is_floor());
     let count = counted(compared.flat_map(|(_, rows)| &rows.figures));
     let _ = write!(
@@ -73,7 +73,7 @@ fn write_floor(text: &mut String, floor: &Beside<'_>) {
     let ((client, speaks), (name, slug)) = (floor.client, floor.cell);
     let _ = writeln!(
         text,
-        "<p class=\"soft\">The client alone, {} ({speaks}), beside the null broker: publish {} (<a href=\"#{slug}\">{}</a>).</p>",
+        "<p class=\"soft\">Client alone: {} ({speaks}) with the null broker, publish {} (<a href=\"#{slug}\">{}</a>).</p>",
         escape(client),
         escape(&floor.reported()),
         super::broken(name)
@@ -95,7 +95,7 @@ fn write_table(text: &mut String, table: &Table<'_>, rows: &Rows<'_>) {
     text.push_str("</tbody></table></div>\n");
     if !rows.steps.is_empty() {
         text.push_str(
-            "<details class=\"steps\"><summary>Rate by rate</summary>\n<div class=\"scroll\"><table class=\"rows\">\n",
+            "<details class=\"steps\"><summary>By rate</summary>\n<div class=\"scroll\"><table class=\"rows\">\n",
         );
         write_head(text, &table.sides);
         rows.steps.iter().for_each(|row| write_row(text, &table.sides, row));

@@ -1,4 +1,4 @@
-//! The first page: who is ahead, who is behind, all rows at a glance, and the floors.
+//! The first section of the page: rows behind and ahead, an overview of all rows, and the floors.
 
 use super::{broken, floor, score, standing_class, tally};
 use crate::report::figures::figure;
@@ -12,12 +12,12 @@ use crate::report::svg::escape;
 use crate::report::words::{KEY, mark, over, sentence, times};
 use std::fmt::Write;
 
-/// Writes it.
+/// Writes the section.
 pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
     let entries = entries(scenarios);
-    text.push_str("<section id=\"first\">\n<h2>Where polylogue stands</h2>\n");
+    text.push_str("<section id=\"first\">\n<h2>Summary</h2>\n");
     if input.lines.is_empty() {
-        text.push_str("<p>There are no result lines: nothing has been measured.</p>\n");
+        text.push_str("<p>No result lines: nothing has been measured.</p>\n");
     }
     let lost = failed(scenarios);
     let counted = count(entries.iter());
@@ -63,13 +63,13 @@ fn tiles(text: &mut String, count: score::Count, few: usize) {
     };
     let _ = writeln!(
         text,
-        "</div>\n<p class=\"soft\">A side is ahead when all of its alternating pairs agree: {FIRST_PAGE_PAIRS_MIN} of them in rows that are run \
-         so often, {PAIRS_MIN} in the others.{few} polylogue acknowledges after the flush where nothing else is said; when \
-         the others do stands with each cell.</p>"
+        "</div>\n<p class=\"soft\">A side is ahead if all of its alternating pairs of rounds agree: {FIRST_PAGE_PAIRS_MIN} pairs in the rows measured \
+         most, {PAIRS_MIN} in the others.{few} polylogue acknowledges after the flush unless stated otherwise; the conditions of \
+         each cell state when the others acknowledge.</p>"
     );
 }
 
-/// The rows of one standing, cell by cell. `before` writes what comes first, and says how much that is.
+/// Writes the rows of one standing, by cell. `before` writes preceding items and returns their number.
 fn list(
     text: &mut String,
     heading: &str,
@@ -99,7 +99,7 @@ fn list(
     }
     text.push_str("</ul>\n");
     if written == 0 {
-        text.push_str("<p>In no row.</p>\n");
+        text.push_str("<p>No row.</p>\n");
     }
     text.push_str("</div>\n");
 }
@@ -109,7 +109,7 @@ fn reported(entry: &Entry<'_, '_>) -> String {
     match (&outcome.standing, &outcome.winner, &outcome.advantage) {
         (Standing::Behind(peers), Some(winner), Some(lead)) => {
             let others: Vec<&str> = peers.iter().map(String::as_str).filter(|peer| peer != winner).collect();
-            let also = if others.is_empty() { String::new() } else { format!("; {} too", others.join(", ")) };
+            let also = if others.is_empty() { String::new() } else { format!("; also {}", others.join(", ")) };
             format!("{winner} {} {}{also}", times(lead), over(lead))
         }
         (Standing::Ahead, _, Some(lead)) => format!("{} {}", times(lead), over(lead)),
@@ -124,11 +124,11 @@ fn beside(text: &mut String, scenarios: &[Scenario<'_>]) {
     }
     let _ = writeln!(text, "<h3>{}</h3>\n<p class=\"soft\">{}</p>", itself::HEADING, itself::SAID);
     text.push_str(
-        "<div class=\"scroll\"><table>\n<thead><tr><th>cell</th><th>side</th><th>figure</th><th>with little</th><th>with much</th>\
-         <th>times</th><th>wanted</th><th>rounds</th></tr></thead>\n<tbody>\n",
+        "<div class=\"scroll\"><table>\n<thead><tr><th>cell</th><th>side</th><th>figure</th><th>baseline</th><th>with more</th>\
+         <th>ratio</th><th>limit</th><th>rounds</th></tr></thead>\n<tbody>\n",
     );
     for one in reported {
-        let class = match one.is_held() {
+        let class = match one.is_met() {
             Some(true) => "good",
             Some(false) => "bad",
             None => "none",
@@ -143,14 +143,14 @@ fn beside(text: &mut String, scenarios: &[Scenario<'_>]) {
             number(one.medians.0),
             number(one.medians.1),
             number(one.times()),
-            one.wanted(),
+            one.limit(),
             one.rounds
         );
     }
     text.push_str("</tbody></table></div>\n");
 }
 
-/// All rows at a glance: a line for each cell, a column for each figure.
+/// Writes an overview table: a line for each cell, a column for each figure.
 fn matrix(text: &mut String, heading: &str, entries: &[&Entry<'_, '_>]) {
     if entries.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! The floors, on the first page: this machine, the null broker, and what each broker was seen to flush.
+//! The floors on the page: this machine, the null broker, and observed flushes of each broker.
 
 use crate::report::floors;
 use crate::report::model::Scenario;
@@ -7,17 +7,17 @@ use crate::report::svg::escape;
 use crate::report::words::value;
 use std::fmt::Write;
 
-/// Writes them.
+/// Writes the floors.
 pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'_>]) {
-    text.push_str("<h3>The floors</h3>\n");
+    text.push_str("<h3>Floors</h3>\n");
     let (bare, null, flushed) = (floors::bare(input.lines), floors::null(scenarios), floors::flushed(scenarios));
     if bare.is_empty() && null.is_empty() && flushed.is_empty() {
         text.push_str("<p>No run of the bare loops or of the null broker counts.</p>\n");
         return;
     }
     text.push_str(
-        "<p class=\"soft\">What a client, a disk and this machine cost without any broker's work: nothing above can be \
-         better than these.</p>\n<div class=\"floors\">\n",
+        "<p class=\"soft\">Client, disk and machine without the work of a broker: lower bounds of the figures \
+         above.</p>\n<div class=\"floors\">\n",
     );
     if !bare.is_empty() {
         card(text, "This machine: flushes and bare loops", &[], "");
@@ -32,7 +32,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
         text.push_str("</tbody></table></div></div>\n");
     }
     if !null.is_empty() {
-        let said = "Medians of the cells, and from the least to the most of them. It answers everything at once and keeps nothing.";
+        let said = "Median, minimum and maximum over the cells. The null broker responds at once and stores nothing.";
         card(text, "The null broker: publish latency, ms", &["client", "cells", "p50", "p99", "p99.9"], said);
         for floor in null {
             let _ = write!(text, "<tr><th scope=\"row\">{}</th><td>{}</td>", escape(floor.client), floor.cells);
@@ -42,9 +42,8 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
         text.push_str("</tbody></table></div></div>\n");
     }
     if !flushed.is_empty() {
-        let said =
-            "Counted in the broker while it ran: what it says of its durability is one thing, what it does another.";
-        card(text, "What each broker was seen to flush", &["broker", "flushes/s", "bytes per flush"], said);
+        let said = "Flush calls counted in the running broker, to check its documented durability.";
+        card(text, "Observed flushes of each broker", &["broker", "flushes/s", "bytes per flush"], said);
         for reported in flushed {
             let _ = write!(text, "<tr><th scope=\"row\">{}</th>", escape(reported.side));
             square(text, &reported.per_s);
@@ -56,7 +55,7 @@ pub(super) fn write(text: &mut String, input: Input<'_>, scenarios: &[Scenario<'
     text.push_str("</div>\n");
 }
 
-/// The beginning of a card with a table.
+/// Writes the beginning of a card with a table.
 fn card(text: &mut String, heading: &str, columns: &[&str], said: &str) {
     let _ = writeln!(text, "<div class=\"card\"><h4>{heading}</h4>");
     if !said.is_empty() {

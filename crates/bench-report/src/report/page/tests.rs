@@ -30,7 +30,7 @@ fn rounds(cell: &str, ours: f64, theirs: f64) -> Vec<ResultLine> {
     (1..=5).flat_map(|round| [line(cell, "polylogue-sync", round, ours), line(cell, "kafka", round, theirs)]).collect()
 }
 
-/// The text of the page without what stands between tags: only there may an address of the net be.
+/// The tags of the page without the text between them: only text may contain URLs.
 fn tags(page: &str) -> String {
     page.split('<').skip(1).filter_map(|part| part.split_once('>')).map(|(tag, _)| tag).collect::<Vec<_>>().join("\n")
 }
@@ -51,7 +51,7 @@ fn the_page_needs_nothing_from_outside() {
 }
 
 #[test]
-fn what_lines_say_is_never_markup() {
+fn text_of_lines_is_escaped() {
     let evil = "A4/<script>alert(1)</script>\"'&";
     let mut lines = rounds(evil, 1.0, 2.0);
     for line in &mut lines {
@@ -63,7 +63,7 @@ fn what_lines_say_is_never_markup() {
     lines[1].side = "</td><script>".to_owned();
     lines[3].failures.push("<script>".to_owned());
     let text = page(&lines);
-    assert_eq!(text.matches("<script").count(), 1, "there is one script, ours");
+    assert_eq!(text.matches("<script").count(), 1, "the page's own script only");
     assert!(!text.contains("<img") && !text.contains("<i>") && !text.contains("<b>\n"), "nothing else became markup");
     assert!(
         text.replace("<wbr>", "").contains("A4/&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"),
@@ -72,12 +72,12 @@ fn what_lines_say_is_never_markup() {
 }
 
 #[test]
-fn the_page_of_nothing_says_so() {
+fn a_page_without_lines_states_that_nothing_was_measured() {
     assert!(page(&[]).contains("nothing has been measured"));
 }
 
 #[test]
-fn one_side_only_and_missing_figures_are_told_without_a_verdict() {
+fn one_side_only_and_missing_figures_have_no_verdict() {
     let mut lines =
         vec![line("A4/x", "kafka", 1, 2.0), line("A4/y", "polylogue-sync", 1, 1.0), line("A4/y", "kafka", 1, 2.0)];
     lines[2].figures.clear();
@@ -85,23 +85,23 @@ fn one_side_only_and_missing_figures_are_told_without_a_verdict() {
     lines[2].series = None;
     lines[2].curves = None;
     let text = page(&lines);
-    assert!(text.contains("polylogue was not run"), "a cell without our side");
+    assert!(text.contains("polylogue was not run"), "a cell without polylogue");
     assert!(!text.contains("chip good") && !text.contains("chip bad"), "no side is ahead");
 }
 
 #[test]
-fn a_loss_stands_as_visibly_as_a_win() {
+fn losses_come_before_wins() {
     let lines: Vec<ResultLine> = [rounds("A4/won", 1.0, 2.0), rounds("A4/lost", 3.0, 1.0)].concat();
     let text = page(&lines);
     let (behind, ahead) = (text.find("Where polylogue is behind"), text.find("Where polylogue is ahead"));
-    assert!(behind.is_some() && behind < ahead, "what is lost stands first");
+    assert!(behind.is_some() && behind < ahead, "losses come first");
     assert!(text.contains("<b>publish p99</b> kafka 3.00× over polylogue-sync, 5 pairs"), "{text}");
     assert!(text.contains("<b>publish p99</b> 2.00× over kafka (its default profile), 5 pairs"), "{text}");
     assert!(text.contains("▼ 3.0×") && text.contains("▲ 2.0×"));
 }
 
 #[test]
-fn a_smoke_run_is_marked_and_names_nobody() {
+fn a_smoke_run_is_marked_and_has_no_winner() {
     let mut lines = rounds("A4/x", 1.0, 2.0);
     lines.iter_mut().for_each(|line| line.quick = true);
     let text = page(&lines);
@@ -110,12 +110,12 @@ fn a_smoke_run_is_marked_and_names_nobody() {
     assert_eq!(
         text.matches("class=\"chart\"").count(),
         text.matches("class=\"stamp\"").count(),
-        "every picture says so"
+        "every chart has the stamp"
     );
 }
 
 #[test]
-fn what_does_not_count_and_what_was_not_run_is_told() {
+fn failed_and_omitted_runs_are_listed() {
     let mut lines = rounds("A4/x", 1.0, 2.0);
     for line in lines.iter_mut().filter(|line| line.side == "polylogue-sync") {
         line.failures.push("the rate was not held: 50.0 % acknowledged".to_owned());
@@ -130,28 +130,23 @@ fn what_does_not_count_and_what_was_not_run_is_told() {
     assert_eq!(wellformed::check(&text), Ok(()));
     assert!(
         text.contains(
-            "no run of polylogue counts (not held: the rate was not held: 50.0 % acknowledged), runs of kafka do"
+            "no run of polylogue counts (rate missed: the rate was not held: 50.0 % acknowledged), runs of kafka do"
         ),
-        "among what polylogue is behind in"
+        "among the rows in which polylogue is behind"
     );
-    assert!(text.contains("<span class=\"chip mark\">polylogue-sync: not held</span>"));
+    assert!(text.contains("<span class=\"chip mark\">polylogue-sync: rate missed</span>"));
     assert!(text.contains("polylogue-sync in round 1: the rate was not held"));
     assert!(text.contains("p &lt; q") && text.contains("As published."), "published and here side by side");
     assert!(text.contains("it needs three nodes") && text.contains("F4 Soak"));
-    assert_eq!(
-        text.matches("<td class=\"words\">there are no result lines of it</td>").count(),
-        1,
-        "F3 has its reason"
-    );
+    assert_eq!(text.matches("<td class=\"words\">no result lines</td>").count(), 1, "F3 has another reason");
 }
 
-/// The bare loops stood under "Not run" although they had been.
+/// Regression test: the bare loops were listed under "Not run" although there were lines.
 #[test]
-fn the_bare_loops_are_not_told_as_not_run_where_there_are_lines_of_them() {
+fn bare_loops_with_lines_are_not_listed_as_not_run() {
     let scenarios = [ScenarioText { id: "bare", title: "The machine alone", what: "w", published: "", scaled: "" }];
-    let reported = |lines: &[ResultLine]| {
-        html(Input { lines, scenarios: &scenarios, not_run: &[] }).contains("there are no result lines of it")
-    };
+    let reported =
+        |lines: &[ResultLine]| html(Input { lines, scenarios: &scenarios, not_run: &[] }).contains(">no result lines<");
     let mut lines = rounds("A4/x", 1.0, 2.0);
     assert!(reported(&lines));
     lines.push(ResultLine { conditions: None, ..ResultLine::example("bare", "machine", 1, &[]) });
@@ -159,7 +154,7 @@ fn the_bare_loops_are_not_told_as_not_run_where_there_are_lines_of_them() {
 }
 
 #[test]
-fn every_id_is_there_once_and_every_link_leads_somewhere() {
+fn ids_are_unique_and_links_resolve() {
     let lines = [rounds("A4/a=1", 1.0, 2.0), rounds("A4/a-1", 1.0, 2.0), rounds("zz", 1.0, 2.0)].concat();
     let text = page(&lines);
     let attribute = |name: &str| {
@@ -177,16 +172,15 @@ fn every_id_is_there_once_and_every_link_leads_somewhere() {
 }
 
 #[test]
-fn the_client_alone_stands_beside_a_latency_and_is_compared_with_nobody() {
+fn the_client_alone_is_shown_and_not_compared() {
     let mut lines = rounds("A4/x", 1.0, 2.0);
     let compared = |lines: &[ResultLine]| score::entries(&scenarios(input(lines))).len();
     let before = compared(&lines);
-    assert!(!page(&lines).contains("The client alone"));
+    assert!(!page(&lines).contains("Client alone:"));
     lines.push(line("floors/x", "null", 1, 0.3));
     let text = page(&lines);
-    let said =
-        "The client alone, raw (kafka), beside the null broker: publish p50 0.10, p99 0.30 ms (<a href=\"#floors-x\">";
-    assert_eq!(text.matches("The client alone").count(), 1, "not in its own cell");
+    let said = "Client alone: raw (kafka) with the null broker, publish p50 0.10, p99 0.30 ms (<a href=\"#floors-x\">";
+    assert_eq!(text.matches("Client alone:").count(), 1, "not in its own cell");
     assert!(text.contains(said) && text.contains("id=\"floors-x\""), "{text}");
     let summary =
         text.split("id=\"floors-x\"").nth(1).and_then(|rest| rest.split("</summary>").next()).unwrap_or_default();
@@ -194,9 +188,7 @@ fn the_client_alone_stands_beside_a_latency_and_is_compared_with_nobody() {
     assert_eq!(compared(&lines), before, "it has no rows on the first page");
     let book = crate::report::book::book(input(&lines)).text;
     assert!(
-        book.contains(
-            "The client alone, raw (kafka), beside the null broker: publish p50 0.10, p99 0.30 ms (floors/x)."
-        ),
+        book.contains("Client alone: raw (kafka) with the null broker, publish p50 0.10, p99 0.30 ms (floors/x)."),
         "{book}"
     );
 }

@@ -21,7 +21,7 @@ pub(crate) enum Item {
     Record(Bytes),
 }
 
-pub(crate) struct World {
+pub(crate) struct Harness {
     pub(crate) queue: Queue,
     pub(crate) config: Arc<Config>,
     pub(crate) now: u64,
@@ -31,12 +31,12 @@ pub(crate) struct World {
     seeds: u64,
 }
 
-impl World {
-    pub(crate) fn new(config: Config) -> World {
+impl Harness {
+    pub(crate) fn new(config: Config) -> Harness {
         let config = Arc::new(config);
         let mut queue = Queue::new(config.clone(), 0, 0).unwrap();
         queue.become_writer(START_MS, 1);
-        World { queue, config, now: START_MS, log: Vec::new(), disk: BTreeMap::new(), covered: 0, seeds: 1 }
+        Harness { queue, config, now: START_MS, log: Vec::new(), disk: BTreeMap::new(), covered: 0, seeds: 1 }
     }
 
     /// One entry of so many messages; returns the first offset.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl World {
+impl Harness {
     pub(super) fn check(&self) {
         let counts = self.queue.counts();
         let ready = self.ready();

@@ -37,7 +37,7 @@ impl ModelPartition {
 /// Applied state as in the checkpoint.
 type Chunks = BTreeMap<Vec<u8>, Vec<u8>>;
 
-struct World {
+struct Harness {
     rng: SimRng,
     rig: Rig,
     plan: Option<MergePlan>,
@@ -50,8 +50,8 @@ struct World {
     done: BTreeMap<&'static str, u64>,
 }
 
-impl World {
-    fn new(seed: u64) -> World {
+impl Harness {
+    fn new(seed: u64) -> Harness {
         let rng = SimRng::derive(seed, "store");
         let pick = |values: &[usize]| values[rng.below(values.len() as u64) as usize];
         let config = StoreConfig {
@@ -67,7 +67,7 @@ impl World {
             ..small()
         };
         let rig = Rig::new(seed, config, pick(&[6 << 10, 20 << 10]) as u64);
-        World {
+        Harness {
             rng,
             rig,
             plan: None,
@@ -284,9 +284,9 @@ impl World {
         assert!(opened.lost.is_empty(), "{opened:?}");
         self.rig.store = store;
         self.rig.journal.reopen(env);
-        let trims = |world: &World| {
-            for (id, p) in &world.partitions {
-                world.rig.store.trim(PartitionId(*id), Offset(p.log_start));
+        let trims = |harness: &Harness| {
+            for (id, p) in &harness.partitions {
+                harness.rig.store.trim(PartitionId(*id), Offset(p.log_start));
             }
         };
         if self.rng.below(4) == 0 {
@@ -514,18 +514,18 @@ fn random_histories_agree_with_the_model() {
     let mut done: BTreeMap<&'static str, u64> = BTreeMap::new();
     let seeds = std::env::var("POLYLOGUE_STORE_SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(60);
     for seed in 0..seeds {
-        let mut world = World::new(seed);
+        let mut harness = Harness::new(seed);
         let history = std::panic::AssertUnwindSafe(|| {
             for _ in 0..250 {
-                world.step();
+                harness.step();
             }
-            world.check_all();
+            harness.check_all();
         });
         if let Err(panic) = std::panic::catch_unwind(history) {
             eprintln!("seed {seed}");
             std::panic::resume_unwind(panic);
         }
-        world.done.into_iter().for_each(|(what, count)| *done.entry(what).or_default() += count);
+        harness.done.into_iter().for_each(|(what, count)| *done.entry(what).or_default() += count);
     }
     // A history must have exercised everything.
     for what in [
