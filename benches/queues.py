@@ -9,6 +9,7 @@ Cases, all of them unless some are named:
     queues       QUEUES durable queues: declared, a message in each, killed, started again
     hot          a queue at full speed beside COLD others
     connections  CONNECTIONS connections with a channel each, then with a consumer each
+    lookups      basic.get of an empty queue, and logins, beside a connection that declares QUEUES queues without waiting
     lateness     messages that live for 20 and 100 ms, and when each is in the queue where dead ones go
 
 Each case prints JSON lines: rates, memory of the broker, and latencies of a probe on a queue of its own (a publisher that waits for its confirm
@@ -445,6 +446,44 @@ def connections(binary):
         del warm
 
 
+def declare_all(port, count, done):
+    """Declares queues without waiting for each, in a process of its own."""
+    amqp = Amqp(port)
+    for at in range(0, count, BATCH):
+        amqp.socket.sendall(b"".join(method(1, (50, 10), declaration(f"queue-{i}")) for i in range(at, at + BATCH)))
+        for _ in range(BATCH):
+            amqp.expect((50, 11))
+    done.set()
+
+
+def look_up(port, until):
+    """Latencies of basic.get of an empty queue one after the other, and of logins, until it is time."""
+    amqp, gets, logins = Amqp(port), [], []
+    amqp.declare("empty")
+    while not until() or len(gets) < 1_000:
+        for _ in range(20):
+            began = time.perf_counter()
+            amqp.ask(1, (60, 70), struct.pack(">H", 0) + short("empty") + b"\1", answers=2)
+            gets.append(time.perf_counter() - began)
+            time.sleep(0.001)
+        began = time.perf_counter()
+        Amqp(port).socket.close()
+        logins.append(time.perf_counter() - began)
+    return {"gets": len(gets), **percentiles(gets, "get"), "logins": len(logins), **percentiles(logins, "login")}
+
+
+def lookups(binary):
+    with broker(binary) as running:
+        say("lookups", "alone", **look_up(running.port, lambda: True))
+        done = multiprocessing.Event()
+        process = multiprocessing.Process(target=declare_all, args=(running.port, QUEUES, done))
+        began = time.perf_counter()
+        process.start()
+        figures = look_up(running.port, done.is_set)
+        process.join()
+        say("lookups", "beside declarations", queues=QUEUES, declared_per_s=round(QUEUES / (time.perf_counter() - began)), **figures)
+
+
 def late(port, queue, ttl_ms, seconds, rate=200):
     """How much later than its life each message of a queue is with the consumer of the dead, of messages that are sent when they are due."""
     sender, taker = Amqp(port), Amqp(port)
@@ -488,6 +527,7 @@ CASES = {
     "queues": queues,
     "hot": hot,
     "connections": connections,
+    "lookups": lookups,
     "lateness": lateness,
 }
 

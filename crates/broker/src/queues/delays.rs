@@ -273,21 +273,24 @@ impl Shard {
         if !state.proposes() {
             return;
         }
-        let Some(ended) = state.queues.delays.carried_out.remove(&queue) else { return };
-        for ended in ended.chunks(ENDS_PER_RECORD) {
-            let ops: Vec<_> = ended.iter().map(|id| TimerOp::Remove(*id)).collect();
+        let Some(mut ended) = state.queues.delays.carried_out.remove(&queue) else { return };
+        while !ended.is_empty() {
+            let count = ended.len().min(ENDS_PER_RECORD);
+            let ops: Vec<_> = ended.iter().take(count).map(|id| TimerOp::Remove(*id)).collect();
             if self.propose_timers(state, &ops).is_none() {
+                // They are proposed again with the queue's next record.
+                state.queues.delays.carried_out.insert(queue, ended);
                 return;
             }
+            ended.drain(..count);
         }
     }
 
-    /// Proposes a record of the index, and returns its ticket. If the log refuses, the writer is lost.
+    /// Proposes a record of the index, and returns its ticket; `None` if the log refuses it. The index changes when the record is applied, so it
+    /// can be proposed again.
     pub(super) fn propose_timers(&self, state: &mut ShardState, ops: &[TimerOp]) -> Option<u64> {
         let record = BrokerRecord::Timers { record: polylogue_timer::record(ops) };
         let proposed = self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), Urgency::Lazy);
-        // The index depends on its records: its tail is dropped with the writer.
-        state.lost |= proposed.is_err();
         proposed.ok()
     }
 

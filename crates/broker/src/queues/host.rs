@@ -78,6 +78,8 @@ pub(crate) struct QueueHost {
     /// Number of the last proposed record, and of the last applied record.
     pub(crate) recorded: u64,
     applied: u64,
+    /// The record after the last proposed one: the log refused it. It is proposed again before any other, from a time on. Wall time, milliseconds.
+    pub(crate) refused: Option<(Bytes, u64)>,
     /// Messages before this offset are covered by a proposed record that is flushed immediately.
     pub(crate) hurried_to: u64,
     /// A thread is pumping this queue; another thread that finds messages only marks the queue as due.
@@ -175,6 +177,7 @@ impl QueueHost {
             recipients: Map::default(),
             life: 0,
             waiting: VecDeque::new(),
+            refused: None,
             hurried_to: 0,
             recorded: 0,
             applied: 0,
@@ -245,7 +248,7 @@ impl QueueHost {
 
     /// Returns whether a record should be proposed now. While a record is in flight new outcomes wait for the next one, unless a waiter needs them.
     pub(crate) fn wants_record(&self) -> bool {
-        self.recorded == self.applied || self.is_awaited() || self.is_hurried()
+        self.recorded == self.applied || self.refused.is_some() || self.is_awaited() || self.is_hurried()
     }
 
     /// Returns whether there are uncommitted dead messages that no flush is requested for. They are moved after their commit, and requests for them
@@ -302,6 +305,7 @@ impl QueueHost {
         self.early.clear();
         self.sized_to = Some(0);
         self.dead_retry_ms = None;
+        self.refused = None;
         (self.recorded, self.applied, self.hurried_to) = (0, 0, 0);
         let mut recipients: Vec<_> = self.recipients.iter().collect();
         recipients.sort_by_key(|(id, _)| **id);
@@ -505,7 +509,9 @@ impl Queues {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         // The reply to a read of the log wakes the queue.
         let next = if host.describing { host.lease.next_alarm_ms() } else { host.lease.next_deadline_ms() };
-        let next = next.into_iter().chain(host.dead_retry_ms).chain(host.withholding.next_deadline_ms()).min();
+        let refused_ms = host.refused.as_ref().map(|(_, at_ms)| *at_ms);
+        let own = host.dead_retry_ms.into_iter().chain(refused_ms).chain(host.withholding.next_deadline_ms());
+        let next = next.into_iter().chain(own).min();
         let next = next.filter(|_| host.lease.is_writer());
         if next != host.deadline_ms {
             if let Some(before) = host.deadline_ms.take() {

@@ -8,7 +8,7 @@ use crate::record::{BROKER_PARTITION, BrokerRecord};
 use crate::shard::{Shard, ShardState};
 use crate::sink::ReplySink;
 use bytes::Bytes;
-use polylogue_api::{ConsumerId, Delivery, Event, Reply};
+use polylogue_api::{ConsumerId, Delivery, Event, Reply, Unavailable};
 use polylogue_lease::{By, Delay, Grant, LeaseId, Return};
 use polylogue_log::ErrorKind as LogErrorKind;
 use polylogue_log::journal::Urgency;
@@ -25,6 +25,8 @@ const READ_ENTRIES_MAX: usize = GRANT_MESSAGES_MAX as usize;
 const READ_BYTES_MAX: usize = 1 << 20;
 /// Delay before messages that could not be read from disk are read again. Milliseconds.
 pub(crate) const READ_AGAIN_MS: u64 = 1_000;
+/// When a record of a queue that the log refused is proposed again. Milliseconds.
+const REFUSED_AGAIN_MS: u64 = 50;
 
 /// Messages of a queue that are being delivered. Only the thread that holds this pumps the queue.
 pub(crate) struct DeliveryBatch {
@@ -154,7 +156,7 @@ impl Inner {
         host.again = given >= GRANT_MESSAGES_MAX;
         let batch = Some(DeliveryBatch::new(id, host, &grants)).filter(|batch| !batch.grants.is_empty());
         host.pumping = batch.is_some();
-        shard.record_queue(state, id);
+        shard.record_queue(state, id, now_ms);
         state.queues.schedule(id);
         batch
     }
@@ -450,9 +452,9 @@ impl Shard {
     }
 
     /// Proposes the outcomes of a queue's messages since the last record, unless a record is in flight: then they wait for the next one.
-    pub(crate) fn record_queue(&self, state: &mut ShardState, id: PartitionId) {
+    pub(crate) fn record_queue(&self, state: &mut ShardState, id: PartitionId, now_ms: u64) {
         if state.queues.hosts.get(&id).is_some_and(QueueHost::wants_record) {
-            self.record_queue_now(state, id);
+            self.record_queue_now(state, id, now_ms);
         }
     }
 
@@ -460,31 +462,55 @@ impl Shard {
     pub(crate) fn record_all_queues(&self, state: &mut ShardState) {
         let mut ids: Vec<_> = state.queues.hosts.keys().copied().collect();
         ids.sort_unstable();
-        ids.into_iter().for_each(|id| self.record_queue_now(state, id));
+        // A record that was refused a moment ago, too: there is no later.
+        ids.into_iter().for_each(|id| self.record_queue_now(state, id, u64::MAX));
     }
 
-    fn record_queue_now(&self, state: &mut ShardState, id: PartitionId) {
+    fn record_queue_now(&self, state: &mut ShardState, id: PartitionId, now_ms: u64) {
         if !state.proposes() {
             return;
         }
         let Some(host) = state.queues.hosts.get_mut(&id) else { return };
+        if host.refused.as_ref().is_some_and(|(_, at_ms)| now_ms < *at_ms) {
+            return;
+        }
         let urgent = host.is_awaited() || host.is_hurried();
-        if let Some(record) = host.lease.take_record() {
-            host.recorded = record.number;
+        let record = match host.refused.take() {
+            Some((record, _)) => Some(record),
+            None => host.lease.take_record().map(|record| {
+                host.recorded = record.number;
+                record.bytes
+            }),
+        };
+        if let Some(record) = record {
             if urgent {
                 host.hurried_to = host.lease.proposed_end();
             }
             let urgency = if urgent { Urgency::Urgent } else { Urgency::Lazy };
-            let record = BrokerRecord::Queue { partition: id, record: record.bytes };
-            if self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), urgency).is_err() {
-                // The engine's state depends on the record: its tail is dropped with the writer.
-                state.lost = true;
+            if let Err(why) = self.propose_outcomes(state, id, record.clone(), urgency) {
+                // The engine's state depends on the record: it is proposed again before anything behind it. One that can never be taken ends the term.
+                state.lost |= why == Unavailable::TooLarge;
+                if let Some(host) = state.queues.hosts.get_mut(&id) {
+                    host.refused = Some((record, now_ms.saturating_add(REFUSED_AGAIN_MS)));
+                }
+                return;
             }
         }
         // The effects of timers are proposed by now.
         if state.queues.delays.has_ends(id) {
             self.record_ends(state, id);
         }
+    }
+
+    fn propose_outcomes(
+        &self,
+        state: &mut ShardState,
+        partition: PartitionId,
+        record: Bytes,
+        urgency: Urgency,
+    ) -> Result<(), Unavailable> {
+        let record = BrokerRecord::Queue { partition, record };
+        self.propose_own(state, BROKER_PARTITION, Bytes::from(record.encode()), urgency).map(|_| ())
     }
 }
 

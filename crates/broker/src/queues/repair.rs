@@ -207,7 +207,7 @@ impl Inner {
         let delays = &mut state.queues.delays;
         match (ticket, &mut delays.repair) {
             (Some(ticket), Some(repair)) => repair.ticket = Some(ticket),
-            // The writer is lost, and these messages were skipped.
+            // These messages were skipped.
             _ => delays.repair_again(now_ms),
         }
     }

@@ -131,19 +131,19 @@ fn of_two_changes_at_the_same_time_none_is_lost() {
     let first = node.start(alter(vec![configure(&topic, &[], &[("a", "1")])]));
     // The first one is not committed yet, and counts.
     let second = node.start(alter(vec![configure(&topic, &[], &[("b", "2")])]));
-    let conflict = node.client.replies.lock().remove(&second).expect("an immediate answer");
-    let current = Current { settings: settings(&[("a", "1")]), partitions: 1 };
-    assert_eq!(altered(conflict), Err(AlterError::Conflict(current)));
     let third = node.start(alter(vec![configure(&topic, &[("a", "1")], &[("a", "1"), ("b", "2")])]));
     let grown = node.start(alter(vec![grow(&topic, 1, 2)]));
     let late = node.start(alter(vec![grow(&topic, 1, 5)]));
-    let conflict = node.client.replies.lock().remove(&late).expect("an immediate answer");
-    assert!(matches!(altered(conflict), Err(AlterError::Conflict(Current { partitions: 2, .. }))));
+    let refused = [second, late];
+    assert!(refused.iter().all(|token| !node.client.replies.lock().contains_key(token)), "nothing is committed");
     node.drive();
+    let answer = |token| altered(node.client.replies.lock().remove(&token).expect("an answer"));
     for token in [first, third, grown] {
-        let reply = node.client.replies.lock().remove(&token).expect("an answer");
-        assert_eq!(altered(reply), Ok(()));
+        assert_eq!(answer(token), Ok(()));
     }
+    let current = Current { settings: settings(&[("a", "1")]), partitions: 1 };
+    assert_eq!(answer(second), Err(AlterError::Conflict(current)));
+    assert!(matches!(answer(late), Err(AlterError::Conflict(Current { partitions: 2, .. }))));
     let topic = node.broker.catalog().topic("t").unwrap();
     assert_eq!((topic.config.raw.clone(), topic.partitions.len()), (settings(&[("a", "1"), ("b", "2")]), 2));
 }

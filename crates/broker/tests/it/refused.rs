@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use crate::node;
+use crate::queues::{Queueing, settlement};
 
 use bytes::Bytes;
 use node::{Node, entry};
@@ -219,6 +220,36 @@ fn an_opening_that_is_refused_is_proposed_again() {
     world.disk.crash_keep_page_cache();
     let mut node = open(&world, |_| {});
     assert_eq!(node.text(new, 0), "now");
+}
+
+/// A full queue of proposals refused the outcomes of a queue's messages, and the writer's term ended with that: its consumers got their messages again.
+#[test]
+fn outcomes_that_are_refused_are_proposed_again() {
+    let world = SimWorld::new(5);
+    let mut node = open(&world, |config| config.inflight_bytes_max = 128 << 10);
+    let queue = node.queue("q", QueueSettings::default());
+    assert_eq!(node.publish(vec![node::message(&[queue], "a"), node::message(&[queue], "b")]), [Ok(()), Ok(())]);
+    node.attach(queue, ConsumerSpec::default()).unwrap();
+    let delivered = node.delivered();
+    assert_eq!(node::texts(&delivered), ["a", "b"]);
+    let before = term(&mut node);
+    fill_queue(&mut node, OF_PARTITIONS);
+    let settled = delivered.iter().map(|delivery| {
+        let settlements = vec![settlement(delivery, Settle::Accept)];
+        node.start(Request::Settle(SettleRequest { settlements, wait: true }))
+    });
+    let settled: Vec<Token> = settled.collect();
+    assert!(settled.iter().all(|token| !node.client.replies.lock().contains_key(token)), "they wait");
+    pass(&world, &node);
+    for token in settled {
+        let reply = node.client.replies.lock().remove(&token);
+        assert!(matches!(&reply, Some(Reply::Settle(results)) if results[..] == [Ok(())]), "{reply:?}");
+    }
+    assert_eq!((term(&mut node), node.delivered().len()), (before, 0));
+    drop(node);
+    world.disk.crash_keep_page_cache();
+    let mut node = open(&world, |_| {});
+    assert_eq!(node.counts(queue), QueueCounts::default());
 }
 
 fn delete(node: &mut Node, name: &str) {
