@@ -146,7 +146,7 @@ fn is_found(mutant: &Mutant, tree: &Path) -> Result<Option<String>, Box<dyn Erro
             Ok(None)
         }
         ["test", package, rest @ ..] => {
-            let built = cargo().args(["test", "-q", "--no-run", "-p", package]).status()?;
+            let built = cargo().args(["test", "-q", "--no-run", "-p", package]).args(rest).status()?;
             if !built.success() {
                 return Err(format!("{}: does not build", mutant.name).into());
             }

@@ -239,7 +239,7 @@ impl Inner {
         Ok(Arc::new(Shard {
             id: MEMORY_SHARD,
             class: Durability::Memory,
-            early_deliveries: self.config.early_deliveries && log.decides_alone(),
+            early_deliveries: delivers_early(&self.config, &log),
             view: self.config.view.clone(),
             log: Arc::new(log),
             store,
@@ -287,7 +287,7 @@ impl Inner {
         Ok(Arc::new(Shard {
             id,
             class,
-            early_deliveries: self.config.early_deliveries && log.decides_alone(),
+            early_deliveries: delivers_early(&self.config, &log),
             view: self.config.view.clone(),
             log: Arc::new(log),
             store,
@@ -424,6 +424,11 @@ impl Inner {
     }
 }
 
+/// Whether queues of a shard may deliver messages ahead of their commit: only where no other writer can replace what this node has proposed.
+fn delivers_early(config: &BrokerConfig, log: &dyn ShardLog) -> bool {
+    config.early_deliveries && log.decides_alone()
+}
+
 /// The partitions of machines and of the broker itself.
 fn add_own_partitions(state: &mut ShardState, machines: &[MachineId]) {
     for id in machines.iter().map(|id| id.partition()).chain([BROKER_PARTITION]) {
@@ -490,3 +495,6 @@ fn forget_unknown(store: &ShardStore, state: &mut ShardState) {
 pub(crate) fn is_own(partition: PartitionId) -> bool {
     partition < polylogue_meta::FIRST_CLIENT_PARTITION
 }
+
+#[cfg(test)]
+mod tests;

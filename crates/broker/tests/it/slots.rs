@@ -190,12 +190,18 @@ fn the_metadata_shard_gets_no_partitions_and_no_slots() {
     assert!(!shards_of_counters(&node).contains(&META));
 }
 
-/// More shards by the option: what is there stays where it is.
+/// More shards by the option: what is there stays where it is, by the journal and by a checkpoint.
 #[test]
 fn shards_are_added_and_slots_stay() {
-    let world = SimWorld::new(3);
+    shards_are_added(3, |_| {});
+    shards_are_added(8, Node::background);
+}
+
+fn shards_are_added(seed: u64, before_a_start: fn(&Node)) {
+    let world = SimWorld::new(seed);
     let mut node = open(&world, 1);
     add_all(&mut node);
+    before_a_start(&node);
     drop(node);
     world.crash();
     let mut node = open(&world, 3);
@@ -207,6 +213,7 @@ fn shards_are_added_and_slots_stay() {
         topic.partitions.iter().map(|p| node.broker.partition_status(p.id).unwrap().shard).collect()
     };
     assert_eq!(shards(&node), [1, 2, 3].map(ShardId).into());
+    before_a_start(&node);
     drop(node);
     world.crash();
     // Fewer: all of them are still opened.
@@ -215,6 +222,20 @@ fn shards_are_added_and_slots_stay() {
     for partition in &topic.partitions {
         node.append(entry(partition.id, "x")).unwrap();
     }
+}
+
+/// A shard without topics is opened because it is recorded.
+#[test]
+fn shards_with_slots_and_no_topics_are_opened_whatever_the_option_says() {
+    let world = SimWorld::new(9);
+    let mut node = open(&world, 3);
+    add_all(&mut node);
+    drop(node);
+    world.crash();
+    let mut node = open(&world, 1);
+    assert_eq!(ask(&mut node, Asked::List), Ok(counted(1)));
+    add_all(&mut node);
+    assert_eq!(shards_of_counters(&node), [1, 2, 3].map(ShardId));
 }
 
 /// A start records the shards before it serves; one that ends at any of its steps is followed by one that does the same.

@@ -114,8 +114,11 @@ impl<'a> CopyFile<'a> {
         let sequence = self.header.sequence;
         let (from, to) = (self.dir.join(Role::Copy(sequence).name()), self.dir.join(Role::Log(sequence).name()));
         self.env.disk.rename(&from, &to).map_err(|e| Error::io("cannot name what was recovered", e))?;
-        let synced = self.env.disk.sync_dir(self.dir);
-        synced.map_err(|e| final_error("cannot make the name of what was recovered durable", e))
+        self.env.disk.sync_dir(self.dir).map_err(|e| {
+            // The name may never become durable, although the next start would find it and trust the mark: that start copies again.
+            _ = self.env.disk.rename(&to, &from);
+            final_error("cannot make the name of what was recovered durable", e)
+        })
     }
 }
 

@@ -222,7 +222,7 @@ impl Stop {
     /// The error for a caller that waits.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Stop::Full { .. } => Error::new(ErrorKind::StorageFull, "no room for the journal"),
+            Stop::Full { .. } => Error::new(ErrorKind::StorageFull, "the disk has no room for the journal; free some"),
             Stop::Dead => super::inner::stopped(),
         }
     }

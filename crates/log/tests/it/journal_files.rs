@@ -460,6 +460,29 @@ fn recovery_on_a_full_disk_takes_the_room_of_spare_files() {
     assert!(journal.recovery().frames_copied > 0);
 }
 
+/// The next start found the name in the page cache and trusted the mark, so what it acknowledged behind it went with the next power cut.
+#[test]
+fn a_copy_whose_name_could_not_be_made_durable_is_made_again() {
+    for seed in 0..20 {
+        let world = SimWorld::new(seed);
+        let node = Node::start(&world, config()).expect("starts");
+        node.background();
+        fill(&node, 0, 2);
+        world.kill();
+        world.disk.inject(Fault::nth(FaultOp::SyncDir, 1, FaultKind::NoSpace));
+        let refused = expect_err(open_in(&world.env(), config(), Index(0)));
+        assert!(refused.to_string().contains("the name of what was recovered"), "{refused}");
+        world.kill();
+        let node = Node::start(&world, config()).expect("starts");
+        assert!(node.journal.recovery().frames_copied > 0);
+        node.background();
+        fill(&node, 2, 2);
+        world.crash();
+        let (_, visited) = open_in(&world.env(), config(), Index(0)).expect("opens");
+        assert_eq!(contents(&visited).len(), 4, "seed {seed}");
+    }
+}
+
 fn engine(world: &SimWorld) -> polylogue_log::journal::Journal {
     let mut config = config();
     config.start = StartOfLife::Pristine;

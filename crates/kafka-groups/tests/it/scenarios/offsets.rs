@@ -1,9 +1,11 @@
 //! OffsetCommit, OffsetFetch and OffsetDelete.
 
 use crate::host::*;
+use polylogue_api::StateMachine as _;
+use polylogue_api::machine::Command;
 use polylogue_kafka_codec::{ErrorCode, StrBytes};
 use polylogue_kafka_groups::command::*;
-use polylogue_kafka_groups::{GroupSettings, GroupState};
+use polylogue_kafka_groups::{GroupSettings, GroupState, KafkaGroups};
 use polylogue_types::TopicId;
 
 fn host() -> Host {
@@ -15,6 +17,20 @@ fn host() -> Host {
 
 fn as_member(generation: i32, member: &StrBytes, request: CommitOffsets) -> CommitOffsets {
     CommitOffsets { generation, member_id: member.clone(), ..request }
+}
+
+/// A host runs these only once everything that was acknowledged before them is applied.
+#[test]
+fn requests_that_change_nothing_are_reads() {
+    let groups = KafkaGroups::new(GroupSettings::default());
+    let reads = |command| groups.reads(&(Box::new(command) as Command));
+    let asked = vec![fetch_group("g", None)];
+    assert!(reads(GroupCommand::FetchOffsets(FetchOffsets { version: 8, groups: asked, require_stable: false })));
+    assert!(reads(GroupCommand::List(ListGroups::default())));
+    assert!(reads(GroupCommand::Describe(DescribeGroups { version: 5, groups: vec![text("g")] })));
+    assert!(reads(GroupCommand::DescribeConsumers(DescribeConsumerGroups { groups: vec![text("g")] })));
+    assert!(!reads(GroupCommand::CommitOffsets(commit("g", "t", &[(0, 5)]))));
+    assert!(!reads(GroupCommand::Delete(DeleteGroups { groups: vec![text("g")] })));
 }
 
 #[test]
