@@ -101,6 +101,9 @@ impl Queue {
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.add(slot, id.0, &hashes);
         }
+        if self.consumers.begins_held_index() {
+            self.held.iter().for_each(|run| self.consumers.note_held(run.value.slot, &run.range(), true));
+        }
         Ok(())
     }
 
@@ -472,6 +475,7 @@ impl Queue {
                     self.pending.set(at..end, mark.handed());
                 }
                 self.held.set(at..end, Held { first_time, ..to.held });
+                self.consumers.note_held(to.held.slot, &(at..end), true);
             }
             at = end;
         }

@@ -178,6 +178,7 @@ impl Queue {
     /// Messages held under one lease are no longer. Their consumer may get more.
     pub(crate) fn unhold(&mut self, run: &Run<Held>) {
         self.held.clear(&run.range());
+        self.consumers.note_held(run.value.slot, &run.range(), false);
         let (bytes, size) = self.each_class(&run.range(), (0u64, Size::default()), |(bytes, size), class, count| {
             *bytes = class.weigh(count).wrapping_add(*bytes);
             *size += class.size(count);

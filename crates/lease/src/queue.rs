@@ -11,6 +11,7 @@ use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason, Size,
 use crate::runs::Runs;
 use bytes::Bytes;
 use polylogue_types::SharedLimit;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -509,13 +510,10 @@ impl Queue {
     /// The limits that consumers share.
     #[must_use]
     pub fn limits(&self) -> Vec<Arc<SharedLimit>> {
-        let mut limits: Vec<Arc<SharedLimit>> = Vec::new();
-        for (_, consumer) in self.consumers.iter() {
-            if let Some(share) = consumer.config.share.as_ref().filter(|share| !limits.contains(&share.limit)) {
-                limits.push(share.limit.clone());
-            }
-        }
-        limits
+        let mut seen = BTreeSet::new();
+        let shares = self.consumers.iter().filter_map(|(_, consumer)| consumer.config.share.as_ref());
+        let limits = shares.map(|share| &share.limit).filter(|limit| seen.insert(Arc::as_ptr(limit)));
+        limits.cloned().collect()
     }
 
     /// Whether the queue is the writer.
