@@ -3,7 +3,7 @@
 use crate::alarms::Alarm;
 use crate::consumers::{Consumer, ConsumerConfig, ConsumerId, Room, Share};
 use crate::error::LeaseError;
-use crate::mark::{Class, Reason, Tally};
+use crate::mark::{Class, Reason, Size, Tally};
 use crate::queue::{Held, Queue};
 use polylogue_types::SharedLimit;
 use std::ops::Range;
@@ -413,9 +413,10 @@ impl Queue {
         out: &mut Vec<Grant>,
     ) -> u64 {
         let first = range.start;
-        let mut count = 0;
+        let (mut count, mut size) = (0, Size::default());
         while let Some(ready) = self.lanes.get(lane).and_then(|lane| lane.ready.first_in(&range)) {
             count += ready.len();
+            size += class.size(&ready.range());
             range.start = ready.end;
             self.unready(lane, &ready.range(), class);
             self.hand_run(to, ready.range(), class.bytes, out);
@@ -444,7 +445,7 @@ impl Queue {
             }
         }
         if !to.settles {
-            self.sizes.held += class.size(count);
+            self.sizes.held += size;
             if to.held.deadline_ms < u64::MAX {
                 self.alarm(Alarm::new(to.held.deadline_ms.max(now_ms), first..range.start, true));
             }
