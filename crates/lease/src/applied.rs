@@ -2,7 +2,8 @@
 
 use crate::codec::{BLOCK_BITS, ChunkId, Head, RecordReader, decode_block, decode_head, encode_block, encode_head};
 use crate::error::LeaseError;
-use crate::mark::{Class, Fate, Mark};
+use crate::mark::{Class, Fate, Mark, Transient};
+use crate::queue::CLASS_RUNS_MAX;
 use crate::runs::{Run, Runs};
 use bytes::Bytes;
 use polylogue_types::bin::BinWriter;
@@ -140,7 +141,7 @@ impl Applied {
         while let Some(run) = self.classes.first()
             && run.end <= self.head.floor
         {
-            self.changed.insert(run.start >> BLOCK_BITS);
+            note_class(&run, &run.range(), &mut self.changed);
             self.classes.clear(&run.range());
         }
     }
@@ -148,8 +149,8 @@ impl Applied {
     /// Everything up to here is committed.
     pub(crate) fn set_end(&mut self, end: u64) {
         let range = self.head.end..end;
-        note(&self.classes, &range, &mut self.changed);
-        note(&self.marks, &range, &mut self.changed);
+        self.note_classes(&range);
+        self.note_marks(&range);
         self.head.end = end;
         self.head_changed = true;
     }
@@ -159,13 +160,13 @@ impl Applied {
         if class == Class::default() && self.classes.last().is_none_or(|last| last.end <= range.start) {
             return;
         }
-        note(&self.classes, &range, &mut self.changed);
+        self.note_classes(&range);
         if class == Class::default() {
             self.classes.clear(&range);
         } else {
             self.classes.set(range.clone(), class);
         }
-        note(&self.classes, &range, &mut self.changed);
+        self.note_classes(&range);
     }
 
     /// Messages that were never committed will not be.
@@ -176,7 +177,11 @@ impl Applied {
     }
 
     fn note_marks(&mut self, range: &Range<u64>) {
-        note(&self.marks, range, &mut self.changed);
+        note(&self.marks, range, |run| _ = self.changed.insert(run.start >> BLOCK_BITS));
+    }
+
+    fn note_classes(&mut self, range: &Range<u64>) {
+        note(&self.classes, range, |run| note_class(&run, range, &mut self.changed));
     }
 
     /// Chunks that changed since the last call, `None` for those that are gone.
@@ -194,19 +199,37 @@ impl Applied {
     /// Counts every chunk as changed.
     pub(crate) fn change_all_chunks(&mut self) {
         self.changed.extend(self.marks.iter().map(|run| run.start >> BLOCK_BITS));
-        self.changed.extend(self.classes.iter().map(|run| run.start >> BLOCK_BITS));
+        self.classes.iter().for_each(|run| note_class(&run, &run.range(), &mut self.changed));
         self.head_changed = true;
     }
 
     /// What starts in a block, as far as it is committed.
     fn block(&self, block: u64) -> Option<Bytes> {
-        fn of<V: Copy + PartialEq>(runs: &Runs<V>, block: u64, end: u64) -> Vec<Run<V>> {
-            let range = block << BLOCK_BITS..((block + 1) << BLOCK_BITS).min(end);
-            let inside = runs.iter_from(range.start).take_while(|run| run.start < range.end);
-            let starting = inside.filter(|run| run.start >= range.start);
-            starting.map(|run| Run { end: run.end.min(end), ..run }).collect()
+        let range = block << BLOCK_BITS..((block + 1) << BLOCK_BITS).min(self.head.end);
+        let within = |start: u64| (range.start..range.end).contains(&start);
+        let marks = self.marks.iter_from(range.start).take_while(|run| run.start < range.end);
+        let marks: Vec<_> = marks.filter(|run| within(run.start)).map(|run| self.committed(run)).collect();
+        let mut classes = Vec::new();
+        for run in self.classes.iter_from(range.start).take_while(|run| run.start < range.end) {
+            if !run.value.transient.is_mixed() {
+                classes.extend(within(run.start).then(|| self.committed(run)));
+                continue;
+            }
+            // Messages of one persistence, of which at most so many follow one another, are a run of their own.
+            let mut start = run.start.max(range.start.saturating_sub(Transient::PERIOD));
+            while start < run.end.min(range.end) {
+                let (end, transient) = run.value.transient.run(start, run.end);
+                let value = Class { transient: Transient::of(transient), ..run.value };
+                classes.extend(within(start).then(|| self.committed(Run { start, end, value })));
+                start = end;
+            }
         }
-        encode_block(block, &of(&self.marks, block, self.head.end), &of(&self.classes, block, self.head.end))
+        encode_block(block, &marks, &classes)
+    }
+
+    /// A run that starts before the end of what is committed, as far as it is.
+    fn committed<V>(&self, run: Run<V>) -> Run<V> {
+        Run { end: run.end.min(self.head.end), ..run }
     }
 
     /// See [`Queue::canonical`](crate::Queue::canonical).
@@ -219,7 +242,8 @@ impl Applied {
         while at < end {
             let (until, mark) = self.mark_run(at, end);
             let (until, class) = self.class_run(at, until);
-            let value = canonical_of(&mark, &class);
+            let (until, transient) = class.transient.run(at, until);
+            let value = canonical_of(&mark, &class, transient);
             match &mut before {
                 Some((last, to)) if *last == value => *to = until,
                 _ => {
@@ -264,6 +288,9 @@ impl Applied {
         }
         self.rise();
         self.forget_below();
+        if self.classes.exceeds(CLASS_RUNS_MAX) {
+            self.classes = folded(&self.classes);
+        }
         Ok(())
     }
 
@@ -278,7 +305,7 @@ const CANONICAL_BYTES: usize = 16;
 
 /// `u64 not before, u16 returned, u16 failed, u8 fate, u8 handed out, u8 priority, u8 expires (1) and transient (2)`; of one that is settled only
 /// that.
-fn canonical_of(mark: &Mark, class: &Class) -> [u8; CANONICAL_BYTES] {
+fn canonical_of(mark: &Mark, class: &Class, transient: bool) -> [u8; CANONICAL_BYTES] {
     let mut value = [0; CANONICAL_BYTES];
     value[12] = match mark.fate {
         Fate::Open => 0,
@@ -293,7 +320,7 @@ fn canonical_of(mark: &Mark, class: &Class) -> [u8; CANONICAL_BYTES] {
     value[10..12].copy_from_slice(&mark.tally.failed.to_le_bytes());
     value[13] = u8::from(mark.handed);
     value[14] = class.priority;
-    value[15] = u8::from(class.expires_at_ms > 0) + 2 * u8::from(class.transient);
+    value[15] = u8::from(class.expires_at_ms > 0) + 2 * u8::from(transient);
     value
 }
 
@@ -312,10 +339,39 @@ pub(crate) fn value_run<V: Copy + PartialEq, T>(
     }
 }
 
-/// Notes the blocks in which runs start that a change of this range concerns: those in it and its neighbours.
-fn note<V: Copy + PartialEq>(runs: &Runs<V>, range: &Range<u64>, changed: &mut BTreeSet<u64>) {
-    let near = runs.iter_from(range.start.saturating_sub(1)).take_while(|run| run.start <= range.end);
-    near.for_each(|run| _ = changed.insert(run.start >> BLOCK_BITS));
+/// Passes the runs that a change of this range concerns: those in it and its neighbours.
+fn note<V: Copy + PartialEq>(runs: &Runs<V>, range: &Range<u64>, to: impl FnMut(Run<V>)) {
+    runs.iter_from(range.start.saturating_sub(1)).take_while(|run| run.start <= range.end).for_each(to);
+}
+
+/// Notes the blocks whose chunks say something of a run of a class that a change of this range concerns.
+fn note_class(run: &Run<Class>, range: &Range<u64>, changed: &mut BTreeSet<u64>) {
+    changed.insert(run.start >> BLOCK_BITS);
+    if run.value.transient.is_mixed() {
+        let first = run.start.max(range.start.saturating_sub(Transient::PERIOD));
+        changed.extend(first >> BLOCK_BITS..=run.end.min(range.end) >> BLOCK_BITS);
+    }
+}
+
+/// The same classes in fewer runs: short ones that differ by persistence alone are one, as they were before they were written.
+fn folded(classes: &Runs<Class>) -> Runs<Class> {
+    let mut folded: Runs<Class> = Runs::default();
+    for run in classes.iter() {
+        let period = Transient::period_of(run.start);
+        let before = folded.last().filter(|before| {
+            let short = before.start >= period || before.value.transient.is_mixed();
+            let same = Class { transient: before.value.transient, ..run.value } == before.value;
+            before.end == run.start && run.start > period && short && same
+        });
+        let mut start = run.start;
+        if let Some(before) = before {
+            start = run.end.min(period + Transient::PERIOD);
+            let transient = before.value.transient.with(&(run.start..start), run.value.transient);
+            folded.set(before.start.max(period)..start, Class { transient, ..run.value });
+        }
+        folded.set(start..run.end, run.value);
+    }
+    folded
 }
 
 fn load<V: Copy + PartialEq>(into: &mut Runs<V>, runs: Vec<Run<V>>) -> Result<(), LeaseError> {

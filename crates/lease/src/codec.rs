@@ -15,7 +15,7 @@
 //!                     var count, count times operation: marks that are not open
 //!                     var count, count times: var start - end of the one before, var length, class
 //! class      u8 bits 0 a priority, 1 a size, 2 an entry's count, 3 a time of expiry, 4 the grain of a coarse one, 5 what of the size is
-//!               not the body follow, bit 6 transient, bit 7 zero
+//!               not the body follow, bit 6 transient (all of them: runs of mixed persistence are split), bit 7 zero
 //!            [u8 priority] [var bytes] [var messages] [var expires at, ms] [u8 grain, ms, as a power of two] [var bytes]
 //!
 //! var        7 bits a byte, lowest first; the highest bit says that more follow
@@ -24,7 +24,7 @@
 //! The first start in a block is relative to the block. Numbers in names are big endian.
 
 use crate::error::LeaseError;
-use crate::mark::{Class, Fate, Mark, OFFSET_MAX, Reason, Tally};
+use crate::mark::{Class, Fate, Mark, OFFSET_MAX, Reason, Tally, Transient};
 use crate::runs::{Run, Runs};
 use bytes::Bytes;
 use polylogue_types::bin::{BinError, BinReader, BinWriter};
@@ -183,7 +183,7 @@ fn encode_class(class: &Class, w: &mut BinWriter) {
         | bit(class.expires_at_ms > 0, EXPIRES)
         | bit(class.coarse > 0, COARSE)
         | bit(class.extra > 0, EXTRA)
-        | bit(class.transient, TRANSIENT));
+        | bit(class.transient == Transient::ALL, TRANSIENT));
     if class.priority > 0 {
         w.u8(class.priority);
     }
@@ -205,7 +205,7 @@ fn decode_class(r: &mut BinReader<'_>) -> Result<Class, LeaseError> {
     if bits & !(PRIORITY | BYTES | ENTRY | EXPIRES | COARSE | EXTRA | TRANSIENT) != 0 {
         return Err(LeaseError::Damaged { what: "class" });
     }
-    let mut class = Class { transient: bits & TRANSIENT != 0, ..Class::default() };
+    let mut class = Class { transient: Transient::of(bits & TRANSIENT != 0), ..Class::default() };
     if bits & PRIORITY != 0 {
         class.priority = r.u8("priority")?;
     }

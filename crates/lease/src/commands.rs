@@ -271,10 +271,9 @@ impl Queue {
     pub fn release_all(&mut self, id: ConsumerId, how: Return, now_ms: u64) -> Result<u64, LeaseError> {
         let slot = self.consumers.slot(id)?;
         let mut messages = 0;
-        let mut at = self.consumers.get(slot).map_or(0, |consumer| consumer.held_from);
-        while self.consumers.get(slot).is_some_and(|consumer| consumer.held > 0) {
-            let Some(run) = self.held.from(at) else { break };
-            at = run.end;
+        let mut at = None;
+        while let Some(run) = self.consumers.holds_from(slot, at).and_then(|at| self.held.from(at)) {
+            at = Some(run.end);
             if run.value.slot == slot {
                 self.give_back(&run, how, now_ms);
                 messages += run.len();
@@ -290,16 +289,13 @@ impl Queue {
     /// When there is no such consumer.
     pub fn stop_consumer(&mut self, id: ConsumerId) -> Result<(), LeaseError> {
         let slot = self.consumers.slot(id)?;
-        if let Some(consumer) = self.consumers.get_mut(slot) {
-            consumer.stopped = true;
-            if let Some(share) = consumer.config.share.clone() {
-                self.leave_line(id, &share);
-            }
+        if let Some(share) = self.consumers.get(slot).and_then(|consumer| consumer.config.share.clone()) {
+            self.leave_line(id, &share);
         }
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.remove(slot);
         }
-        self.consumers.choose(self.config.mode);
+        self.consumers.stop(slot, self.config.mode);
         Ok(())
     }
 

@@ -2,9 +2,13 @@
 
 use crate::config::Mode;
 use crate::error::LeaseError;
+use crate::runs::Runs;
 use polylogue_types::SharedLimit;
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A consumer, by the host's id.
@@ -74,6 +78,8 @@ pub(crate) struct Consumer {
     /// It holds nothing before this offset.
     pub(crate) held_from: u64,
     pub(crate) held_bytes: u64,
+    /// Where the messages are that it holds; empty unless [`Consumers::indexes_held`].
+    held_at: Runs<()>,
     /// Bytes of its window that are used.
     pub(crate) window_used: u64,
     /// It keeps its leases and receives no more messages.
@@ -101,6 +107,11 @@ impl Consumer {
         has_room && has_bytes && !self.stopped && !pulls && share.as_ref().is_none_or(|share| share.limit.has_room())
     }
 
+    /// Its place among the candidates for being the active one.
+    fn candidate(&self, slot: u32) -> Candidate {
+        (Reverse(self.config.priority), self.config.rank, self.joined, slot)
+    }
+
     /// It may get messages, as far as its own limits go.
     pub(crate) fn wants(&self) -> bool {
         let room = self.room();
@@ -118,22 +129,72 @@ impl Drop for Consumer {
     }
 }
 
-/// Consumers of one priority that may want messages, in the order of their turns.
-#[derive(Debug)]
-struct Level {
-    priority: i32,
-    ring: VecDeque<u32>,
+/// Consumers from which on it is kept where the messages are that each holds; with fewer than half of them no longer.
+const HELD_INDEX_FROM: usize = 64;
+/// Levels without a waiting consumer that are kept, with their memory, for the next one.
+const EMPTY_LEVELS_KEPT: u8 = 4;
+
+/// The place of a consumer in a ring. Void once the consumer is gone: its slot may be another's by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    slot: u32,
+    joined: u64,
 }
 
-/// See the module.
+/// Consumers of one priority that may want messages, in the order of their turns.
+#[derive(Debug, Default)]
+struct Level {
+    /// A consumer that is removed leaves a void place. No more places are void than are not.
+    ring: VecDeque<Place>,
+    /// Places that are not void.
+    valid: usize,
+}
+
+impl Level {
+    /// Drops void places where there are more of them than of others: each is looked at once or twice in all.
+    fn drop_void(&mut self, slots: &[Option<Consumer>]) {
+        if self.ring.len() > 2 * self.valid {
+            self.ring.retain(|place| is_valid(slots, *place));
+        }
+    }
+}
+
+/// The order in which consumers become the active one: priority, rank, time of attaching; then the slot.
+type Candidate = (Reverse<i32>, u64, u64, u32);
+
+/// Sets that few queues need: free slots exist once a consumer has left while others stay, candidates with a single active consumer.
+#[derive(Debug, Default)]
+struct Sets {
+    /// Slots that are free; the lowest is taken first, as turns with key order go by slots.
+    free: BinaryHeap<Reverse<u32>>,
+    /// Consumers that may become the active one; empty where all receive messages.
+    candidates: BTreeSet<Candidate>,
+}
+
+impl Sets {
+    fn heap_bytes(&self) -> usize {
+        size_of::<Sets>() + self.free.capacity() * size_of::<u32>() + 2 * self.candidates.len() * size_of::<Candidate>()
+    }
+}
+
+/// See the module. To attach, stop or remove a consumer takes time by the logarithm of their number, amortised: as many leave at once as
+/// there are connections.
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     slots: Vec<Option<Consumer>>,
     by_id: BTreeMap<ConsumerId, u32>,
     /// The highest first.
-    levels: Vec<Level>,
+    levels: BTreeMap<Reverse<i32>, Box<Level>>,
+    /// Levels of these without a valid place.
+    empty_levels: u8,
+    /// Consumers that are neither stopped nor only pull, and how many of them are exclusive.
+    receiving: u32,
+    exclusive: u32,
     /// The active consumer, if only one receives messages.
     active: Option<u32>,
+    sets: Option<Box<Sets>>,
+    /// It is known of each consumer where the messages are that it holds. With few consumers they are searched for when one leaves.
+    indexes_held: bool,
     joined: u64,
 }
 
@@ -185,42 +246,122 @@ impl Consumers {
             return Err(LeaseError::ConsumerExists(id));
         }
         // One that was stopped keeps what it has, and the queue is free for others.
-        let others = || self.iter().filter(|(_, other)| !other.config.pulls && !other.stopped);
-        let alone = mode == Mode::Exclusive || config.exclusive || others().any(|(_, other)| other.config.exclusive);
-        if alone && !config.pulls && others().next().is_some() {
+        let alone = mode == Mode::Exclusive || config.exclusive || self.exclusive > 0;
+        if alone && !config.pulls && self.receiving > 0 {
             return Err(LeaseError::Exclusive);
         }
-        let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        if slot == self.slots.len() {
-            if slot == 0 {
-                self.slots.reserve_exact(1);
-            }
-            self.slots.push(None);
-        }
-        let (held, held_from, held_bytes, window_used) = (0, u64::MAX, 0, 0);
+        let slot = self.free_slot();
+        let (held, held_from, held_bytes, held_at, window_used) = (0, u64::MAX, 0, Runs::default(), 0);
         let (stopped, queued, joined) = (false, false, self.joined);
         let consumer =
-            Consumer { id, config, lease, held, held_from, held_bytes, window_used, stopped, queued, joined };
-        self.slots[slot] = Some(consumer);
+            Consumer { id, config, lease, held, held_from, held_bytes, held_at, window_used, stopped, queued, joined };
+        if !consumer.config.pulls {
+            self.receiving += 1;
+            self.exclusive += u32::from(consumer.config.exclusive);
+            if matches!(mode, Mode::SingleActive { .. }) {
+                self.sets.get_or_insert_default().candidates.insert(consumer.candidate(slot));
+            }
+        }
+        self.slots[slot as usize] = Some(consumer);
         self.joined += 1;
-        let slot = slot as u32;
         self.by_id.insert(id, slot);
         self.choose(mode);
         self.queue_up(slot, mode);
         Ok(slot)
     }
 
-    pub(crate) fn remove(&mut self, slot: u32, mode: Mode) {
-        let Some(consumer) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
-        self.by_id.remove(&consumer.id);
-        for level in &mut self.levels {
-            level.ring.retain(|other| *other != slot);
+    /// The lowest slot that is free.
+    fn free_slot(&mut self) -> u32 {
+        if let Some(Reverse(slot)) = self.sets.as_mut().and_then(|sets| sets.free.pop()) {
+            return slot;
         }
-        self.levels.retain(|level| !level.ring.is_empty());
-        if self.by_id.is_empty() {
-            (self.slots, self.levels) = (Vec::new(), Vec::new());
+        if self.slots.is_empty() {
+            self.slots.reserve_exact(1);
+        }
+        self.slots.push(None);
+        (self.slots.len() - 1) as u32
+    }
+
+    /// A consumer receives no more messages.
+    pub(crate) fn stop(&mut self, slot: u32, mode: Mode) {
+        if let Some(consumer) = self.get_mut(slot).filter(|consumer| !consumer.stopped) {
+            consumer.stopped = true;
+            let (candidate, pulls, exclusive) =
+                (consumer.candidate(slot), consumer.config.pulls, consumer.config.exclusive);
+            if !pulls {
+                self.receiving -= 1;
+                self.exclusive -= u32::from(exclusive);
+                self.sets.as_mut().map(|sets| sets.candidates.remove(&candidate));
+            }
         }
         self.choose(mode);
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32, mode: Mode) {
+        self.stop(slot, mode);
+        let Some(consumer) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
+        self.by_id.remove(&consumer.id);
+        if self.by_id.is_empty() {
+            (self.slots, self.levels, self.sets) = (Vec::new(), BTreeMap::new(), None);
+            self.empty_levels = 0;
+        } else {
+            self.sets.get_or_insert_default().free.push(Reverse(slot));
+            if consumer.queued {
+                self.leave_ring(consumer.config.priority);
+            }
+        }
+        self.choose(mode);
+        if self.by_id.len() < HELD_INDEX_FROM / 2 && self.indexes_held {
+            self.indexes_held = false;
+            let Consumers { by_id, slots, .. } = self;
+            for slot in by_id.values() {
+                if let Some(consumer) = slots.get_mut(*slot as usize).and_then(Option::as_mut) {
+                    consumer.held_at = Runs::default();
+                }
+            }
+        }
+    }
+
+    /// Whether the next consumer makes it so many that it is to be known of each where the messages are that it holds.
+    pub(crate) fn begins_held_index(&mut self) -> bool {
+        !self.indexes_held && self.by_id.len() >= HELD_INDEX_FROM && {
+            self.indexes_held = true;
+            true
+        }
+    }
+
+    /// Notes where messages are that a consumer holds, or holds no longer.
+    pub(crate) fn note_held(&mut self, slot: u32, range: &Range<u64>, holds: bool) {
+        if !self.indexes_held {
+            return;
+        }
+        if let Some(consumer) = self.get_mut(slot) {
+            match holds {
+                true => consumer.held_at.set(range.clone(), ()),
+                false => consumer.held_at.clear(range),
+            }
+        }
+    }
+
+    /// The lowest offset from `at` on at which a consumer may hold messages; `None` when there is none.
+    pub(crate) fn holds_from(&self, slot: u32, at: Option<u64>) -> Option<u64> {
+        let consumer = self.get(slot).filter(|consumer| consumer.held > 0)?;
+        let at = at.unwrap_or(consumer.held_from);
+        if !self.indexes_held {
+            return Some(at);
+        }
+        consumer.held_at.from(at).map(|run| run.start.max(at))
+    }
+
+    /// A consumer that had a place in the ring of its level is gone: the place is void.
+    fn leave_ring(&mut self, priority: i32) {
+        let Some(level) = self.levels.get_mut(&Reverse(priority)) else { return };
+        level.valid -= 1;
+        if level.valid == 0 {
+            self.levels.remove(&Reverse(priority));
+        } else {
+            level.drop_void(&self.slots);
+        }
     }
 
     /// Chooses the active consumer, in modes that have one.
@@ -230,10 +371,7 @@ impl Consumers {
         if stays && !preempts {
             return;
         }
-        let order =
-            |consumer: &Consumer| (std::cmp::Reverse(consumer.config.priority), consumer.config.rank, consumer.joined);
-        let candidates = self.iter().filter(|(_, consumer)| !consumer.stopped && !consumer.config.pulls);
-        self.active = candidates.min_by_key(|(_, consumer)| order(consumer)).map(|(slot, _)| slot);
+        self.active = self.sets.as_ref().and_then(|sets| sets.candidates.first()).map(|(.., slot)| *slot);
         if let Some(slot) = self.active {
             self.queue_up(slot, mode);
         }
@@ -249,50 +387,83 @@ impl Consumers {
             return;
         }
         consumer.queued = true;
-        let priority = consumer.config.priority;
-        let level = self.levels.partition_point(|level| level.priority > priority);
-        if self.levels.get(level).is_none_or(|found| found.priority != priority) {
-            self.levels.insert(level, Level { priority, ring: VecDeque::new() });
-        }
-        self.levels[level].ring.push_back(slot);
+        let (priority, joined) = (consumer.config.priority, consumer.joined);
+        let level = match self.levels.entry(Reverse(priority)) {
+            Entry::Vacant(vacant) => vacant.insert(Box::default()),
+            Entry::Occupied(level) => {
+                self.empty_levels -= u8::from(level.get().valid == 0);
+                level.into_mut()
+            }
+        };
+        level.valid += 1;
+        level.ring.push_back(Place { slot, joined });
     }
 
     /// The consumer whose turn it is, and whether it is the only one of its priority that waits.
     pub(crate) fn turn(&mut self, mode: Mode) -> Option<(u32, bool)> {
-        for level in 0..self.levels.len() {
-            while let Some(&slot) = self.levels[level].ring.front() {
-                let allowed = !matches!(mode, Mode::SingleActive { .. }) || self.active == Some(slot);
-                if allowed && self.get(slot).is_some_and(Consumer::wants) {
-                    return Some((slot, self.levels[level].ring.len() == 1));
-                }
-                self.step_down(slot);
+        while self.levels.len() > usize::from(self.empty_levels) {
+            let slots = &self.slots;
+            let level = self.levels.values_mut().find(|level| level.valid > 0)?;
+            while level.ring.pop_front_if(|place| !is_valid(slots, *place)).is_some() {}
+            let slot = level.ring.front()?.slot;
+            let alone = level.valid == 1;
+            let allowed = !matches!(mode, Mode::SingleActive { .. }) || self.active == Some(slot);
+            if allowed && self.get(slot).is_some_and(Consumer::wants) {
+                return Some((slot, alone));
             }
+            self.step_down(slot);
         }
         None
     }
 
+    /// The level of a consumer whose turn it is.
+    fn level_of(&mut self, slot: u32) -> Option<(Reverse<i32>, &mut Level)> {
+        let consumer = self.get(slot)?;
+        let (priority, place) = (Reverse(consumer.config.priority), Place { slot, joined: consumer.joined });
+        let level = self.levels.get_mut(&priority)?;
+        (level.ring.front() == Some(&place)).then_some((priority, &mut **level))
+    }
+
     /// A consumer had its turn and waits for the next one.
     pub(crate) fn had_turn(&mut self, slot: u32) {
-        if let Some(level) = self.levels.iter_mut().find(|level| level.ring.front() == Some(&slot)) {
+        if let Some((_, level)) = self.level_of(slot) {
             level.ring.rotate_left(1);
         }
     }
 
     /// The consumer whose turn it is has no credit.
     pub(crate) fn step_down(&mut self, slot: u32) {
-        if let Some(level) = self.levels.iter_mut().find(|level| level.ring.front() == Some(&slot)) {
-            level.ring.pop_front();
-            if let Some(consumer) = self.get_mut(slot) {
-                consumer.queued = false;
-            }
+        let Some((priority, level)) = self.level_of(slot) else { return };
+        level.ring.pop_front();
+        level.valid -= 1;
+        let is_empty = level.valid == 0;
+        if let Some(consumer) = self.get_mut(slot) {
+            consumer.queued = false;
+        }
+        if is_empty && self.empty_levels == EMPTY_LEVELS_KEPT {
+            self.levels.remove(&priority);
+        } else if let Some(level) = self.levels.get_mut(&priority) {
+            self.empty_levels += u8::from(is_empty);
+            level.drop_void(&self.slots);
         }
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        let rings: usize = self.levels.iter().map(|level| level.ring.capacity() * size_of::<u32>()).sum();
+        let rings: usize = self.levels.values().map(|level| level.ring.capacity() * size_of::<Place>()).sum();
+        // Nodes of a tree are at least half full.
         self.slots.capacity() * size_of::<Option<Consumer>>()
-            + self.levels.capacity() * size_of::<Level>()
+            + self.slots.iter().flatten().map(|consumer| consumer.held_at.heap_bytes()).sum::<usize>()
+            + self.sets.as_ref().map_or(0, |sets| sets.heap_bytes())
+            + self.levels.len() * (2 * size_of::<(i32, Box<Level>)>() + size_of::<Level>())
             + rings
             + 2 * self.by_id.len() * size_of::<(ConsumerId, u32)>()
     }
 }
+
+/// Whether the consumer of a place is still there.
+fn is_valid(slots: &[Option<Consumer>], place: Place) -> bool {
+    slots.get(place.slot as usize).and_then(Option::as_ref).is_some_and(|consumer| consumer.joined == place.joined)
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use crate::alarms::Alarm;
 use crate::consumers::{Consumer, ConsumerConfig, ConsumerId, Room, Share};
 use crate::error::LeaseError;
-use crate::mark::{Class, Reason, Tally};
+use crate::mark::{Class, Reason, Size, Tally};
 use crate::queue::{Held, Queue};
 use polylogue_types::SharedLimit;
 use std::ops::Range;
@@ -100,6 +100,9 @@ impl Queue {
         let slot = self.consumers.add(id, config, lease, self.config.mode)?;
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.add(slot, id.0, &hashes);
+        }
+        if self.consumers.begins_held_index() {
+            self.held.iter().for_each(|run| self.consumers.note_held(run.value.slot, &run.range(), true));
         }
         Ok(())
     }
@@ -410,9 +413,10 @@ impl Queue {
         out: &mut Vec<Grant>,
     ) -> u64 {
         let first = range.start;
-        let mut count = 0;
+        let (mut count, mut size) = (0, Size::default());
         while let Some(ready) = self.lanes.get(lane).and_then(|lane| lane.ready.first_in(&range)) {
             count += ready.len();
+            size += class.size(&ready.range());
             range.start = ready.end;
             self.unready(lane, &ready.range(), class);
             self.hand_run(to, ready.range(), class.bytes, out);
@@ -441,7 +445,7 @@ impl Queue {
             }
         }
         if !to.settles {
-            self.sizes.held += class.size(count);
+            self.sizes.held += size;
             if to.held.deadline_ms < u64::MAX {
                 self.alarm(Alarm::new(to.held.deadline_ms.max(now_ms), first..range.start, true));
             }
@@ -472,6 +476,7 @@ impl Queue {
                     self.pending.set(at..end, mark.handed());
                 }
                 self.held.set(at..end, Held { first_time, ..to.held });
+                self.consumers.note_held(to.held.slot, &(at..end), true);
             }
             at = end;
         }

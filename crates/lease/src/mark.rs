@@ -1,5 +1,7 @@
 //! What is known of messages: what became of them, and what they are.
 
+use std::ops::Range;
+
 /// The highest offset after a message: Kafka shows offsets as `i64`.
 pub const OFFSET_MAX: u64 = i64::MAX as u64;
 
@@ -103,8 +105,68 @@ pub(crate) struct Class {
     pub(crate) priority: u8,
     /// The bits of the grain that `expires_at_ms` was rounded up to, where that is coarse; else 0.
     pub(crate) coarse: u8,
-    /// Its publisher does not want it kept over a restart.
-    pub(crate) transient: bool,
+    /// Whose publishers do not want them kept over a restart.
+    pub(crate) transient: Transient,
+}
+
+/// Which messages are transient: bit `n` is of those whose offset is `n` modulo [`Transient::PERIOD`]. Of most runs all bits are the same; they
+/// differ where sizes of neighbours of different persistence were averaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Transient(u32);
+
+impl Transient {
+    pub(crate) const PERIOD: u64 = 32;
+    pub(crate) const ALL: Transient = Transient(u32::MAX);
+
+    /// Of messages that are all transient, or none of them.
+    pub(crate) fn of(transient: bool) -> Transient {
+        if transient { Transient::ALL } else { Transient::default() }
+    }
+
+    /// Whether some of the messages are and others are not.
+    pub(crate) fn is_mixed(self) -> bool {
+        self != Transient::ALL && self != Transient::default()
+    }
+
+    /// Whether a message is, and up to where (at most `limit`) the following ones are the same.
+    pub(crate) fn run(self, at: u64, limit: u64) -> (u64, bool) {
+        let bits = self.0.rotate_right((at % Transient::PERIOD) as u32);
+        let is = bits & 1 == 1;
+        if !self.is_mixed() {
+            return (limit, is);
+        }
+        let same = if is { bits.trailing_ones() } else { bits.trailing_zeros() };
+        (limit.min(at.saturating_add(u64::from(same))), is)
+    }
+
+    /// How many messages of a range are.
+    pub(crate) fn count(self, range: &Range<u64>) -> u64 {
+        let before = |end: u64| {
+            let rest = self.0 & ((1u64 << (end % Transient::PERIOD)) - 1) as u32;
+            end / Transient::PERIOD * u64::from(self.0.count_ones()) + u64::from(rest.count_ones())
+        };
+        match self {
+            Transient(0) => 0,
+            Transient::ALL => range.end - range.start,
+            _ => before(range.end) - before(range.start),
+        }
+    }
+
+    /// With the messages of a range, which lies within one period, as another says.
+    pub(crate) fn with(self, range: &Range<u64>, other: Transient) -> Transient {
+        let mask = range.clone().fold(0, |mask, at| mask | 1 << (at % Transient::PERIOD));
+        Transient(self.0 & !mask | other.0 & mask)
+    }
+
+    /// The periods from an offset on, which is where one begins.
+    pub(crate) fn periods(from: u64) -> impl Iterator<Item = Range<u64>> {
+        (from..).step_by(Transient::PERIOD as usize).map(|start| start..start + Transient::PERIOD)
+    }
+
+    /// Where the period begins that an offset is in.
+    pub(crate) fn period_of(at: u64) -> u64 {
+        at / Transient::PERIOD * Transient::PERIOD
+    }
 }
 
 impl Class {
@@ -113,11 +175,19 @@ impl Class {
         u64::from(self.bytes).wrapping_mul(count)
     }
 
-    /// What so many messages count.
-    pub(crate) fn size(&self, count: u64) -> Size {
-        let bytes = u64::from(self.bytes.saturating_sub(self.extra)).wrapping_mul(count);
-        let (transient, transient_bytes) = if self.transient { (count, bytes) } else { (0, 0) };
-        Size { bytes, transient, transient_bytes }
+    /// The bytes of a message's body.
+    pub(crate) fn body(&self) -> u64 {
+        u64::from(self.bytes.saturating_sub(self.extra))
+    }
+
+    /// What messages count.
+    pub(crate) fn size(&self, range: &Range<u64>) -> Size {
+        let (body, transient) = (self.body(), self.transient.count(range));
+        Size {
+            bytes: body.wrapping_mul(range.end - range.start),
+            transient,
+            transient_bytes: body.wrapping_mul(transient),
+        }
     }
 }
 
@@ -193,5 +263,28 @@ impl Entry {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.first_offset.saturating_add(u64::from(self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn transient_messages_are_counted_as_one_by_one(bits: u32, start in 0_u64..200, len in 0_u64..200) {
+            let transient = Transient(bits);
+            let is = |at: u64| bits >> (at % Transient::PERIOD) & 1 == 1;
+            let range = start..start + len;
+            prop_assert_eq!(transient.count(&range), range.clone().filter(|at| is(*at)).count() as u64);
+            let mut at = range.start;
+            while at < range.end {
+                let (end, one) = transient.run(at, range.end);
+                prop_assert!(at < end && end <= range.end && (at..end).all(|at| is(at) == one));
+                prop_assert!(end == range.end || is(end) != one);
+                at = end;
+            }
+        }
     }
 }

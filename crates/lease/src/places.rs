@@ -134,7 +134,7 @@ impl Queue {
         while at < range.end {
             let (end, class) = self.applied.class_run(at, range.end);
             self.lane(class.priority).ready.set(at..end, ());
-            self.sizes.ready += class.size(end - at);
+            self.sizes.ready += class.size(&(at..end));
             at = end;
         }
         if let Some(keys) = self.keys.as_deref_mut() {
@@ -159,7 +159,7 @@ impl Queue {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.ready.clear(range);
         }
-        self.sizes.ready -= class.size(range.end - range.start);
+        self.sizes.ready -= class.size(range);
         if let Some(keys) = self.keys.as_deref_mut() {
             keys.set_ready(range, false);
         }
@@ -178,9 +178,10 @@ impl Queue {
     /// Messages held under one lease are no longer. Their consumer may get more.
     pub(crate) fn unhold(&mut self, run: &Run<Held>) {
         self.held.clear(&run.range());
-        let (bytes, size) = self.each_class(&run.range(), (0u64, Size::default()), |(bytes, size), class, count| {
-            *bytes = class.weigh(count).wrapping_add(*bytes);
-            *size += class.size(count);
+        self.consumers.note_held(run.value.slot, &run.range(), false);
+        let (bytes, size) = self.each_class(&run.range(), (0u64, Size::default()), |(bytes, size), class, part| {
+            *bytes = class.weigh(part.end - part.start).wrapping_add(*bytes);
+            *size += class.size(part);
         });
         self.sizes.held -= size;
         let slot = run.value.slot;
@@ -201,19 +202,20 @@ impl Queue {
 
     /// The stored bytes of messages.
     pub(crate) fn bytes_of(&self, range: &Range<u64>) -> u64 {
-        self.each_class(range, 0, |bytes: &mut u64, class, count| *bytes = class.weigh(count).wrapping_add(*bytes))
+        let weigh = |class: &Class, part: &Range<u64>| class.weigh(part.end - part.start);
+        self.each_class(range, 0, |bytes: &mut u64, class, part| *bytes = weigh(class, part).wrapping_add(*bytes))
     }
 
     /// What messages count.
     pub(crate) fn size_of(&self, range: &Range<u64>) -> Size {
-        self.each_class(range, Size::default(), |size: &mut Size, class, count| *size += class.size(count))
+        self.each_class(range, Size::default(), |size: &mut Size, class, part| *size += class.size(part))
     }
 
-    fn each_class<T>(&self, range: &Range<u64>, mut sum: T, add: impl Fn(&mut T, &Class, u64)) -> T {
+    fn each_class<T>(&self, range: &Range<u64>, mut sum: T, add: impl Fn(&mut T, &Class, &Range<u64>)) -> T {
         let mut at = range.start;
         while at < range.end && !self.applied.classes.is_empty() {
             let (end, class) = self.applied.class_run(at, range.end);
-            add(&mut sum, &class, end - at);
+            add(&mut sum, &class, &(at..end));
             at = end;
         }
         sum

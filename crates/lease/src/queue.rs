@@ -7,10 +7,11 @@ use crate::config::{Config, Mode};
 use crate::consumers::Consumers;
 use crate::error::LeaseError;
 use crate::keys::Keys;
-use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason, Size, Tally};
+use crate::mark::{Class, Entry, Fate, Mark, OFFSET_MAX, PARKED_MS, Reason, Size, Tally, Transient};
 use crate::runs::Runs;
 use bytes::Bytes;
 use polylogue_types::SharedLimit;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ const AVERAGED_MESSAGES: u64 = 256;
 /// Messages that came back together and wait for one time are parked up to so many: more of them cost little as they are.
 const PARKED_RUN_MAX: u64 = 32;
 /// Changes of class that are kept before sizes of neighbours are averaged.
-const CLASS_RUNS_MAX: usize = 1 << 16;
+pub(crate) const CLASS_RUNS_MAX: usize = 1 << 16;
 
 /// A change that was proposed and is not applied yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -325,7 +326,7 @@ impl Queue {
             expires_at_ms,
             bytes,
             extra: tracked(entry.extra_bytes / messages).min(bytes),
-            transient: self.config.track_bytes && entry.transient,
+            transient: Transient::of(self.config.track_bytes && entry.transient),
             // Of one too large the messages are entries of their own.
             entry: u16::try_from(count).unwrap_or(1),
             priority: if self.keyed() { 0 } else { entry.priority },
@@ -335,6 +336,9 @@ impl Queue {
 
     /// Gives messages one size, a block of them at a time, when sizes change so often that keeping each would take memory by the length.
     /// Their sum stays, to half a byte each. `before` is where the queue ended before.
+    ///
+    /// A writer leaves blocks out of which it has handed out messages, so that sizes depend on more than applied state. Persistence, which does
+    /// not, stays that of each message.
     fn average_sizes(&mut self, before: u64) {
         let block = self.end / AVERAGED_MESSAGES;
         let full = before / AVERAGED_MESSAGES < block;
@@ -348,23 +352,32 @@ impl Queue {
         if self.writer && ready + self.delayed.covered_in(&range) < AVERAGED_MESSAGES {
             return;
         }
-        let (mut at, mut bodies, mut extra, mut transient) = (range.start, 0u64, 0u64, true);
+        let (mut at, mut bodies, mut extra) = (range.start, 0u64, 0u64);
+        let mut transient = [Transient::default(); (AVERAGED_MESSAGES / Transient::PERIOD) as usize];
         while at < range.end {
             let (end, class) = self.applied.class_run(at, range.end);
-            let Class { bytes, extra: other, transient: is_transient, .. } = class;
-            if class.entry > 0 || class != (Class { bytes, extra: other, transient: is_transient, ..last.value }) {
+            let Class { bytes, extra: other, transient: which, .. } = class;
+            if class.entry > 0 || class != (Class { bytes, extra: other, transient: which, ..last.value }) {
                 return;
             }
-            bodies = class.size(end - at).bytes.wrapping_add(bodies);
+            bodies = class.body().wrapping_mul(end - at).wrapping_add(bodies);
             extra = u64::from(other).wrapping_mul(end - at).wrapping_add(extra);
-            transient &= is_transient;
+            for (part, known) in Transient::periods(range.start).zip(&mut transient) {
+                *known = known.with(&(at.max(part.start)..end.min(part.end)), which);
+            }
             at = end;
         }
         let average = |sum: u64| sum.saturating_add(AVERAGED_MESSAGES / 2) / AVERAGED_MESSAGES;
         let small = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         let bytes = small(average(bodies).saturating_add(average(extra)));
-        let class = Class { bytes, extra: small(average(extra)).min(bytes), transient, ..last.value };
-        self.resize(range, class);
+        let class = Class { bytes, extra: small(average(extra)).min(bytes), ..last.value };
+        if transient.iter().all(|which| *which == transient[0]) {
+            return self.resize(range, Class { transient: transient[0], ..class });
+        }
+        for (part, transient) in Transient::periods(range.start).zip(transient) {
+            self.resize(part, Class { transient, ..class });
+        }
+        self.applied.classes.pack(range.start);
     }
 
     /// Messages before `end` that are not known were lost to damage: they are not waited for any more. `None`: unknown which; until there
@@ -509,13 +522,10 @@ impl Queue {
     /// The limits that consumers share.
     #[must_use]
     pub fn limits(&self) -> Vec<Arc<SharedLimit>> {
-        let mut limits: Vec<Arc<SharedLimit>> = Vec::new();
-        for (_, consumer) in self.consumers.iter() {
-            if let Some(share) = consumer.config.share.as_ref().filter(|share| !limits.contains(&share.limit)) {
-                limits.push(share.limit.clone());
-            }
-        }
-        limits
+        let mut seen = BTreeSet::new();
+        let shares = self.consumers.iter().filter_map(|(_, consumer)| consumer.config.share.as_ref());
+        let limits = shares.map(|share| &share.limit).filter(|limit| seen.insert(Arc::as_ptr(limit)));
+        limits.cloned().collect()
     }
 
     /// Whether the queue is the writer.

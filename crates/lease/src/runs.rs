@@ -263,6 +263,18 @@ impl<V: Copy + PartialEq> Runs<V> {
         Some(run)
     }
 
+    /// Fills the leaf before the one that an offset is in with all that is in that, if it has the room: what shrinks at its end keeps full leaves.
+    pub(crate) fn pack(&mut self, at: u64) {
+        let (leaf, _) = self.seek(at);
+        if let Some(left) = leaf.checked_sub(1)
+            && let Some(right) = self.leaves.get(leaf)
+            && self.leaves[left].len() + right.len() <= LEAF_RUNS_MAX
+        {
+            let right = self.leaves.remove(leaf);
+            self.leaves[left].extend(right);
+        }
+    }
+
     /// Puts a leaf that became small together with the one behind or before it, when both have room in one.
     fn join(&mut self, leaf: usize) -> bool {
         for left in [Some(leaf), leaf.checked_sub(1)].into_iter().flatten() {

@@ -101,7 +101,7 @@ impl Queue {
         while messages_over > 0 || bytes_over > 0 {
             let Some((lane, run)) = self.next_lane() else { return };
             let (end, class) = self.applied.class_run(run.start, run.end);
-            let by_bytes = match class.size(1).bytes {
+            let by_bytes = match class.body() {
                 0 if bytes_over > 0 => u64::MAX,
                 0 => 0,
                 bytes => bytes_over.div_ceil(bytes),
@@ -110,7 +110,7 @@ impl Queue {
             self.bury_ready(lane, run.start..end, &class, Reason::MaxLength);
             self.went(end - run.start);
             messages_over = messages_over.saturating_sub(end - run.start);
-            bytes_over = bytes_over.saturating_sub(class.size(end - run.start).bytes);
+            bytes_over = bytes_over.saturating_sub(class.body().wrapping_mul(end - run.start));
         }
     }
 

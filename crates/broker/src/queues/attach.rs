@@ -10,13 +10,15 @@ use crate::sink::{Origin, SessionId};
 use polylogue_api::{Attach, AttachError, ConsumerId, ConsumerSpec, Credit, Event, Reply, SettleError, Unavailable};
 use polylogue_lease::{ConsumerConfig, LeaseError, Return, Share};
 use polylogue_types::{Map, PartitionId, SharedLimit};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The queue of each consumer, and the consumers of each session.
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     queues: Map<u64, (PartitionId, SessionId)>,
-    of: Map<SessionId, Vec<u64>>,
+    /// Ordered by session, then by attachment.
+    of: BTreeSet<(SessionId, u64)>,
     last: u64,
 }
 
@@ -30,7 +32,7 @@ impl Consumers {
     pub(crate) fn add(&mut self, queue: PartitionId, session: SessionId) -> u64 {
         let id = self.next();
         self.queues.insert(id, (queue, session));
-        self.of.entry(session).or_default().push(id);
+        self.of.insert((session, id));
         id
     }
 
@@ -40,19 +42,18 @@ impl Consumers {
     }
 
     pub(crate) fn remove(&mut self, consumer: u64) {
-        if let Some((_, session)) = self.queues.remove(&consumer)
-            && let Some(of) = self.of.get_mut(&session)
-        {
-            of.retain(|other| *other != consumer);
-            if of.is_empty() {
-                self.of.remove(&session);
-            }
+        if let Some((_, session)) = self.queues.remove(&consumer) {
+            self.of.remove(&(session, consumer));
         }
     }
 
     fn take_session(&mut self, session: SessionId) -> Vec<(u64, PartitionId)> {
-        let consumers = self.of.remove(&session).unwrap_or_default();
-        consumers.into_iter().filter_map(|id| self.queues.remove(&id).map(|(queue, _)| (id, queue))).collect()
+        let consumers: Vec<_> = self.of.range((session, 0)..=(session, u64::MAX)).copied().collect();
+        let removed = consumers.into_iter().filter_map(|of| {
+            self.of.remove(&of);
+            self.queues.remove(&of.1).map(|(queue, _)| (of.1, queue))
+        });
+        removed.collect()
     }
 }
 
@@ -100,7 +101,7 @@ impl Inner {
                         }
                         let (sink, settles) = (origin.sink.clone(), attach.consumer.settles);
                         let recipient = Recipient { sink, config, settles, stopped: false };
-                        host.recipients.insert(id, recipient);
+                        host.add_recipient(id, recipient);
                         host.attaching += 1;
                         Ok(())
                     }
@@ -154,15 +155,13 @@ impl Inner {
             if let Some(host) = state.queues.hosts.get_mut(&queue) {
                 // The consumer may have been dropped with the writer.
                 let _ = host.lease.stop_consumer(polylogue_lease::ConsumerId(consumer.0));
-                if let Some(recipient) = host.recipients.get_mut(&consumer.0) {
-                    recipient.stopped = true;
-                }
+                host.stop_recipient(consumer.0);
                 if host.pumping {
                     // A delivery to it may be in progress, which may settle the message.
                     host.stops.extend(stopped.take());
                 }
-            } else if let Some(reader) = state.queues.reader(queue, consumer.0) {
-                reader.stopped = true;
+            } else if let Some(host) = state.queues.streams.get_mut(&queue) {
+                host.stop(consumer.0);
             }
             state.queues.touch(queue);
         }
@@ -185,7 +184,7 @@ impl Inner {
             let Some(shard) = self.partition_shard(*queue) else { continue };
             let mut state = shard.state.lock();
             if let Some(host) = state.queues.hosts.get_mut(queue) {
-                host.recipients.remove(consumer);
+                host.remove_recipient(*consumer);
                 // The consumer may have been dropped with the writer.
                 let back = Return { counts: true, ..Return::default() };
                 let _ = host.lease.remove_consumer(polylogue_lease::ConsumerId(*consumer), back, now_ms);

@@ -7,7 +7,7 @@ use crate::broker::Inner;
 use crate::sink::{Origin, ReplySink, SessionId};
 use polylogue_api::{ConsumerId, Delivery, Direct, DirectAddress, Event, Reply};
 use polylogue_types::{Map, Offset, PartitionId};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Messages in flight to one consumer, at most.
@@ -31,14 +31,15 @@ struct Recipient {
 #[derive(Debug, Default)]
 pub(crate) struct Directs {
     all: Map<u64, Recipient>,
-    of: Map<SessionId, Vec<u64>>,
+    /// Ordered by session.
+    of: BTreeSet<(SessionId, u64)>,
 }
 
 impl Directs {
     fn add(&mut self, id: u64, origin: &Origin, secret: u128) {
         let (session, sink) = (origin.session, origin.sink.clone());
         self.all.insert(id, Recipient { session, sink, secret, sizes: VecDeque::new(), bytes: 0, sent: 0 });
-        self.of.entry(session).or_default().push(id);
+        self.of.insert((session, id));
     }
 
     /// Removes a consumer of this session.
@@ -47,17 +48,14 @@ impl Directs {
             return;
         }
         self.all.remove(&id.0);
-        if let Some(of) = self.of.get_mut(&session) {
-            of.retain(|other| *other != id.0);
-            if of.is_empty() {
-                self.of.remove(&session);
-            }
-        }
+        self.of.remove(&(session, id.0));
     }
 
     pub(crate) fn gone(&mut self, session: SessionId) {
-        for id in self.of.remove(&session).unwrap_or_default() {
-            self.all.remove(&id);
+        let gone: Vec<_> = self.of.range((session, 0)..=(session, u64::MAX)).copied().collect();
+        for of in gone {
+            self.of.remove(&of);
+            self.all.remove(&of.1);
         }
     }
 

@@ -30,6 +30,13 @@ pub(crate) struct Recipient {
     pub(crate) stopped: bool,
 }
 
+impl Recipient {
+    /// Whether the consumer waits for messages: it is not stopped, and does not only pull.
+    fn waits(&self) -> bool {
+        !self.stopped && !self.config.pulls
+    }
+}
+
 /// A waiter for the commit of a record.
 #[derive(Debug)]
 pub(crate) enum Waiter {
@@ -71,10 +78,14 @@ pub(crate) struct QueueHost {
     pub(crate) keeps_settled: bool,
     rules: QueueRules,
     pub(crate) recipients: Map<u64, Recipient>,
+    /// Number of recipients that wait for messages: every declaration of the queue returns it.
+    consumers: u64,
     /// Number of terms that the queue has begun. Wraps around.
     pub(crate) life: u16,
     /// Waiters by the number of the record that each waits for.
     pub(crate) waiting: VecDeque<(u64, Waiter)>,
+    /// The highest of these numbers since the term began.
+    awaited: u64,
     /// Number of the last proposed record, and of the last applied record.
     pub(crate) recorded: u64,
     applied: u64,
@@ -175,9 +186,11 @@ impl QueueHost {
             keeps_settled: settings.keeps_settled,
             rules,
             recipients: Map::default(),
+            consumers: 0,
             life: 0,
             waiting: VecDeque::new(),
             refused: None,
+            awaited: 0,
             hurried_to: 0,
             recorded: 0,
             applied: 0,
@@ -259,7 +272,7 @@ impl QueueHost {
 
     /// Returns whether the next record has a waiter.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.waiting.iter().rev().any(|(number, _)| *number > self.recorded)
+        self.awaited > self.recorded
     }
 
     /// Adds a waiter for a record; the record counts as one more part of its request.
@@ -272,7 +285,31 @@ impl QueueHost {
             return;
         }
         pending.grow();
-        self.waiting.push_back((record, Waiter::Settle(pending.clone(), vec![position])));
+        self.add_waiter(record, Waiter::Settle(pending.clone(), vec![position]));
+    }
+
+    /// Adds a waiter for a record.
+    pub(crate) fn add_waiter(&mut self, record: u64, waiter: Waiter) {
+        self.awaited = self.awaited.max(record);
+        self.waiting.push_back((record, waiter));
+    }
+
+    /// Adds a consumer that the lease engine has accepted.
+    pub(crate) fn add_recipient(&mut self, id: u64, recipient: Recipient) {
+        self.consumers += u64::from(recipient.waits());
+        self.recipients.insert(id, recipient);
+    }
+
+    pub(crate) fn remove_recipient(&mut self, id: u64) {
+        let removed = self.recipients.remove(&id);
+        self.consumers -= u64::from(removed.is_some_and(|recipient| recipient.waits()));
+    }
+
+    pub(crate) fn stop_recipient(&mut self, id: u64) {
+        if let Some(recipient) = self.recipients.get_mut(&id) {
+            self.consumers -= u64::from(recipient.waits());
+            recipient.stopped = true;
+        }
     }
 
     /// Marks messages up to `end` as lost to damage (`None`: extent unknown).
@@ -306,7 +343,7 @@ impl QueueHost {
         self.sized_to = Some(0);
         self.dead_retry_ms = None;
         self.refused = None;
-        (self.recorded, self.applied, self.hurried_to) = (0, 0, 0);
+        (self.recorded, self.applied, self.hurried_to, self.awaited) = (0, 0, 0, 0);
         let mut recipients: Vec<_> = self.recipients.iter().collect();
         recipients.sort_by_key(|(id, _)| **id);
         for (id, recipient) in recipients {
@@ -330,7 +367,7 @@ impl QueueHost {
             held: counts.held,
             delayed: counts.delayed,
             dead: counts.dead,
-            consumers: self.recipients.values().filter(|one| !one.stopped && !one.config.pulls).count() as u64,
+            consumers: self.consumers,
             ready_bytes,
             held_bytes,
             delayed_bytes,

@@ -110,7 +110,7 @@ impl Inner {
                     Err(e) => Err(settle_error(&e)),
                     Ok(Done { messages, record: None }) => Ok(messages),
                     Ok(Done { messages, record: Some(record) }) => {
-                        host.waiting.push_back((record, Waiter::Purge(origin.clone(), messages)));
+                        host.add_waiter(record, Waiter::Purge(origin.clone(), messages));
                         state.queues.touch(queue);
                         drop(state);
                         return self.pump(&shard);

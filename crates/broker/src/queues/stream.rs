@@ -25,7 +25,7 @@ const TURN_BYTES_MAX: u64 = 256 << 10;
 pub(crate) struct Reader {
     pub(crate) sink: Arc<dyn ReplySink>,
     /// The reader receives no more messages.
-    pub(crate) stopped: bool,
+    stopped: bool,
     filter: Option<Arc<dyn EntryFilter>>,
     /// The next offset to read.
     next: Offset,
@@ -226,6 +226,8 @@ impl Turn {
 pub(crate) struct StreamHost {
     /// In the order of attachment.
     readers: BTreeMap<u64, Reader>,
+    /// How many of them are stopped.
+    stopped: u64,
     /// Readers that may have a turn.
     ready: BTreeSet<u64>,
     /// Readers that have read everything up to `end`.
@@ -250,7 +252,17 @@ impl StreamHost {
     pub(crate) fn remove(&mut self, id: u64) -> Option<Reader> {
         self.ready.remove(&id);
         self.at_end.remove(&id);
-        self.readers.remove(&id)
+        let removed = self.readers.remove(&id)?;
+        self.stopped -= u64::from(removed.stopped);
+        Some(removed)
+    }
+
+    /// Stops deliveries to a reader.
+    pub(crate) fn stop(&mut self, id: u64) {
+        if let Some(reader) = self.readers.get_mut(&id) {
+            self.stopped += u64::from(!std::mem::replace(&mut reader.stopped, true));
+            self.ready.insert(id);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -281,7 +293,7 @@ impl StreamHost {
 
     /// Returns the number of readers that receive messages.
     pub(crate) fn consumers(&self) -> u64 {
-        self.readers.values().filter(|reader| !reader.stopped).count() as u64
+        self.readers.len() as u64 - self.stopped
     }
 
     pub(crate) fn window_bytes(&self) -> u64 {

@@ -8,6 +8,7 @@ mod log;
 mod memory;
 mod model;
 mod parked;
+mod persistence;
 mod pop;
 mod pulsar;
 mod share;
