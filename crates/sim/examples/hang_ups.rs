@@ -7,7 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 
 use bytes::Bytes;
-use polylogue_amqp_gateway::{AmqpAsk, AmqpMachine, topic_of};
+use polylogue_amqp_gateway::{AmqpMachine, AmqpRequest, topic_of};
 use polylogue_amqp_model::{Caller, Command, DeclareQueue, Limits, OwnerId};
 use polylogue_api::*;
 use polylogue_broker::{Broker, BrokerConfig, ReplySink, SessionId};
@@ -156,7 +156,8 @@ fn queue_each(count: u64) {
 fn exclusive_queue_each(count: u64) {
     let mut rig = Rig::new();
     let caller = |n: u64| Caller { owner: OwnerId::local(n + 1), ..Caller::broker() };
-    let act = |n: u64, command| Request::Machine(MachineId::AMQP, Box::new(AmqpAsk::Do(caller(n), Box::new(command))));
+    let act =
+        |n: u64, command| Request::Machine(MachineId::AMQP, Box::new(AmqpRequest::Do(caller(n), Box::new(command))));
     let before = Instant::now();
     for n in 0..count {
         let declare = DeclareQueue { name: format!("own{n}").into(), exclusive: true, ..DeclareQueue::default() };

@@ -474,7 +474,7 @@ impl Shard {
         if host.refused.as_ref().is_some_and(|(_, at_ms)| now_ms < *at_ms) {
             return;
         }
-        let urgent = host.is_awaited() || host.is_hurried();
+        let urgent = host.refused.is_some() || host.is_awaited() || host.is_hurried();
         let record = match host.refused.take() {
             Some((record, _)) => Some(record),
             None => host.lease.take_record().map(|record| {

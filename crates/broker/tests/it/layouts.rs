@@ -3,7 +3,7 @@
 
 use crate::node::{Node, entry};
 use bytes::Bytes;
-use polylogue_amqp_gateway::{AmqpAnswer, AmqpAsk, AmqpMachine, topic_of};
+use polylogue_amqp_gateway::{AmqpAnswer, AmqpMachine, AmqpRequest, topic_of};
 use polylogue_amqp_model::Limits;
 use polylogue_api::{AppendError, MachineId, Reply, Request, StateMachine, TopicConfig};
 use polylogue_broker::{Broker, BrokerConfig, LAYOUT_VERSION, check_directory, read_identity};
@@ -150,7 +150,7 @@ fn machines_hold_everything(node: &mut Node) {
     let at = &topic.partitions[0];
     assert_eq!((&*topic.name, at.index, at.offset, &*at.metadata), ("of-sync", 1, 42, "here"));
 
-    let AmqpAnswer::View(view) = ask(node, MachineId::AMQP, AmqpAsk::View) else { panic!() };
+    let AmqpAnswer::View(view) = ask(node, MachineId::AMQP, AmqpRequest::View) else { panic!() };
     let metadata = &view.metadata;
     assert!(metadata.user("alice").is_some() && metadata.user("guest").is_some());
     assert_eq!((metadata.acls().len(), metadata.quotas().iter().count()), (1, 1));

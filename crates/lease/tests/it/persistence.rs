@@ -33,7 +33,7 @@ fn transient() -> u64 {
 /// Blocks of which a writer had handed out messages kept persistence, those of a follower lost it.
 #[test]
 fn a_writer_that_holds_messages_and_a_follower_have_equal_canonical_state() {
-    let mut writer = World::new(config());
+    let mut writer = Harness::new(config());
     let mut follower = Queue::new(Arc::new(config()), 0, 0).unwrap();
     let one = writer.prefetch(1, 0);
     for offset in 0..MESSAGES {
@@ -54,31 +54,31 @@ fn a_writer_that_holds_messages_and_a_follower_have_equal_canonical_state() {
 
 #[test]
 fn a_checkpoint_keeps_the_persistence_of_each_message_and_costs_as_little_memory_after_it() {
-    let mut world = World::new(config());
+    let mut harness = Harness::new(config());
     for offset in 0..MESSAGES {
-        world.entry(message(offset));
+        harness.entry(message(offset));
         if offset % 9_973 == 0 {
             // What is written meanwhile must be written again where it changes.
-            world.checkpoint();
+            harness.checkpoint();
         }
     }
     for offset in (0..MESSAGES).step_by(101) {
-        let _ = world.ack(offset, 1 + offset % 70);
+        let _ = harness.ack(offset, 1 + offset % 70);
     }
-    world.commit();
-    world.checkpoint();
-    let (canonical, counts) = (world.queue.canonical(), world.counts());
-    let bytes = world.queue.memory_bytes();
-    assert!(world.replayed().canonical() == canonical);
-    world.crash();
-    assert!(world.queue.canonical() == canonical);
-    assert_eq!(world.counts(), counts);
-    assert!(world.queue.memory_bytes() < bytes + bytes / 4, "{} for {bytes}", world.queue.memory_bytes());
+    harness.commit();
+    harness.checkpoint();
+    let (canonical, counts) = (harness.queue.canonical(), harness.counts());
+    let bytes = harness.queue.memory_bytes();
+    assert!(harness.replayed().canonical() == canonical);
+    harness.crash();
+    assert!(harness.queue.canonical() == canonical);
+    assert_eq!(harness.counts(), counts);
+    assert!(harness.queue.memory_bytes() < bytes + bytes / 4, "{} for {bytes}", harness.queue.memory_bytes());
     // What settles later is written as well.
     for offset in (0..MESSAGES).step_by(37) {
-        let _ = world.ack(offset, 1 + offset % 90);
+        let _ = harness.ack(offset, 1 + offset % 90);
     }
-    world.commit();
-    world.checkpoint();
-    assert!(world.replayed().canonical() == world.queue.canonical());
+    harness.commit();
+    harness.checkpoint();
+    assert!(harness.replayed().canonical() == harness.queue.canonical());
 }
