@@ -21,6 +21,8 @@ pub(crate) struct Applied {
     pub(crate) classes: Runs<Class>,
     /// There may be classes with coarse times.
     pub(crate) coarse: bool,
+    /// There may be classes of mixed persistence.
+    mixed: bool,
     changed: BTreeSet<u64>,
     head_changed: bool,
 }
@@ -141,8 +143,11 @@ impl Applied {
         while let Some(run) = self.classes.first()
             && run.end <= self.head.floor
         {
-            note_class(&run, &run.range(), &mut self.changed);
+            self.note_classes(&run.range());
             self.classes.clear(&run.range());
+            if self.mixed {
+                self.note_classes(&run.range());
+            }
         }
     }
 
@@ -157,6 +162,7 @@ impl Applied {
 
     pub(crate) fn set_class(&mut self, range: Range<u64>, class: Class) {
         self.coarse |= class.coarse > 0;
+        self.mixed |= class.transient.is_mixed();
         if class == Class::default() && self.classes.last().is_none_or(|last| last.end <= range.start) {
             return;
         }
@@ -181,7 +187,15 @@ impl Applied {
     }
 
     fn note_classes(&mut self, range: &Range<u64>) {
-        note(&self.classes, range, |run| note_class(&run, range, &mut self.changed));
+        if !self.mixed {
+            note(&self.classes, range, |run| _ = self.changed.insert(run.start >> BLOCK_BITS));
+            return;
+        }
+        let mut at = self.plain_start(range.start.saturating_sub(1));
+        while let Some(run) = self.plain_run(at).filter(|run| run.start <= range.end) {
+            self.changed.insert(run.start >> BLOCK_BITS);
+            at = run.end;
+        }
     }
 
     /// Chunks that changed since the last call, `None` for those that are gone.
@@ -199,7 +213,7 @@ impl Applied {
     /// Counts every chunk as changed.
     pub(crate) fn change_all_chunks(&mut self) {
         self.changed.extend(self.marks.iter().map(|run| run.start >> BLOCK_BITS));
-        self.classes.iter().for_each(|run| note_class(&run, &run.range(), &mut self.changed));
+        self.note_classes(&(0..u64::MAX));
         self.head_changed = true;
     }
 
@@ -210,21 +224,43 @@ impl Applied {
         let marks = self.marks.iter_from(range.start).take_while(|run| run.start < range.end);
         let marks: Vec<_> = marks.filter(|run| within(run.start)).map(|run| self.committed(run)).collect();
         let mut classes = Vec::new();
-        for run in self.classes.iter_from(range.start).take_while(|run| run.start < range.end) {
-            if !run.value.transient.is_mixed() {
-                classes.extend(within(run.start).then(|| self.committed(run)));
-                continue;
-            }
-            // Messages of one persistence, of which at most so many follow one another, are a run of their own.
-            let mut start = run.start.max(range.start.saturating_sub(Transient::PERIOD));
-            while start < run.end.min(range.end) {
-                let (end, transient) = run.value.transient.run(start, run.end);
-                let value = Class { transient: Transient::of(transient), ..run.value };
-                classes.extend(within(start).then(|| self.committed(Run { start, end, value })));
-                start = end;
-            }
+        let mut at = range.start;
+        while let Some(run) = self.plain_run(at).filter(|run| run.start < range.end) {
+            let starts = run.start > range.start || self.plain_start(run.start) == run.start;
+            classes.extend(starts.then(|| self.committed(run)));
+            at = run.end;
         }
         encode_block(block, &marks, &classes)
+    }
+
+    /// Messages from an offset on that are of one class and of one persistence: what checkpoints have as one run, whatever is one in memory.
+    fn plain_run(&self, at: u64) -> Option<Run<Class>> {
+        let first = self.classes.from(at)?;
+        let start = first.start.max(at);
+        let (mut end, value) = plain(&first, start);
+        while let Some((next_end, _)) =
+            self.classes.at(end).map(|next| plain(&next, end)).filter(|(_, next)| *next == value)
+        {
+            end = next_end;
+        }
+        Some(Run { start, end, value })
+    }
+
+    /// Where the [plain run](Applied::plain_run) starts that a message is in; the message itself when it is in none.
+    fn plain_start(&self, at: u64) -> u64 {
+        let Some(mut run) = self.classes.at(at) else { return at };
+        let value = plain(&run, at).1;
+        let mut start = at;
+        loop {
+            start = run.value.transient.start(start, run.start);
+            if start > run.start {
+                return start;
+            }
+            match start.checked_sub(1).and_then(|before| self.classes.at(before)) {
+                Some(before) if plain(&before, start - 1).1 == value => (run, start) = (before, start - 1),
+                _ => return start,
+            }
+        }
     }
 
     /// A run that starts before the end of what is committed, as far as it is.
@@ -290,6 +326,7 @@ impl Applied {
         self.forget_below();
         if self.classes.exceeds(CLASS_RUNS_MAX) {
             self.classes = folded(&self.classes);
+            self.mixed = self.classes.iter().any(|run| run.value.transient.is_mixed());
         }
         Ok(())
     }
@@ -344,13 +381,10 @@ fn note<V: Copy + PartialEq>(runs: &Runs<V>, range: &Range<u64>, to: impl FnMut(
     runs.iter_from(range.start.saturating_sub(1)).take_while(|run| run.start <= range.end).for_each(to);
 }
 
-/// Notes the blocks whose chunks say something of a run of a class that a change of this range concerns.
-fn note_class(run: &Run<Class>, range: &Range<u64>, changed: &mut BTreeSet<u64>) {
-    changed.insert(run.start >> BLOCK_BITS);
-    if run.value.transient.is_mixed() {
-        let first = run.start.max(range.start.saturating_sub(Transient::PERIOD));
-        changed.extend(first >> BLOCK_BITS..=run.end.min(range.end) >> BLOCK_BITS);
-    }
+/// What a message of a run is, and up to where the following ones are the same.
+fn plain(run: &Run<Class>, at: u64) -> (u64, Class) {
+    let (end, transient) = run.value.transient.run(at, run.end);
+    (end, Class { transient: Transient::of(transient), ..run.value })
 }
 
 /// The same classes in fewer runs: short ones that differ by persistence alone are one, as they were before they were written.

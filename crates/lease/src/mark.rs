@@ -139,6 +139,16 @@ impl Transient {
         (limit.min(at.saturating_add(u64::from(same))), is)
     }
 
+    /// From where on (not before `limit`) messages up to this one are as it is.
+    pub(crate) fn start(self, at: u64, limit: u64) -> u64 {
+        if !self.is_mixed() {
+            return limit;
+        }
+        let bits = self.0.rotate_left((Transient::PERIOD - 1 - at % Transient::PERIOD) as u32);
+        let same = if bits >> 31 == 1 { bits.leading_ones() } else { bits.leading_zeros() };
+        limit.max((at + 1).saturating_sub(u64::from(same)))
+    }
+
     /// How many messages of a range are.
     pub(crate) fn count(self, range: &Range<u64>) -> u64 {
         let before = |end: u64| {
@@ -273,7 +283,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn transient_messages_are_counted_as_one_by_one(bits: u32, start in 0_u64..200, len in 0_u64..200) {
+        fn transient_messages_are_counted_as_one_by_one(bits in prop_oneof![any::<u32>(), Just(0), Just(u32::MAX)], start in 0_u64..200, len in 0_u64..200) {
             let transient = Transient(bits);
             let is = |at: u64| bits >> (at % Transient::PERIOD) & 1 == 1;
             let range = start..start + len;
@@ -283,6 +293,8 @@ mod tests {
                 let (end, one) = transient.run(at, range.end);
                 prop_assert!(at < end && end <= range.end && (at..end).all(|at| is(at) == one));
                 prop_assert!(end == range.end || is(end) != one);
+                let first = if transient.is_mixed() { at } else { range.start };
+                prop_assert!((at..end).all(|inside| transient.start(inside, range.start) == first));
                 at = end;
             }
         }
