@@ -103,6 +103,23 @@ fn a_follower_serves_reads_and_refuses_what_is_the_writers() {
     assert_same(&writer, &follower);
 }
 
+/// What is set for a topic is a record in the shards of its partitions, and a follower applies it like any other.
+#[test]
+fn a_follower_has_the_settings_that_were_changed() {
+    let (one, other) = (SimWorld::new(1), SimWorld::new(2));
+    let (mut writer, follower) = (open_writer(&one), open_follower(&other));
+    let topic = writer.create("t", 2, TopicConfig::default());
+    copy(&writer, &follower);
+    let raw = BTreeMap::from([("retention.bytes".to_owned(), "1000".to_owned())]);
+    let config = TopicConfig { retention_bytes: Some(1_000), raw, ..TopicConfig::default() };
+    let change = ConfigChange { expected: BTreeMap::new(), config };
+    let changes = vec![TopicChange { topic: topic.id, config: Some(change), partitions: None }];
+    let altered = writer.ask(Request::AlterTopics(AlterTopics { changes, validate_only: false }));
+    assert!(matches!(altered, Reply::AlterTopics(results) if results == [Ok(())]));
+    copy(&writer, &follower);
+    assert_same(&writer, &follower);
+}
+
 /// A shard that a follower opened after it had applied the metadata had the metadata's partitions before its own frames opened them.
 #[test]
 fn a_shards_state_does_not_depend_on_how_far_the_metadata_is() {

@@ -233,6 +233,8 @@ fn shards_with_slots_and_no_topics_are_opened_whatever_the_option_says() {
     drop(node);
     world.crash();
     let mut node = open(&world, 1);
+    // A shard that is opened later has machines that have not begun.
+    assert_eq!(node.broker.shards().iter().map(|shard| shard.id).collect::<Vec<_>>(), [0, 1, 2, 3].map(ShardId));
     assert_eq!(ask(&mut node, Asked::List), Ok(counted(1)));
     add_all(&mut node);
     assert_eq!(shards_of_counters(&node), [1, 2, 3].map(ShardId));

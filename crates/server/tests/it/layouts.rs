@@ -42,7 +42,9 @@ fn holds_everything(server: &Server) {
     let queues = json(&["queue", "list"]);
     let queue = |name: &str| queues["queues"].as_array().unwrap().iter().find(|queue| queue["name"] == name).unwrap();
     let count = |name: &str, what: &str| queue(name)[what].as_u64();
-    assert_eq!((count("work", "ready"), count("work", "delayed")), (Some(6), Some(3)), "{queues}");
+    // The delayed ones are due about 23 days after the fixture was made.
+    let (ready, delayed) = (count("work", "ready").unwrap(), count("work", "delayed").unwrap());
+    assert!(ready >= 6 && ready + delayed == 9, "{queues}");
     assert_eq!((count("dead", "ready"), count("stream", "ready")), (Some(3), Some(10)), "{queues}");
 }
 
