@@ -1,6 +1,6 @@
 //! What a session costs by the request: time, and allocations.
 //!
-//! `cargo run --release -p polylogue-kafka --example session_cost`. Each line is the median of many timed runs; on a noisy
+//! `cargo run --release -p polylogue-kafka --example kafka_session_cost`. Each line is the median of many timed runs; on a noisy
 //! machine compare the lines of one run with one another. What is outside a session is left out as far as possible: the
 //! broker's reply is made beforehand, and output is dropped. The copy of the request into the input stands for the read
 //! from the socket, and is timed for itself too.
