@@ -76,7 +76,7 @@ impl Default for Settings {
             changes_min: 50,
             settled_min: 50,
             moved_min: 1,
-            returned_min: 10,
+            returned_min: 5,
             histories_min: 10,
             crashes_min: 1,
             faults_min: 3,
