@@ -3,7 +3,10 @@
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::io::{self, Read as _, Stdin};
+use std::time::Duration;
 
+/// How long the end by an interrupt may take.
+const INTERRUPT_MAX: Duration = Duration::from_secs(1);
 const INTERRUPT: u8 = 0x03;
 const END: u8 = 0x04;
 const BACKSPACE: u8 = 0x08;
@@ -35,6 +38,8 @@ pub(super) fn ask_silently(question: &str) -> io::Result<String> {
     eprintln!();
     if end == End::Interrupt {
         kill_process(getpid(), Signal::INT)?;
+        // Another thread may take the signal, and end the process a moment later. Where it is ignored, this is the end.
+        std::thread::park_timeout(INTERRUPT_MAX);
         return Err(io::ErrorKind::Interrupted.into());
     }
     String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "that is not UTF-8"))

@@ -254,7 +254,7 @@ fn a_directory_whose_identity_is_damaged_is_checked_repaired_and_starts() {
     refused(&[&FREE[..], &["--data", path]].concat(), 1, "IDENTITY");
     let repaired = done(polylogue().args(["repair", path]));
     assert_eq!(repaired.code, Some(0), "{}", repaired.err);
-    assert!(repaired.out.contains("from what the journals' files say"), "{}", repaired.out);
+    assert!(repaired.out.contains("from the headers of the journal files"), "{}", repaired.out);
     assert!(std::fs::read(&identity).unwrap() == whole);
     assert_eq!(check()["sound"], true);
     // Without the file it may be a restore that was broken off: nothing makes it start.
