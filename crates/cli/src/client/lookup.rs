@@ -32,6 +32,12 @@ pub(crate) fn kafka_of(
             format!("{server} has no kafka listener: start it with --listen kafka=HOST:PORT, or give --bootstrap");
         ClientError::new(NO_ADDRESS, text)
     })?;
+    if exposes(listener, wanted, login.is_some()) {
+        let text = format!(
+            "the kafka listener of {server} has no TLS, and would get the password in clear: give --bootstrap to use it"
+        );
+        return Err(ClientError::new(NO_ADDRESS, text));
+    }
     Ok((address_of(listener, host_of(server)), listener.tls))
 }
 
@@ -48,9 +54,8 @@ pub(crate) fn http_of(
 ) -> Result<HttpClient, ClientError> {
     let cluster = KafkaClient::connect(bootstrap, login, trust)?.cluster_id()?;
     let host = bootstrap.rsplit_once(':').map_or(bootstrap, |(host, _)| host);
-    let schemes = if trust.is_some() { ["https", "http"] } else { ["http", "https"] };
     let mut refused = None;
-    for scheme in schemes {
+    for scheme in schemes(trust.is_some()) {
         let client = HttpClient::new(&format!("{scheme}://{host}:{HTTP_PORT}"), login, ca);
         match client.get::<Status>("/status") {
             Ok(status) if Some(&status.cluster_id) == cluster.as_ref() => return Ok(client),
@@ -63,6 +68,16 @@ pub(crate) fn http_of(
         "the http listener of the broker at {bootstrap} is not at {host}:{HTTP_PORT}{why}: give its address (--server URL, or in the profile)"
     );
     Err(ClientError::new(NO_ADDRESS, text))
+}
+
+/// Whether a listener that was found would get in clear what a user of TLS logs in with.
+fn exposes(listener: &ListenerStatus, tls: bool, logs_in: bool) -> bool {
+    tls && logs_in && !listener.tls
+}
+
+/// Returns how the http listener may be asked: never in clear for a user who asked for TLS, because the request has the password.
+fn schemes(tls: bool) -> &'static [&'static str] {
+    if tls { &["https"] } else { &["http", "https"] }
 }
 
 /// Returns the listener of a protocol, one with TLS or without if there are both.
@@ -107,6 +122,23 @@ mod tests {
         assert_eq!(address_of(&listener("[::]:9092", None), "[::1]"), "[::1]:9092");
         assert_eq!(address_of(&listener("127.0.0.1:1", None), "localhost"), "127.0.0.1:1");
         assert_eq!(address_of(&listener("0.0.0.0:9092", Some("other:1")), "b.example"), "other:1");
+    }
+
+    /// The password of a user of TLS went in clear to port 9600 where nothing answered with TLS there, and to a kafka listener without TLS.
+    #[test]
+    fn a_user_of_tls_logs_in_over_nothing_else() {
+        assert_eq!(schemes(true), ["https"]);
+        assert_eq!(schemes(false), ["http", "https"]);
+        let listener = |tls| ListenerStatus {
+            protocol: "kafka".to_owned(),
+            tls,
+            bound: "127.0.0.1:1".to_owned(),
+            advertised: None,
+        };
+        for (is_tls, wanted, logs_in) in [(true, true, true), (false, false, true), (false, true, false)] {
+            assert!(!exposes(&listener(is_tls), wanted, logs_in), "{is_tls} {wanted} {logs_in}");
+        }
+        assert!(exposes(&listener(false), true, true));
     }
 
     #[test]
